@@ -1,0 +1,10 @@
+"""What both images know of extractive question answering, without torch: only the standard library and numpy.
+
+Data flows through the files in this order:
+
+    files.py    a JSON, JSON lines or Parquet file, or a folder of them → rows, each with its place in the file
+    squad.py    rows → Example(id, question, context, answers), checked
+    windows.py  examples → windows of tokens that a model can take, with the labels for training
+    spans.py    the model's start and end logits → spans of the context, best first
+    metrics.py  answers and gold answers → exact match and F1, as the official SQuAD scripts define them
+"""

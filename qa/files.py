@@ -1,0 +1,185 @@
+"""Opens data files and walks their rows: one mapping per question, with the place where it stands.
+
+Layouts, recognised by the file's name and by what is in it:
+
+* `.json`: the official SQuAD layout, `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, …}]}]}]}`; flat rows,
+  `{"data": [{"id", "question", "context", "answers"}, …]}` or the bare list; or JSON lines under this name, which is
+  what `datasets.Dataset.to_json` writes;
+* `.jsonl`: one flat row per line;
+* `.parquet`: one flat row per row (needs pyarrow, which only the training image has).
+
+`.gz` and `.xz` may follow `.json` and `.jsonl`. Whether a row is a good question is squad.py's business.
+"""
+
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LAYOUT = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": …}]}]}]}'
+ROW = '{"id": …, "question": …, "context": …, "answers": {"text": […], "answer_start": […]}}'
+
+
+class DataError(ValueError):
+    """The data can't be used; the message is one sentence for the user: the file, the place and what to do."""
+
+
+class Row(NamedTuple):
+    """One question as the file has it."""
+
+    place: str
+    """Where it stands, for messages: `train.json, data[3].paragraphs[0].qas[2]` or `train.jsonl, line 12`."""
+    fields: Mapping[str, Any]
+
+
+def find(path: Path) -> list[Path]:
+    """The data files of `path`: itself, or those below a folder, sorted by name; hidden ones are left out.
+
+    Raises DataError where there is nothing to read.
+    """
+    if path.is_file():
+        if _kind(path) is None:
+            raise DataError(f"{path} is no data file by its name: it must end in {_SUFFIXES}.")
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"{path} does not exist: pass a data file, or a folder that holds some ({_SUFFIXES}).")
+    below = [p for p in sorted(path.rglob("*")) if p.is_file()]
+    below = [p for p in below if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+    arrow = [p for p in below if p.suffix == ".arrow"]
+    if arrow:  # Dataset.save_to_disk, whose state.json and dataset_info.json are no data
+        raise DataError(f"{arrow[0]} is an Arrow file of datasets' save_to_disk: save it with to_parquet or to_json.")
+    files = [p for p in below if _kind(p) is not None]
+    if not files:
+        there = ", ".join(p.name for p in below[:3]) or "nothing"
+        raise DataError(f"{path} holds no data file ({_SUFFIXES}), it holds {there}: put the SQuAD file there.")
+    return files
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """Every question of the data file `path`, in its order. Raises DataError when it can't be read as data."""
+    kind = _kind(path)
+    if kind == ".parquet":
+        yield from _parquet_rows(path)
+        return
+    text = _text(path)
+    if not text.strip():
+        raise DataError(f"{path} is empty: pass a file in SQuAD's layout, {LAYOUT}.")
+    if kind == ".jsonl":
+        yield from _line_rows(path, text)
+        return
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and text.lstrip().startswith("{"):
+            yield from _line_rows(path, text)
+            return
+        raise DataError(
+            f"{path} is not JSON, line {error.lineno} column {error.colno}: {error.msg}; mend or replace the file."
+        ) from None
+    yield from _json_rows(path, content)
+
+
+_TEXT_KINDS = (".json", ".jsonl")
+_PACKINGS = (".gz", ".xz")
+_SUFFIXES = ".json, .jsonl (also with .gz or .xz) or .parquet"
+
+
+def _kind(path: Path) -> str | None:
+    """`.json`, `.jsonl` or `.parquet`, without the packing; None for any other file."""
+    name = path.name.lower()
+    for packing in _PACKINGS:
+        if name.endswith(packing):
+            inner = Path(name.removesuffix(packing)).suffix
+            return inner if inner in _TEXT_KINDS else None
+    suffix = Path(name).suffix
+    return suffix if suffix in (*_TEXT_KINDS, ".parquet") else None
+
+
+def _text(path: Path) -> str:
+    """The unpacked text, a byte order mark taken off."""
+    packing = path.suffix.lower()
+    try:
+        data = path.read_bytes()
+        if packing == ".gz":
+            data = gzip.decompress(data)
+        elif packing == ".xz":
+            data = lzma.decompress(data)
+        return data.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path} can't be read ({error}): copy or download it again.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+
+
+def _json_rows(path: Path, content: object) -> Iterator[Row]:
+    data = content.get("data") if isinstance(content, dict) else content
+    if not isinstance(data, list):
+        raise DataError(f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}.')
+    prefix = "data" if isinstance(content, dict) else ""
+    for i, entry in enumerate(data):
+        place = f"{path}, {prefix}[{i}]"
+        entry = _mapping(place, entry)
+        if "paragraphs" in entry:
+            yield from _article_rows(place, entry)
+        else:
+            yield Row(place, entry)
+
+
+def _article_rows(place: str, article: Mapping[str, Any]) -> Iterator[Row]:
+    for i, paragraph in enumerate(_list(place, article, "paragraphs")):
+        in_paragraph = f"{place}.paragraphs[{i}]"
+        paragraph = _mapping(in_paragraph, paragraph)
+        if "context" not in paragraph:
+            raise DataError(f'{in_paragraph}: the paragraph has no "context"; the layout is {LAYOUT}.')
+        for j, question in enumerate(_list(in_paragraph, paragraph, "qas")):
+            in_question = f"{in_paragraph}.qas[{j}]"
+            fields = dict(_mapping(in_question, question))
+            fields["context"] = paragraph["context"]
+            yield Row(in_question, fields)
+
+
+def _line_rows(path: Path, text: str) -> Iterator[Row]:
+    # Not splitlines(): JSON strings may hold U+2028 and other characters that it takes for a line's end.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{place} is not JSON ({error.msg}): each line must be one row like {ROW}.") from None
+        yield Row(place, _mapping(place, entry))
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(f"{path} is Parquet, which needs pyarrow: install it, or save the data as .jsonl.") from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=1000):
+                for fields in batch.to_pylist():
+                    yield Row(f"{path}, row {number}", fields)
+                    number += 1
+    except (arrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(f"{path} can't be read as Parquet ({reason}): copy or download it again.") from None
+
+
+def _mapping(place: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise DataError(f"{place} is not SQuAD, it is no JSON object: the layout is {LAYOUT}, or rows like {ROW}.")
+    return value
+
+
+def _list(place: str, mapping: Mapping[str, Any], key: str) -> list[Any]:
+    value = mapping.get(key)
+    if not isinstance(value, list):
+        raise DataError(f'{place} is not SQuAD, it has no list "{key}": the layout is {LAYOUT}.')
+    return value

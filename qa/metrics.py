@@ -1,0 +1,122 @@
+"""Exact match and F1 as the official SQuAD scripts, v1.1 and v2.0, define them, in percent over a data set.
+
+Texts are compared after `normalize`; an answer's score is its best over the gold answers. The versions differ: in v2.0
+a question without answers wants the empty prediction, gold answers that normalise to nothing don't count, and two empty
+texts share an F1 of 1 (in v1.1 of 0). A test compares both with an independent package on all of both dev sets.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from berth.qa.squad import Example
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalize(text: str) -> str:
+    """Lower case, without ASCII punctuation, then without English articles, words parted by one space."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, gold: str) -> float:
+    """1.0 if both are the same text once normalised, else 0.0."""
+    return float(normalize(prediction) == normalize(gold))
+
+
+def f1(prediction: str, gold: str, empty: float = 0.0) -> float:
+    """Harmonic mean of precision and recall over words, 0 to 1; words count as often as they occur.
+
+    `empty` is the score of two texts that are both empty once normalised: 0.0 in v1.1, 1.0 in v2.0.
+    """
+    predicted, wanted = normalize(prediction).split(), normalize(gold).split()
+    if not predicted and not wanted:
+        return empty
+    shared = sum((Counter(predicted) & Counter(wanted)).values())
+    return 2 * shared / (len(predicted) + len(wanted))
+
+
+def evaluate(
+    predictions: Mapping[str, str],
+    examples: Sequence[Example],
+    no_answer_probs: Mapping[str, float] | None = None,
+    no_answer_threshold: float = 1.0,
+    version_2_with_negative: bool | None = None,
+) -> dict[str, float]:
+    """Scores of `predictions` (id → text; empty means "no answer") on all examples.
+
+    Keys: `exact_match`, `f1` (percent) and `total`; for v2.0 also `HasAns_*` and `NoAns_*`, each with `exact`, `f1` and
+    `total`, for the kinds of question there are. `version_2_with_negative` None: v2.0 if an example has no answers.
+
+    A question without prediction scores 0 (v1.1's rule; v2.0's script can't score such a file).
+
+    v2.0 only: `no_answer_probs` (id → any number that grows with the belief that there is no answer) makes a question
+    count as unanswered where it is above `no_answer_threshold`, and adds `best_exact`, `best_f1` and
+    `best_exact_thresh`, `best_f1_thresh`: the best that any threshold would reach.
+    """
+    if not examples:
+        raise ValueError("No questions to evaluate on: pass at least one.")
+    unanswerable = sum(not example.answers for example in examples)
+    v2 = unanswerable > 0 if version_2_with_negative is None else version_2_with_negative
+    if unanswerable and not v2:
+        raise ValueError(f"{unanswerable} questions have no answer: evaluate as v2.0, set version_2_with_negative.")
+    if no_answer_probs is not None and not v2:
+        raise ValueError("Probabilities of no answer belong to v2.0: set version_2_with_negative.")
+
+    exact, overlap = np.zeros(len(examples)), np.zeros(len(examples))
+    for i, example in enumerate(examples):
+        prediction = predictions.get(example.id)
+        if prediction is not None:
+            golds = _golds(example, v2)
+            exact[i] = max(exact_match(prediction, gold) for gold in golds)
+            overlap[i] = max(f1(prediction, gold, empty=float(v2)) for gold in golds)
+    has_answer = np.array([bool(example.answers) for example in examples])
+
+    result: dict[str, float] = {}
+    if no_answer_probs is not None:
+        absent = [example.id for example in examples if example.id not in no_answer_probs]
+        if absent:
+            raise ValueError(f"{len(absent)} questions have no probability of no answer ({absent[0]}, …): give all.")
+        probs = np.array([no_answer_probs[example.id] for example in examples])
+        empty = np.array([not predictions.get(example.id) for example in examples])
+        for name, scores in (("exact", exact), ("f1", overlap)):
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = _best_threshold(scores, probs, has_answer, empty)
+        dropped = probs > no_answer_threshold
+        exact, overlap = np.where(dropped, ~has_answer, exact), np.where(dropped, ~has_answer, overlap)
+
+    main = {"exact_match": 100 * exact.mean(), "f1": 100 * overlap.mean(), "total": len(examples)}
+    if v2:
+        for prefix, part in (("HasAns", has_answer), ("NoAns", ~has_answer)):
+            if part.any():
+                main[f"{prefix}_exact"] = 100 * exact[part].mean()
+                main[f"{prefix}_f1"] = 100 * overlap[part].mean()
+                main[f"{prefix}_total"] = int(part.sum())
+    return {key: value if isinstance(value, int) else float(value) for key, value in (main | result).items()}
+
+
+def _golds(example: Example, v2: bool) -> list[str]:
+    texts = [answer.text for answer in example.answers]
+    return [text for text in texts if normalize(text)] or [""] if v2 else texts
+
+
+def _best_threshold(
+    scores: npt.NDArray[np.float64],
+    probs: npt.NDArray[np.float64],
+    has_answer: npt.NDArray[np.bool_],
+    empty: npt.NDArray[np.bool_],
+) -> tuple[float, float]:
+    """Best score in percent, and the threshold: questions are answered from the least probable no-answer upwards.
+
+    Above all thresholds every question is unanswered, which is right for those without answers; each question answered
+    then adds its score, or takes 1 away if it has no answer and the prediction gives one.
+    """
+    order = np.argsort(probs, kind="stable")
+    change = np.where(has_answer, scores, -1.0 * ~empty)[order]
+    totals = np.concatenate([[0.0], np.cumsum(change)]) + float((~has_answer).sum())
+    best = int(np.argmax(totals))
+    return 100 * float(totals[best]) / len(scores), float(probs[order][best - 1]) if best else 0.0

@@ -1,0 +1,224 @@
+"""From a model's start and end logits to spans of the context, best first.
+
+One decoder, two uses. `EVALUATION` is the SQuAD recipe's: a span's score is the sum of its two logits, compared over
+all windows. `SERVING` is that of the question-answering pipeline that transformers 5.3 removed: softmax of the start
+times softmax of the end inside each window, spans widened to whole words, equal texts merged (what 4.57 did). Both are
+exhaustive over all spans of up to `max_answer_tokens`; the recipe itself looks at the 20 best starts and ends only.
+
+A span's answer is always `context[start:end]`, in characters of the context as it was given.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from berth.qa.windows import Window
+
+FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.intp]
+Logits = Sequence[Any] | npt.NDArray[Any]
+"""One row per window: arrays or lists of numbers."""
+
+_BATCH = 32
+"""Windows decoded at a time: 32 windows of 384 tokens by 30 lengths are 3 MB, about what a core's cache holds."""
+
+
+class LogitsError(ValueError):
+    """The model's logits are no basis for an answer; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An answer."""
+
+    score: float
+    """See `Decoding.score`."""
+    start: int
+    """First character in the context."""
+    end: int
+    """The character after the last; start == end == 0 and an empty answer mean "the context does not say"."""
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How to decode; start from `EVALUATION` or `SERVING` and change fields with `dataclasses.replace`."""
+
+    score: Literal["logits", "probabilities"]
+    """`logits`: their sum; equal spans of several windows count once, with the best score. `probabilities`: the product
+    of softmaxes over the context and [CLS] of a window; scores of equal texts add up (over windows too, as in the
+    pipeline, so that the score of an answer that overlapping windows share can pass 1)."""
+    max_answer_tokens: int
+    n_best: int
+    """Spans returned per example, at most."""
+    align_to_words: bool
+    """Widen a span that begins or ends inside a word to the whole word."""
+    no_answer: bool = False
+    """Whether "the context does not say" (SQuAD v2.0) is an answer; its score is that of [CLS] as start and end, the
+    lowest over the windows."""
+    null_threshold: float = 0.0
+    """How far the no-answer's score must be above the best span's to come first."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_answer_tokens", "n_best"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, it must be at least 1.")
+
+
+EVALUATION = Decoding(score="logits", max_answer_tokens=30, n_best=20, align_to_words=False)
+SERVING = Decoding(score="probabilities", max_answer_tokens=15, n_best=1, align_to_words=True)
+
+
+def best_spans(
+    start: FloatArray, end: FloatArray, max_answer_tokens: int, n_best: int
+) -> tuple[FloatArray, IndexArray, IndexArray]:
+    """The best spans of each window, best first: scores, first tokens, last tokens, each (windows, k), k ≤ n_best.
+
+    `start`, `end`: (windows, tokens), added to make a span's score; -inf where no span may start or end. Where a window
+    has fewer than k spans, its last scores are -inf.
+    """
+    windows, tokens = start.shape
+    lengths = min(max_answer_tokens, tokens)
+    padded = np.full((windows, tokens + lengths - 1), -np.inf)
+    padded[:, :tokens] = end
+    # ends[w, i, d] = end[w, i + d]: the band of the table start by end that holds every allowed span, and no more.
+    ends = np.lib.stride_tricks.sliding_window_view(padded, lengths, axis=1)
+    scores = (start[:, :, None] + ends).reshape(windows, tokens * lengths)
+    k = min(n_best, scores.shape[1])
+    top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+    top_scores = np.take_along_axis(scores, top, axis=1)
+    order = np.lexsort((top, -top_scores), axis=1)  # of equal scores the earlier, then the shorter span
+    top = np.take_along_axis(top, order, axis=1)
+    first = top // lengths
+    return np.take_along_axis(top_scores, order, axis=1), first, first + top % lengths
+
+
+def predict(
+    windows: Sequence[Window],
+    start_logits: Logits,
+    end_logits: Logits,
+    contexts: Sequence[str],
+    decoding: Decoding,
+) -> list[list[Span]]:
+    """The best spans of every example, best first, never none.
+
+    `start_logits[i]` and `end_logits[i]` belong to `windows[i]`: rows of its tokens, padding behind them is ignored (so
+    a padded array (windows, tokens) will do). `contexts[e]` is the context of the windows with `example == e`. An
+    example whose context holds no token at all (only white space or control characters) gets the empty answer, score 0.
+
+    Raises LogitsError when a logit of a window is not a number.
+    """
+    if not len(windows) == len(start_logits) == len(end_logits):
+        raise ValueError(f"{len(windows)} windows, {len(start_logits)} start and {len(end_logits)} end logits.")
+    as_probabilities = decoding.score == "probabilities"
+    # The pipeline's number of candidates, on which the sums over equal texts depend.
+    candidates = 2 * decoding.n_best + 10 if as_probabilities else decoding.n_best
+    found: list[list[tuple[float, int, int]]] = [[] for _ in contexts]
+    null = np.full(len(contexts), np.inf)
+    for first in range(0, len(windows), _BATCH):
+        batch = windows[first : first + _BATCH]
+        inside, start, end = _stack(batch, start_logits[first : first + _BATCH], end_logits[first : first + _BATCH])
+        if as_probabilities:
+            start, end = _log_softmax(start, inside), _log_softmax(end, inside)
+        no_answer = start[:, 0] + end[:, 0]
+        spans = best_spans(
+            np.where(inside, start, -np.inf),
+            np.where(inside, end, -np.inf),
+            decoding.max_answer_tokens,
+            candidates,
+        )
+        scores, firsts, lasts = spans
+        if as_probabilities:
+            no_answer, scores = np.exp(no_answer), np.exp(scores)
+        real = scores > (0 if as_probabilities else -np.inf)
+        for row, window in enumerate(batch):
+            null[window.example] = min(null[window.example], no_answer[row])
+            chars = window.words if decoding.align_to_words else window.offsets
+            keep = real[row]
+            found[window.example].extend(
+                zip(
+                    scores[row, keep].tolist(),
+                    chars[firsts[row, keep], 0].tolist(),
+                    chars[lasts[row, keep], 1].tolist(),
+                    strict=True,
+                )
+            )
+    return [
+        _rank(_merge(spans_of_one, context, decoding), float(null_score), context, decoding)
+        for spans_of_one, null_score, context in zip(found, null, contexts, strict=True)
+    ]
+
+
+def _stack(
+    batch: Sequence[Window], start_logits: Logits, end_logits: Logits
+) -> tuple[npt.NDArray[np.bool_], FloatArray, FloatArray]:
+    """(windows, longest) each: which tokens are the context's, start and end logits with -inf as padding."""
+    longest = max(len(window.input_ids) for window in batch)
+    inside = np.zeros((len(batch), longest), np.bool_)
+    start, end = np.full((2, len(batch), longest), -np.inf)
+    for row, window in enumerate(batch):
+        size = len(window.input_ids)
+        inside[row, window.context_start : window.context_end] = True
+        start[row, :size] = np.asarray(start_logits[row])[:size]
+        end[row, :size] = np.asarray(end_logits[row])[:size]
+    broken = ~(start < np.inf) | ~(end < np.inf)  # -inf is a way to mask, NaN and +inf are no scores
+    if broken.any():
+        raise LogitsError(
+            "The model's scores are not numbers (NaN or infinite): its weights are broken, train it again with a lower "
+            "learning rate or without fp16."
+        )
+    return inside, start, end
+
+
+def _log_softmax(logits: FloatArray, inside: npt.NDArray[np.bool_]) -> FloatArray:
+    """Over the context and [CLS] of each window, as the pipeline; -inf elsewhere."""
+    kept = inside.copy()
+    kept[:, 0] = True
+    masked = np.where(kept, logits, -np.inf)
+    peak = np.maximum(masked.max(axis=1, keepdims=True), -1e300)  # finite, also if all of them are masked
+    shifted = masked - peak
+    total = np.exp(shifted).sum(axis=1, keepdims=True)  # at least 1, the peak's own share, unless all are masked
+    return np.asarray(shifted - np.log(np.maximum(total, 1.0)))
+
+
+def _merge(found: Sequence[tuple[float, int, int]], context: str, decoding: Decoding) -> list[tuple[float, int, int]]:
+    """One entry per answer, best first."""
+    merged: dict[object, tuple[float, int, int]] = {}
+    for score, start, end in found:
+        if decoding.score == "logits":
+            known = merged.get((start, end))
+            if known is None or score > known[0]:
+                merged[start, end] = (score, start, end)
+        else:
+            text = context[start:end].lower()
+            before, at, to = merged.get(text, (0.0, start, end))
+            merged[text] = (before + score, at, to)
+    return sorted(merged.values(), key=lambda span: -span[0])
+
+
+def _rank(spans: list[tuple[float, int, int]], null_score: float, context: str, decoding: Decoding) -> list[Span]:
+    ranked = [_span(score, start, end, context) for score, start, end in spans]
+    ranked = [span for span in ranked if span.answer]
+    if decoding.no_answer and null_score < np.inf:
+        better = sum(span.score >= null_score - decoding.null_threshold for span in ranked)
+        ranked.insert(better, Span(null_score, 0, 0, ""))
+    return ranked[: decoding.n_best] or [Span(0.0, 0, 0, "")]
+
+
+def _span(score: float, start: int, end: int, context: str) -> Span:
+    """Without white space at its ends (some tokenizers' offsets have it), and never cutting a combining mark off."""
+    text = context[start:end]
+    if not text.strip():
+        return Span(score, 0, 0, "")
+    start += len(text) - len(text.lstrip())
+    end = start + len(text.strip())
+    # A tokenizer that strips accents drops trailing marks: its offsets make "cafe" of c a f e U+0301.
+    while end < len(context) and unicodedata.category(context[end])[0] == "M":
+        end += 1
+    while start > 0 and unicodedata.category(context[start])[0] == "M" and not context[start - 1].isspace():
+        start -= 1
+    return Span(score, start, end, context[start:end])

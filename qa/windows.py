@@ -1,0 +1,190 @@
+"""Long contexts cut into overlapping windows that a model can take: [CLS] question [SEP] piece of context [SEP].
+
+The windows are those of the tokenizer's own `truncation="only_second"` with `stride` (a test compares them), but they
+are cut here, from one encoding without truncation, because the tokenizer's way is not safe in a server: it sets its
+truncation on an object that all threads share, and a question that leaves too little room ends in a Rust panic that
+`except Exception` does not catch (tokenizers 0.23).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from berth.qa.squad import Example, is_unicode
+
+IntArray = npt.NDArray[np.int32]
+
+_CHUNK = 256
+"""Pairs tokenised at a time: an encoding holds its tokens as strings too, gigabytes for the whole of SQuAD."""
+
+
+class WindowError(ValueError):
+    """A question and its context can't be cut into windows; the message is one sentence for the user."""
+
+    def __init__(self, message: str, example: int | None = None) -> None:
+        super().__init__(message)
+        self.example = example
+        """Index of the example at fault, None when the settings are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """One row for the model, unpadded; the attention mask is all ones."""
+
+    example: int
+    """Index of the example or pair that it comes from."""
+    input_ids: IntArray
+    """(tokens,)"""
+    token_type_ids: IntArray | None
+    """(tokens,); None for a model that takes none."""
+    offsets: IntArray
+    """(tokens, 2): first character and the one after the last, in the context as given; 0, 0 outside the context."""
+    words: IntArray
+    """(tokens, 2): the same for the whole word that a token is a part of."""
+    context_start: int
+    """The context's tokens are those at context_start ≤ i < context_end, possibly none."""
+    context_end: int
+    start: int | None = None
+    """Label: index of the answer's first token; 0 ([CLS]) when the answer is not (all) in this window."""
+    end: int | None = None
+    """Label: index of the answer's last token, itself included."""
+
+    @property
+    def context_mask(self) -> npt.NDArray[np.bool_]:
+        """(tokens,): true for tokens of the context."""
+        positions = np.arange(len(self.input_ids))
+        return (positions >= self.context_start) & (positions < self.context_end)
+
+
+def make_windows(
+    tokenizer: Any,
+    examples: Sequence[Example | tuple[str, str]],
+    max_length: int = 384,
+    stride: int = 128,
+    label: bool = False,
+) -> list[Window]:
+    """Windows of all examples, or (question, context) pairs, in order; every example has at least one.
+
+    `tokenizer` is a fast tokenizer of transformers; `max_length` and `stride` (the overlap of neighbours) are in
+    tokens. With `label`, each window carries the position of its example's first answer, whose text must stand at its
+    offset (`squad.check_answers`). Questions are never cut.
+
+    Raises WindowError when settings make no sense, when a text is not valid Unicode, and when a question leaves no more
+    than `stride` tokens for a context that needs more: windows could not advance.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise WindowError("This model has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
+    if not 0 <= stride < max_length:
+        raise WindowError(f"doc_stride ({stride}) must be at least 0 and smaller than max_seq_length ({max_length}).")
+    windows: list[Window] = []
+    for first in range(0, len(examples), _CHUNK):
+        chunk = examples[first : first + _CHUNK]
+        encodings = _encode(tokenizer, [_pair(example) for example in chunk], first)
+        for index, (example, encoding) in enumerate(zip(chunk, encodings, strict=True), start=first):
+            answer = _first_answer(example) if label else None
+            windows.extend(_cut(_Pair(index, example, encoding, tokenizer), max_length, stride, label, answer))
+    return windows
+
+
+def _pair(example: Example | tuple[str, str]) -> tuple[str, str]:
+    question, context = (example.question, example.context) if isinstance(example, Example) else example
+    return question.lstrip(), context  # as the SQuAD recipe: one of its questions begins with 25,000 spaces
+
+
+def _first_answer(example: Example | tuple[str, str]) -> tuple[int, int] | None:
+    """First character and the one after the last of the answer to train on."""
+    if not isinstance(example, Example):
+        raise TypeError("label=True needs examples with answers, not pairs.")
+    if not example.answers:
+        return None
+    answer = example.answers[0]
+    return answer.start, answer.start + len(answer.text)
+
+
+def _encode(tokenizer: Any, pairs: list[tuple[str, str]], first: int) -> list[Any]:
+    """The tokenizers library's encodings of whole pairs."""
+    for index, texts in enumerate(pairs, start=first):
+        if not all(is_unicode(text) for text in texts):
+            raise WindowError("A text holds half a character (an unpaired surrogate): send valid Unicode.", index)
+    questions, contexts = zip(*pairs, strict=True)
+    # padding and truncation spelt out: a tokenizer.json may bring both with it; verbose: silent about over-long rows.
+    batch = tokenizer(list(questions), list(contexts), padding=False, truncation=False, verbose=False)
+    return list(batch.encodings)
+
+
+class _Pair:
+    """One encoded pair as arrays, over the whole context."""
+
+    def __init__(self, index: int, example: Example | tuple[str, str], encoding: Any, tokenizer: Any) -> None:
+        self.index = index
+        self.name = example.id if isinstance(example, Example) else f"number {index + 1}"
+        self.ids = np.array(encoding.ids, np.int32)
+        with_types = "token_type_ids" in tokenizer.model_input_names
+        self.types = np.array(encoding.type_ids, np.int32) if with_types else None
+        sequences = encoding.sequence_ids
+        size = sequences.count(1)
+        self.begin = sequences.index(1) if size else len(sequences)
+        self.end = self.begin + size
+        self.offsets = np.zeros((len(self.ids), 2), np.int32)
+        self.words = self.offsets
+        if size:
+            inside = slice(self.begin, self.end)
+            self.offsets[inside] = encoding.offsets[inside]
+            self.words = _word_spans(self.offsets, encoding.word_ids, inside)
+
+    def answer_tokens(self, answer: tuple[int, int]) -> tuple[int, int] | None:
+        """First and last token that touch the answer's characters; None if none does (it is only white space)."""
+        inside = self.offsets[self.begin : self.end]
+        first = int(np.searchsorted(inside[:, 1], answer[0], side="right"))
+        last = int(np.searchsorted(inside[:, 0], answer[1], side="left")) - 1
+        return (self.begin + first, self.begin + last) if first <= last else None
+
+
+def _word_spans(offsets: IntArray, word_ids: list[int | None], inside: slice) -> IntArray:
+    """For each context token the characters of its whole word; the token's own where the tokenizer knows no words."""
+    ids = word_ids[inside]
+    if None in ids:
+        return offsets
+    numbers = np.array(ids)
+    spans = np.zeros_like(offsets)
+    first = inside.start + np.searchsorted(numbers, numbers, side="left")
+    last = inside.start + np.searchsorted(numbers, numbers, side="right") - 1
+    spans[inside, 0] = offsets[first, 0]
+    spans[inside, 1] = offsets[last, 1]
+    return spans
+
+
+def _cut(pair: _Pair, max_length: int, stride: int, label: bool, answer: tuple[int, int] | None) -> Iterator[Window]:
+    before, after = pair.begin, len(pair.ids) - pair.end
+    size = pair.end - pair.begin
+    room = max_length - before - after
+    if size > room and room <= stride:
+        raise WindowError(
+            f"The question {pair.name} is too long: with it {max(room, 0)} of a window's {max_length} tokens are left "
+            f"for the context, and more than {stride} (doc_stride) are needed; shorten it, raise max_seq_length or "
+            "lower doc_stride.",
+            pair.index,
+        )
+    tokens = pair.answer_tokens(answer) if answer is not None else None
+    # The last window is the first that reaches the context's end.
+    begins = range(pair.begin, pair.end - stride, room - stride) if size > room else [pair.begin]
+    for begin in begins:
+        end = min(begin + room, pair.end)
+        pick = np.r_[0:before, begin:end, pair.end : len(pair.ids)]
+        start_label = end_label = 0 if label else None
+        if tokens is not None and begin <= tokens[0] and tokens[1] < end:
+            start_label, end_label = tokens[0] - begin + before, tokens[1] - begin + before
+        yield Window(
+            example=pair.index,
+            input_ids=pair.ids[pick],
+            token_type_ids=None if pair.types is None else pair.types[pick],
+            offsets=pair.offsets[pick],
+            words=pair.words[pick],
+            context_start=before,
+            context_end=before + end - begin,
+            start=start_label,
+            end=end_label,
+        )

@@ -1,0 +1,18 @@
+"""Unit tests see none of the developer's own settings of pip, uv, AWS, Docker and proxies."""
+
+import os
+
+import pytest
+
+PREFIXES = ("PIP_", "UV_", "AWS_", "SAGEMAKER_", "BERTH_", "SM_", "DOCKER_")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+# Where the Makefile says that the tests' own data and tools are.
+KEPT = ("BERTH_REFERENCE_PYTHON", "BERTH_SQUAD")
+
+
+@pytest.fixture(autouse=True)
+def stripped_environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    for name in os.environ:
+        ours = name.startswith(PREFIXES) or name.upper() in PROXIES
+        if ours and name not in KEPT:
+            monkeypatch.delenv(name)

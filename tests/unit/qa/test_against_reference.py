@@ -1,0 +1,155 @@
+"""EM and F1 of a faulty prediction file, ours against an independent package's, on all of SQuAD's dev sets.
+
+The reference is `tf-models-official`, which holds both official scripts, in an environment of its own:
+BERTH_REFERENCE_PYTHON names its python; unset, one is made (a second or two, from the package index). The data are
+dev-v1.1.json.xz and dev-v2.0.json.xz from the folder that BERTH_SQUAD names, else the embedded excerpt, of which every
+third question is made unanswerable for v2.0.
+"""
+
+import json
+import lzma
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.qa.metrics import evaluate
+from berth.qa.squad import Example, read
+
+REQUIREMENTS = ["tf-models-official==2.20.0", "absl-py==2.5.1"]
+
+
+@pytest.fixture(scope="session")
+def reference_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    given = os.environ.get("BERTH_REFERENCE_PYTHON")
+    if given:
+        return given
+    folder = tmp_path_factory.mktemp("reference") / "venv"
+    python = str(folder / "bin" / "python")
+    uv = shutil.which("uv")
+    if uv:
+        commands = [
+            [uv, "venv", "--quiet", "--python", sys.executable, str(folder)],
+            [uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *REQUIREMENTS],
+        ]
+    else:
+        commands = [
+            [sys.executable, "-m", "venv", str(folder)],
+            [python, "-m", "pip", "install", "--quiet", "--no-deps", *REQUIREMENTS],
+        ]
+    for command in commands:
+        subprocess.run(command, check=True, timeout=180)
+    return python
+
+
+def dev_set(version: str, sample: Path, folder: Path) -> Path:
+    """The unpacked data file of that version."""
+    name = f"dev-v{version}.json"
+    given = os.environ.get("BERTH_SQUAD")
+    # A folder that was named must hold the file.
+    source = Path(given) / f"{name}.xz" if given else sample / "squad-heldout.json.xz"
+    data = json.loads(lzma.decompress(source.read_bytes()))
+    if not given and version == "2.0":
+        questions = [q for a in data["data"] for p in a["paragraphs"] for q in p["qas"]]
+        for question in questions[::3]:
+            question["answers"] = []
+            question["is_impossible"] = True
+    path = folder / name
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+def spoil(rng: random.Random, text: str, context: str) -> str:
+    """A prediction as a model could make it, for the gold answer `text` ("" for none)."""
+    words = text.split()
+    return rng.choice(
+        [
+            text,
+            text.upper(),
+            f"the {text}",
+            f" {text}, ",
+            f"“{text}”",
+            f"an {text} a the",
+            f"{text} {text}",
+            text.replace(" ", "\u00a0"),
+            text.replace("e", "e\u0301").replace("I", "İ"),
+            text.replace("-", " ").replace(".", ""),
+            " ".join(words[1:]),
+            " ".join(words[:-1]),
+            " ".join(reversed(words)),
+            " ".join([*words, *context.split()[:3]]),
+            context[: rng.randint(0, 40)],
+            context,
+            "",
+            "the",
+            "...",
+            "\r\n\t",
+            "👩‍💻",
+        ]
+    )
+
+
+def spoiled_predictions(examples: list[Example]) -> dict[str, str]:
+    """The same on every run."""
+    rng = random.Random(20261121)
+    return {e.id: spoil(rng, rng.choice(e.answers).text if e.answers else "", e.context) for e in examples}
+
+
+def reference(python: str, version: str, data: Path, **files: Any) -> dict[str, float]:
+    arguments = []
+    for name, content in files.items():
+        path = data.parent / f"{name}.json"
+        path.write_text(json.dumps(content), encoding="utf-8")
+        arguments.append(str(path))
+    script = Path(__file__).with_name("squad_reference.py")
+    command = [python, str(script), version, str(data), *arguments]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    scores: dict[str, float] = json.loads(ran.stdout)
+    return scores
+
+
+def test_version_1_1_equals_the_reference(reference_python: str, sample: Path, tmp_path: Path) -> None:
+    data = dev_set("1.1", sample, tmp_path)
+    examples = read(data)
+    predictions = dict(list(spoiled_predictions(examples).items())[: -len(examples) // 50])  # the last are missing
+    ours = evaluate(predictions, examples)
+    theirs = reference(reference_python, "1.1", data, predictions=predictions)
+    print(f"\nv1.1, {len(examples)} questions: ours {ours}, reference {theirs}")
+    assert len(predictions) < len(examples)
+    assert 10 < ours["exact_match"] < ours["f1"] < 90
+    assert ours == {
+        "exact_match": pytest.approx(100 * theirs["exact_match"], abs=1e-9),
+        "f1": pytest.approx(100 * theirs["final_f1"], abs=1e-9),
+        "total": len(examples),
+    }
+
+
+NAMES = {"exact_match": "exact", "f1": "f1", "total": "total"} | {
+    f"{kind}_{key}": f"{kind}_{key}" for kind in ("HasAns", "NoAns") for key in ("exact", "f1", "total")
+}
+BEST = {f"best_{key}": f"final_{key}" for key in ("exact", "f1", "exact_thresh", "f1_thresh")}
+
+
+@pytest.mark.parametrize("with_no_answer_probs", [False, True], ids=["plain", "no-answer-probs"])
+def test_version_2_0_equals_the_reference(
+    reference_python: str, sample: Path, tmp_path: Path, with_no_answer_probs: bool
+) -> None:
+    data = dev_set("2.0", sample, tmp_path)
+    examples = read(data, version_2_with_negative=True)
+    predictions = spoiled_predictions(examples)
+    rng = random.Random(1)
+    # Better than chance, with some above the official threshold of 1.
+    probs = {e.id: rng.random() + (0.1 if e.answers else 0.3) for e in examples} if with_no_answer_probs else None
+    ours = evaluate(predictions, examples, probs)
+    files = {"predictions": predictions} | ({"no_answer": probs} if probs else {})
+    theirs = reference(reference_python, "2.0", data, **files)
+    print(f"\nv2.0, {len(examples)} questions: ours {ours}, reference {theirs}")
+    names = NAMES | (BEST if probs else {})
+    assert ours == {key: pytest.approx(theirs[name], abs=1e-9) for key, name in names.items()}
+    assert 5 < ours["HasAns_exact"] < ours["HasAns_f1"] < 90
+    assert 5 < ours["NoAns_exact"] < 90

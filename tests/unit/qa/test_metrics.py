@@ -1,0 +1,99 @@
+"""EM and F1 on hand-made cases; test_against_reference.py compares whole data sets with an independent package."""
+
+import pytest
+
+from berth.qa.metrics import evaluate, exact_match, f1, normalize
+from berth.qa.squad import Answer, Example
+
+
+def example(id_: str, *answers: str) -> Example:
+    return Example(id_, "Which?", "context", tuple(Answer(text, 0) for text in answers))
+
+
+@pytest.mark.parametrize(
+    ("text", "normalized"),
+    [
+        ("The Cat, a dog & AN owl!", "cat dog owl"),
+        ("theatre another", "theatre another"),
+        ("a.n apple", "apple"),  # punctuation goes before articles
+        ("the-the", "thethe"),
+        ("U.S.", "us"),
+        (" tab\tline\r\nnbsp\u00a0 ", "tab line nbsp"),
+        ("“Straße” — £5", "“straße” — £5"),  # only ASCII punctuation goes
+        ("The a an", ""),
+        ("", ""),
+    ],
+)
+def test_normalize(text: str, normalized: str) -> None:
+    assert normalize(text) == normalized
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "em", "score"),
+    [
+        ("the Oslo.", "Oslo", 1.0, 1.0),
+        ("Oslo", "Oslo city", 0.0, 2 / 3),
+        ("Oslo Oslo", "Oslo", 0.0, 2 / 3),  # words count as often as they occur
+        ("Oslo Oslo city", "Oslo Oslo town", 0.0, 2 / 3),
+        ("Bergen", "Oslo", 0.0, 0.0),
+        ("", "Oslo", 0.0, 0.0),
+        ("the", "a", 1.0, 0.0),  # v1.1: two empty texts match, but share no word
+    ],
+)
+def test_one_answer(prediction: str, gold: str, em: float, score: float) -> None:
+    assert exact_match(prediction, gold) == em
+    assert f1(prediction, gold) == pytest.approx(score)
+    assert f1(gold, prediction) == pytest.approx(score)
+
+
+def test_version_1_takes_the_best_gold_answer_and_0_for_a_missing_prediction() -> None:
+    examples = [example("a", "Oslo city", "Oslo"), example("b", "Norway"), example("c", "the"), example("d", "x y")]
+    result = evaluate({"a": "Oslo", "c": "an", "d": "x"}, examples)
+    assert result == {"exact_match": 50.0, "f1": pytest.approx(100 * (1 + 0 + 0 + 2 / 3) / 4), "total": 4}
+
+
+def test_version_2_has_rules_for_no_answer() -> None:
+    examples = [example("a", "Oslo"), example("b"), example("c"), example("d", "the", "x y"), example("e", "the")]
+    predictions = {"a": "", "b": "", "c": "Oslo", "d": "x", "e": "a"}
+    assert evaluate(predictions, examples) == {
+        "exact_match": 40.0,  # b and e
+        "f1": pytest.approx(100 * (1 + 2 / 3 + 1) / 5),
+        "total": 5,
+        "HasAns_exact": pytest.approx(100 / 3),
+        "HasAns_f1": pytest.approx(100 * (2 / 3 + 1) / 3),
+        "HasAns_total": 3,
+        "NoAns_exact": 50.0,
+        "NoAns_f1": 50.0,
+        "NoAns_total": 2,
+    }
+
+
+def test_version_2_rules_without_unanswerable_questions_when_asked_for() -> None:
+    result = evaluate({"a": "an"}, [example("a", "the")], version_2_with_negative=True)
+    assert (result["exact_match"], result["f1"], result["HasAns_total"]) == (100.0, 100.0, 1)
+    assert "NoAns_total" not in result
+
+
+def test_probabilities_of_no_answer_drop_predictions_and_find_the_best_threshold() -> None:
+    examples = [example("a", "Oslo"), example("b"), example("c", "Norway"), example("d")]
+    predictions = {"a": "Oslo", "b": "Oslo", "c": "Bergen", "d": ""}
+    probs = {"a": 0.1, "b": 0.9, "c": 0.3, "d": 0.8}
+    result = evaluate(predictions, examples, probs, no_answer_threshold=0.5)
+    assert (result["exact_match"], result["NoAns_exact"], result["HasAns_exact"]) == (75.0, 100.0, 50.0)
+    assert (result["best_exact"], result["best_exact_thresh"]) == (75.0, 0.1)
+    assert evaluate(predictions, examples, probs)["exact_match"] == 50.0  # 1.0: nothing is dropped
+
+
+@pytest.mark.parametrize(
+    ("examples", "options", "message"),
+    [
+        ([], {}, "No questions"),
+        ([example("a")], {"version_2_with_negative": False}, "1 questions have no answer"),
+        ([example("a", "x")], {"no_answer_probs": {"a": 0.0}}, "belong to v2"),
+        ([example("a")], {"no_answer_probs": {}}, r"1 questions have no probability of no answer \(a"),
+    ],
+    ids=["empty", "v1-unanswerable", "v1-probabilities", "missing-probability"],
+)
+def test_refusals(examples: list[Example], options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate({}, examples, **options)  # type: ignore[arg-type]

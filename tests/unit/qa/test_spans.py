@@ -1,0 +1,251 @@
+"""Decoding against a plain double loop, and spans that are always the context's own characters."""
+
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from berth.qa.spans import EVALUATION, SERVING, Decoding, LogitsError, Span, best_spans, predict
+from berth.qa.windows import Window, make_windows
+
+CONTEXT = "Oslo is the capital of Norway, and Bergen was its capital long before Oslo."
+
+
+def plain_best(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], longest: int) -> list[tuple[float, int, int]]:
+    """All allowed spans of one window by the definition, best first."""
+    spans = [
+        (float(start[i] + end[j]), i, j)
+        for i in range(len(start))
+        for j in range(i, min(i + longest, len(end)))
+        if start[i] + end[j] > -np.inf
+    ]
+    return sorted(spans, key=lambda span: (-span[0], span[1], span[2]))
+
+
+@pytest.mark.parametrize(("longest", "n_best"), [(1, 1), (1, 5), (4, 3), (15, 20), (100, 400)])
+def test_best_spans_equal_the_plain_loop(longest: int, n_best: int) -> None:
+    rng = np.random.default_rng(longest)
+    start, end = rng.normal(size=(2, 7, 23)).round(1)  # rounded: ties occur
+    start[:, :5] = end[:, :5] = -np.inf
+    start[6] = -np.inf
+    scores, firsts, lasts = best_spans(start, end, longest, n_best)
+    for row in range(7):
+        found = [
+            (score, first, last)
+            for score, first, last in zip(scores[row], firsts[row], lasts[row], strict=True)
+            if score > -np.inf
+        ]
+        expected = plain_best(start[row], end[row], longest)[:n_best]
+        assert [score for score, _, _ in found] == [score for score, _, _ in expected]
+        assert all(start[row, i] + end[row, j] == score and 0 <= j - i < longest for score, i, j in found)
+        assert len({(i, j) for _, i, j in found}) == len(found)
+
+
+def logits_for(window: Window, *spans: tuple[int, int, float]) -> tuple[list[float], list[float]]:
+    """Logits that are high at the tokens of the given character spans, low elsewhere."""
+    start, end = [-5.0] * len(window.input_ids), [-5.0] * len(window.input_ids)
+    for first, last, height in spans:
+        for token in range(window.context_start, window.context_end):
+            if window.offsets[token, 0] == first:
+                start[token] = height
+            if window.offsets[token, 1] == last:
+                end[token] = height
+    return start, end
+
+
+def place(text: str, after: int = 0) -> tuple[int, int]:
+    at = CONTEXT.index(text, after)
+    return at, at + len(text)
+
+
+def decode(
+    tokenizer: Any, decoding: Decoding, *spans: tuple[int, int, float], null: float = -5.0, **cut: int
+) -> list[Span]:
+    windows = make_windows(tokenizer, [("Which?", CONTEXT)], **cut)
+    starts, ends = zip(*(logits_for(window, *spans) for window in windows), strict=True)
+    for logits in (*starts, *ends):
+        logits[0] = null
+    (found,) = predict(windows, starts, ends, [CONTEXT], decoding)
+    assert all(span.answer == CONTEXT[span.start : span.end] for span in found)
+    return found
+
+
+def test_evaluation_compares_sums_of_logits_over_windows(tokenizer: Any) -> None:
+    spans = [(*place("Norway"), 3.0), (*place("Bergen"), 4.0)]
+    found = decode(tokenizer, EVALUATION, *spans, max_length=14, stride=4)
+    assert found[0] == Span(8.0, *place("Bergen"), "Bergen")
+    assert Span(6.0, *place("Norway"), "Norway") in found[:3]
+    assert len({(s.start, s.end) for s in found}) == len(found) == 20  # overlapping windows: each span once
+    assert [s.score for s in found] == sorted((s.score for s in found), reverse=True)
+
+
+def test_serving_scores_are_products_of_softmaxes(tokenizer: Any) -> None:
+    (window,) = make_windows(tokenizer, [("Which?", CONTEXT)])
+    start, end = logits_for(window, (*place("Norway"), 3.0))
+    start[1] = end[1] = 50.0  # the question is no part of the softmax
+    (found,) = predict([window], [start], [end], [CONTEXT], SERVING)
+    others = window.context_end - window.context_start  # context but one, and [CLS]
+    probability = math.exp(3) / (math.exp(3) + others * math.exp(-5))
+    assert found == [Span(pytest.approx(probability**2), *place("Norway"), "Norway")]
+
+
+def test_serving_adds_up_equal_texts_at_the_first_place(tokenizer: Any) -> None:
+    first, second = place("Oslo"), place("Oslo", after=10)
+    (span,) = decode(tokenizer, SERVING, (*first, 2.0), (*second, 2.0), (*place("Norway"), 2.3))
+    alone = decode(tokenizer, replace(SERVING, n_best=9), (*first, 2.0), (*place("Norway"), 2.3))
+    assert (span.start, span.end, span.answer) == (*first, "Oslo")
+    assert alone[0].answer == "Norway"
+
+
+def test_serving_widens_to_whole_words_and_evaluation_does_not(tokenizer: Any) -> None:
+    context = "It was unbelievableness, indeed"
+    (window,) = make_windows(tokenizer, [("What?", context)])
+    piece = window.context_start + 3  # not the word's first
+    logits = np.full(len(window.input_ids), -5.0)
+    logits[piece] = 5.0
+    (served,) = predict([window], [logits], [logits], [context], SERVING)
+    (evaluated,) = predict([window], [logits], [logits], [context], EVALUATION)
+    assert served[0].answer == "unbelievableness"
+    assert evaluated[0].answer in "unbelievableness"
+    assert evaluated[0].answer != "unbelievableness"
+
+
+def test_the_longest_answer_counts_in_tokens(tokenizer: Any) -> None:
+    first, last = place("Oslo"), place("Norway")
+    assert decode(tokenizer, EVALUATION, (first[0], last[1], 9.0))[0].answer == "Oslo is the capital of Norway"
+    assert decode(tokenizer, replace(EVALUATION, max_answer_tokens=6), (first[0], last[1], 9.0))[0].score == 18.0
+    short = decode(tokenizer, replace(EVALUATION, max_answer_tokens=5), (first[0], last[1], 9.0))
+    assert short[0].score == 4.0
+
+
+@pytest.mark.parametrize(
+    ("null", "threshold", "first"),
+    [(1.9, 0.0, "Norway"), (2.0, 0.0, "Norway"), (2.1, 0.0, ""), (2.1, 0.3, "Norway"), (1.9, -0.3, "")],
+    ids=["below", "equal", "above", "above-within-threshold", "below-negative-threshold"],
+)
+def test_no_answer_comes_first_when_it_beats_the_best_by_the_threshold(
+    tokenizer: Any, null: float, threshold: float, first: str
+) -> None:
+    rule = replace(EVALUATION, no_answer=True, null_threshold=threshold)
+    found = decode(tokenizer, rule, (*place("Norway"), 2.0), null=null)
+    assert found[0].answer == first
+    assert Span(2 * null, 0, 0, "") in found
+    assert all(span.answer for span in decode(tokenizer, EVALUATION, (*place("Norway"), 2.0), null=9.0))
+
+
+def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> None:
+    windows = make_windows(tokenizer, [("Which?", CONTEXT)], 16, 4)
+    assert len(windows) > 1
+    logits = [np.full(len(w.input_ids), -5.0) for w in windows]
+    for height, row in enumerate(logits, start=3):
+        row[0] = height
+    (found,) = predict(windows, logits, logits, [CONTEXT], replace(EVALUATION, no_answer=True))
+    assert found[0] == Span(6.0, 0, 0, "")
+    (served,) = predict(windows, logits, logits, [CONTEXT], replace(SERVING, no_answer=True, n_best=2))
+    others = windows[0].context_end - windows[0].context_start
+    lowest = (math.exp(3) / (math.exp(3) + others * math.exp(-5))) ** 2
+    assert served[0] == Span(pytest.approx(lowest, rel=1e-3), 0, 0, "")
+    assert served[1].answer
+
+
+def test_many_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -> None:
+    rng = np.random.default_rng(0)
+    contexts = [" ".join(f"word{i}" for i in range(size)) for size in rng.integers(1, 60, 90)]
+    windows = make_windows(tokenizer, [("Which?", context) for context in contexts], 40, 8)
+    padded = rng.normal(size=(2, len(windows), 50))
+    for row, window in enumerate(windows):
+        padded[:, row, len(window.input_ids) :] = np.nan
+    together = predict(windows, padded[0], padded[1], contexts, EVALUATION)
+    assert len(windows) > 100
+    for example, context in enumerate(contexts):
+        rows = [i for i, window in enumerate(windows) if window.example == example]
+        alone = [replace_example(windows[i]) for i in rows]
+        starts, ends = ([padded[k, i, : len(windows[i].input_ids)] for i in rows] for k in (0, 1))
+        assert predict(alone, starts, ends, [context], EVALUATION)[0] == together[example]
+
+
+def replace_example(window: Window) -> Window:
+    return replace(window, example=0)
+
+
+@pytest.mark.parametrize(
+    ("context", "token", "answer"),
+    [
+        ("x cafe\u0301 y", 1, "cafe\u0301"),
+        ("नमस्ते", 2, "स्"),
+        ("❤\ufe0f", 0, "❤\ufe0f"),
+        ("a 👩‍💻 b", 1, "👩‍💻"),
+        ("one\r\ntwo", 1, "two"),
+        ("  lead", 0, "lead"),
+        ("שלום", 3, "ם"),
+    ],
+)
+def test_answers_are_whole_characters_of_the_given_text(tokenizer: Any, context: str, token: int, answer: str) -> None:
+    (window,) = make_windows(tokenizer, [("What?", context)])
+    logits = np.zeros(len(window.input_ids))
+    logits[window.context_start + token] = 9.0
+    span = predict([window], [logits], [logits], [context], EVALUATION)[0][0]
+    assert (span.answer, context[span.start : span.end]) == (answer, answer)
+
+
+@pytest.mark.parametrize("decoding", [EVALUATION, SERVING, replace(SERVING, n_best=5, no_answer=True)])
+def test_spans_lie_inside_any_text(tokenizer: Any, decoding: Decoding) -> None:
+    check_spans_in_random_text(tokenizer, decoding)
+
+
+@pytest.mark.parametrize("decoding", [EVALUATION, SERVING], ids=["evaluation", "serving"])
+def test_the_same_with_a_byte_level_tokenizer(byte_level: Any, decoding: Decoding) -> None:
+    check_spans_in_random_text(byte_level, decoding)
+
+
+def check_spans_in_random_text(tokenizer: Any, decoding: Decoding) -> None:
+    rng = random.Random(5)
+    numbers = np.random.default_rng(5)
+    alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
+    contexts = ["".join(rng.choices(alphabet, k=rng.randint(1, 80))) for _ in range(150)]
+    windows = make_windows(tokenizer, [("What?", context) for context in contexts], 24, 5)
+    logits = numbers.normal(scale=4, size=(2, len(windows), 24))
+    for context, spans in zip(contexts, predict(windows, *logits, contexts, decoding), strict=True):
+        assert 1 <= len(spans) <= decoding.n_best
+        for span in spans:
+            assert 0 <= span.start <= span.end <= len(context)
+            assert span.answer == context[span.start : span.end] == span.answer.strip()
+            assert span.answer or (span.start, span.end) == (0, 0)
+            assert math.isfinite(span.score)
+
+
+@pytest.mark.parametrize("decoding", [EVALUATION, SERVING], ids=["evaluation", "serving"])
+@pytest.mark.parametrize("context", ["", " \r\n", "\u200b"], ids=["empty", "white-space", "zero-width"])
+def test_a_context_without_tokens_gives_the_empty_answer(tokenizer: Any, context: str, decoding: Decoding) -> None:
+    windows = make_windows(tokenizer, [("What?", context)])
+    logits = [np.ones(len(windows[0].input_ids))]
+    assert predict(windows, logits, logits, [context], decoding) == [[Span(0.0, 0, 0, "")]]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_broken_logits_are_refused(tokenizer: Any, value: float) -> None:
+    windows = make_windows(tokenizer, [("Which?", CONTEXT)])
+    logits = [np.zeros(len(windows[0].input_ids))]
+    broken = [logits[0].copy()]
+    broken[0][5] = value
+    with pytest.raises(LogitsError, match="its weights are broken"):
+        predict(windows, broken, logits, [CONTEXT], EVALUATION)
+
+
+def test_masked_logits_are_no_candidates(tokenizer: Any) -> None:
+    windows = make_windows(tokenizer, [("Which?", CONTEXT)])
+    logits = np.full(len(windows[0].input_ids), -np.inf)
+    assert predict(windows, [logits], [logits], [CONTEXT], SERVING) == [[Span(0.0, 0, 0, "")]]
+    logits[windows[0].context_start] = 1.0
+    assert predict(windows, [logits], [logits], [CONTEXT], SERVING) == [[Span(1.0, 0, 4, "Oslo")]]
+
+
+def test_misuse_is_refused(tokenizer: Any) -> None:
+    windows = make_windows(tokenizer, [("Which?", CONTEXT)])
+    with pytest.raises(ValueError, match="1 windows, 0 start"):
+        predict(windows, [], [], [CONTEXT], EVALUATION)
+    with pytest.raises(ValueError, match="n_best is 0, it must be at least 1"):
+        replace(SERVING, n_best=0)

@@ -1,0 +1,200 @@
+"""Windows are the tokenizer's own; labels and offsets lead back to the very characters of the context."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from berth.qa.squad import Answer, Example, read
+from berth.qa.windows import Window, WindowError, make_windows
+
+
+def text_of(window: Window, context: str) -> str:
+    assert window.start is not None
+    assert window.end is not None
+    return context[window.offsets[window.start, 0] : window.offsets[window.end, 1]]
+
+
+def compare_with_own_truncation(tokenizer: Any, examples: list[Example], max_length: int, stride: int) -> None:
+    windows = make_windows(tokenizer, examples, max_length, stride)
+    theirs = tokenizer(
+        [e.question for e in examples],
+        [e.context for e in examples],
+        truncation="only_second",
+        max_length=max_length,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    assert [w.example for w in windows] == theirs["overflow_to_sample_mapping"]
+    for i, window in enumerate(windows):
+        inside = np.array([s == 1 for s in theirs.sequence_ids(i)])
+        assert window.input_ids.tolist() == theirs["input_ids"][i]
+        if window.token_type_ids is not None:
+            assert window.token_type_ids.tolist() == theirs["token_type_ids"][i]
+        assert (window.context_mask == inside).all()
+        assert (window.offsets[inside] == np.array(theirs["offset_mapping"][i])[inside]).all()
+        assert not window.offsets[~inside].any()
+        assert len(window.input_ids) <= max_length
+
+
+@pytest.mark.parametrize(("max_length", "stride"), [(384, 128), (64, 16), (40, 0), (48, 20)])
+def test_windows_equal_those_of_the_tokenizers_own_truncation(
+    tokenizer: Any, sample: Path, max_length: int, stride: int
+) -> None:
+    examples = [e for e in read(sample / "squad-heldout.json.xz") if len(e.question) < 60][::4]
+    compare_with_own_truncation(tokenizer, examples, max_length, stride)
+
+
+@pytest.mark.parametrize(("max_length", "stride"), [(384, 128), (100, 30)])
+def test_the_same_with_a_byte_level_tokenizer(byte_level: Any, sample: Path, max_length: int, stride: int) -> None:
+    examples = [e for e in read(sample / "squad-heldout.json.xz") if len(e.question) < 60][::8]
+    compare_with_own_truncation(byte_level, examples, max_length, stride)
+
+
+@pytest.mark.parametrize(
+    ("context", "answer"), [("a 👩‍💻 b", "👩‍💻"), ("x cafe\u0301 y", "cafe\u0301"), ("שלום עולם", "עולם"), ("a b", "b")]
+)
+def test_labels_of_a_byte_level_tokenizer(byte_level: Any, context: str, answer: str) -> None:
+    example = Example("q", "What?", context, (Answer(answer, context.index(answer)),))
+    (window,) = make_windows(byte_level, [example], label=True)
+    assert window.token_type_ids is None
+    assert text_of(window, context).strip() == answer
+
+
+def test_the_excerpts_labels_give_back_the_answers(tokenizer: Any, sample: Path) -> None:
+    examples = read(sample / "squad-train.json.xz")[::8]
+    windows = make_windows(tokenizer, examples, label=True)
+    assert len(windows) == len(examples)  # its contexts are short
+    gold = [(e.answers[0].text, text_of(w, e.context)) for e, w in zip(examples, windows, strict=True)]
+    # Answers that begin or end inside a word ("1990" of "1990s") get the whole token.
+    assert all(answer in found for answer, found in gold)
+    assert sum(answer == found for answer, found in gold) > 0.98 * len(gold)
+
+
+def test_an_answer_outside_a_window_is_labelled_as_cls(tokenizer: Any) -> None:
+    context = " ".join(f"w{i}" for i in range(60)) + " the answer stands here " + " ".join(f"v{i}" for i in range(60))
+    answer = Answer("the answer stands here", context.index("the answer"))
+    windows = make_windows(tokenizer, [Example("q", "Where?", context, (answer,))], 64, 16, label=True)
+    texts = [text_of(w, context) if w.end else None for w in windows]
+    assert set(texts) == {None, answer.text}
+    for window, text in zip(windows, texts, strict=True):
+        whole = window.offsets[window.context_start : window.context_end]
+        assert (text is not None) == (whole[0, 0] <= answer.start and answer.start + len(answer.text) <= whole[-1, 1])
+        assert text is not None or (window.start, window.end) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "labelled"),
+    [
+        ("x cafe\u0301 y", "cafe\u0301", "cafe"),  # the mark has no token; spans.py puts it back
+        ("x caf\u00e9 y", "caf\u00e9", "caf\u00e9"),
+        ("a 👩‍💻 b", "👩‍💻", "👩‍💻"),
+        ("one\r\ntwo three", "two", "two"),
+        ("  lead ing", "  lead", "lead"),
+        ("word and word", " word", "word"),
+        ("שלום עולם", "עולם", "עולם"),
+        ("\u200bzero\u200b", "zero", "zero"),
+        ("서울은 한국", "한국", "한국"),
+        ("in the 1990s", "1990", "1990s"),
+    ],
+)
+def test_labels_in_difficult_text(tokenizer: Any, context: str, answer: str, labelled: str) -> None:
+    example = Example("q", "What?", context, (Answer(answer, context.rindex(answer)),))
+    (window,) = make_windows(tokenizer, [example], label=True)
+    assert text_of(window, context) == labelled
+
+
+@pytest.mark.parametrize("answers", [(), (Answer(" \r\n", 3),)], ids=["unanswerable", "white-space"])
+def test_no_tokens_to_label(tokenizer: Any, answers: tuple[Answer, ...]) -> None:
+    (window,) = make_windows(tokenizer, [Example("q", "What?", "one \r\n two", answers)], label=True)
+    assert (window.start, window.end) == (0, 0)
+
+
+def test_pairs_have_no_labels(tokenizer: Any) -> None:
+    windows = make_windows(tokenizer, [("What?", "one"), ("  Who?", "two")])
+    assert [(w.example, w.start, w.end) for w in windows] == [(0, None, None), (1, None, None)]
+    assert windows[0].input_ids.dtype == np.int32
+    assert make_windows(tokenizer, []) == []
+    with pytest.raises(TypeError, match="examples with answers"):
+        make_windows(tokenizer, [("What?", "one")], label=True)
+
+
+def test_a_model_without_token_types_gets_none(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "model_input_names", ["input_ids", "attention_mask"])
+    assert make_windows(tokenizer, [("What?", "one")])[0].token_type_ids is None
+
+
+def test_words_span_all_their_pieces(tokenizer: Any) -> None:
+    context = "An unbelievableness, indeed"
+    (window,) = make_windows(tokenizer, [("What?", context)])
+    words = [context[start:end] for start, end in window.words[window.context_mask]]
+    assert words == ["An", *["unbelievableness"] * (len(words) - 3), ",", "indeed"]
+    assert len(words) > 4
+
+
+@pytest.mark.parametrize("context", ["", " \t\r\n", "\u200b\u2063"])
+def test_a_context_without_tokens_gives_a_window_without_candidates(tokenizer: Any, context: str) -> None:
+    (window,) = make_windows(tokenizer, [("What?", context)])
+    assert not window.context_mask.any()
+
+
+def long_question(tokens: int) -> str:
+    return " ".join(["why"] * tokens)
+
+
+@pytest.mark.parametrize(
+    ("question_tokens", "context_tokens", "windows"),
+    [(64 - 3 - 17, 200, 184), (64 - 3 - 17, 17, 1), (64 - 3 - 10, 10, 1), (60, 1, 1)],
+    ids=["room-is-stride-and-1", "fits-exactly", "fits-in-less-than-stride", "fits-in-one-token"],
+)
+def test_long_questions_that_still_work(
+    tokenizer: Any, question_tokens: int, context_tokens: int, windows: int
+) -> None:
+    made = make_windows(tokenizer, [(long_question(question_tokens), long_question(context_tokens))], 64, 16)
+    assert len(made) == windows
+    assert {len(w.input_ids) for w in made} == {64}
+
+
+@pytest.mark.parametrize(
+    ("question_tokens", "left"), [(64 - 3 - 16, 16), (61, 0), (100, 0)], ids=["room-is-stride", "no-room", "over"]
+)
+def test_questions_that_leave_too_little_room_are_refused(tokenizer: Any, question_tokens: int, left: int) -> None:
+    pairs = [("What?", "fine"), (long_question(question_tokens), long_question(50))]
+    message = f"question number 2 is too long: with it {left} of a window's 64 tokens .* more than 16 .* shorten it"
+    with pytest.raises(WindowError, match=message) as error:
+        make_windows(tokenizer, pairs, 64, 16)
+    assert error.value.example == 1
+
+
+@pytest.mark.parametrize(("max_length", "stride"), [(384, 384), (384, -1), (0, 0)])
+def test_settings_that_make_no_sense_are_refused(tokenizer: Any, max_length: int, stride: int) -> None:
+    with pytest.raises(WindowError, match=r"doc_stride \(-?\d+\) must be at least 0 and smaller than max_seq_length"):
+        make_windows(tokenizer, [("What?", "one")], max_length, stride)
+
+
+def test_half_a_character_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(WindowError, match="half a character") as error:
+        make_windows(tokenizer, [("What?", "one"), ("What?", "a\ud83d")])
+    assert error.value.example == 1
+
+
+def test_a_slow_tokenizer_is_refused() -> None:
+    with pytest.raises(WindowError, match="slow tokenizer"):
+        make_windows(object(), [("What?", "one")])
+
+
+def test_offsets_stay_inside_any_text(tokenizer: Any) -> None:
+    rng = random.Random(3)
+    alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
+    for _ in range(300):
+        context = "".join(rng.choices(alphabet, k=rng.randint(1, 80)))
+        for window in make_windows(tokenizer, [("What?", context)], 24, 5):
+            spans = window.offsets[window.context_mask]
+            words = window.words[window.context_mask]
+            assert (spans[:, 0] < spans[:, 1]).all()
+            assert (words[:, 0] <= spans[:, 0]).all()
+            assert (spans[:, 1] <= words[:, 1]).all()
+            assert not len(words) or words.max() <= len(context)
