@@ -1,0 +1,18 @@
+"""How a rank leaves: with its code, everything printed, and those heard who registered for the end."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import atexit, threading, time
+from berth.train.run_qa import leave
+atexit.register(print, "heard")
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("last words", end=" ")
+leave(3)
+"""
+
+
+def test_a_rank_leaves_at_once_with_its_code_and_all_that_it_said() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "last words heard\n", "")

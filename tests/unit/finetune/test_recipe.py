@@ -1,0 +1,319 @@
+"""How a job's settings are completed, what the log may say, and the small decisions of run_qa."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from berth.qa.squad import DataError
+from berth.qa.windows import Window
+from berth.train.finetune import checkpoints, data, model, ranks, report
+from berth.train.finetune.evaluation import label_loss, length_batches
+from berth.train.finetune.features import Collator, WindowDataset, grouped_order
+from berth.train.finetune.hyperparameters import HyperparameterError
+from berth.train.finetune.model import ModelError
+from berth.train.finetune.ranks import Rank, RankError
+from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete
+from berth.train.finetune.trainer import span_loss
+
+PATHS = Paths(Path("/opt/ml"))
+CPU = Surroundings(channels=frozenset({"train", "validation"}))
+GPU = Surroundings(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
+
+
+def settings(found: Surroundings = CPU, **values: Any) -> Settings:
+    return complete(values, PATHS, found)
+
+
+@pytest.mark.parametrize(
+    ("found", "values", "expected"),
+    [
+        (CPU, {}, {"do_train": True, "do_eval": True, "use_cpu": True, "dataloader_pin_memory": False}),
+        (CPU, {}, {"disable_tqdm": True, "report_to": "none", "ddp_find_unused_parameters": False}),
+        (CPU, {}, {"train_sampling_strategy": "group_by_length", "save_strategy": "no"}),
+        (CPU, {"pad_to_max_length": True}, {"train_sampling_strategy": "random"}),
+        (CPU, {"train_sampling_strategy": "sequential"}, {"train_sampling_strategy": "sequential"}),
+        (CPU, {"bf16": True}, {"bf16": True, "use_cpu": True}),
+        (GPU, {"fp16": True}, {"fp16": True}),
+        (CPU, {"do_train": False}, {"do_train": False, "do_eval": True}),
+        (CPU, {"do_eval": True}, {"do_train": True}),
+        (Surroundings(), {"dataset_name": "squad"}, {"do_train": True, "do_eval": True}),
+        (Surroundings(), {"dataset_name": "squad", "do_eval": True}, {"do_train": False}),
+        (CPU, {"save_steps": 5.0}, {"save_strategy": "steps", "output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model"}, {"output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model/run"}, {"output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "/data/run"}, {"output_dir": "/data/run"}),
+        (CPU, {"load_best_model_at_end": True}, {"eval_strategy": "epoch", "save_strategy": "epoch"}),
+        (CPU, {"load_best_model_at_end": True}, {"metric_for_best_model": "f1", "do_eval": True}),
+        (CPU, {"metric_for_best_model": "eval_exact"}, {"metric_for_best_model": "exact_match"}),
+        (CPU, {"load_best_model_at_end": True, "save_steps": 50.0}, {"eval_strategy": "steps", "eval_steps": 50.0}),
+        (CPU, {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 9.0}, {"save_steps": 9.0}),
+        (CPU, {"eval_strategy": "steps"}, {"eval_steps": 500}),
+        (CPU, {"lr_scheduler_type": "reduce_lr_on_plateau"}, {"eval_strategy": "epoch"}),
+    ],
+)
+def test_completion(found: Surroundings, values: dict[str, Any], expected: dict[str, Any]) -> None:
+    training = settings(found, **values).training
+    assert {name: training.get(name) for name in expected} == expected
+
+
+def test_checkpoints_where_somebody_keeps_them() -> None:
+    found = Surroundings(channels=CPU.channels, keeps_checkpoints=True)
+    assert settings(found).training["save_strategy"] == "epoch"
+    assert settings(found).training["save_total_limit"] == 2
+    assert settings(found, save_strategy="no").training["save_strategy"] == "no"
+
+
+@pytest.mark.parametrize("name", ["fp16", "fp16_full_eval", "tf32"])
+def test_what_needs_a_gpu_warns_on_a_cpu_and_goes_on(name: str) -> None:
+    done = settings(CPU, **{name: True})
+    assert name not in done.training
+    assert any(warning.startswith(f"{name} needs a GPU") for warning in done.warnings)
+    assert settings(GPU, **{name: True}).training[name] is True
+    assert name not in settings(GPU, use_cpu=True, **{name: True}).training
+
+
+def test_other_things_that_are_not_there() -> None:
+    done = settings(
+        CPU, torch_compile=True, torch_compile_backend="inductor", report_to=["tensorboard"], ddp_backend="nccl"
+    )
+    assert not {"torch_compile", "torch_compile_mode", "ddp_backend"} & set(done.training)
+    assert done.training["report_to"] == "none"
+    assert done.backend == "gloo"
+    assert len(done.warnings) == 3
+    there = Surroundings(channels=CPU.channels, compiler=True, reporters=frozenset({"tensorboard"}))
+    assert settings(there, report_to="all").training["report_to"] == ["tensorboard"]
+    assert settings(there, torch_compile=True).training["torch_compile"] is True
+
+
+def test_group_and_resume() -> None:
+    assert settings(GPU).backend == "nccl"
+    assert settings(GPU, ddp_timeout=60).timeout == 60
+    assert settings(GPU, use_cpu=True).backend == "gloo"
+    assert settings().resume is True
+    assert settings(overwrite_output_dir=True).resume is False
+    assert settings(resume_from_checkpoint="/x").resume == "/x"
+    assert settings(resume_from_checkpoint=False).resume is False
+
+
+@pytest.mark.parametrize(
+    ("found", "values", "sentence"),
+    [
+        (Surroundings(), {}, "There is nothing to do"),
+        (CPU, {"metric_for_best_model": "accuracy"}, "metric_for_best_model is 'accuracy'"),
+        (CPU, {"doc_stride": 384}, "doc_stride is 384"),
+        (CPU, {"n_best_size": 0, "hidden_dropout_prob": 1.0}, "n_best_size is 0 and must be at least 1; hidden"),
+    ],
+)
+def test_what_cannot_go_together(found: Surroundings, values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(HyperparameterError, match=re.escape(sentence)):
+        settings(found, **values)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(111.52, "111.52"), (47.0, "47.0"), (0.00001, "0.0"), (1e-3, "0.001"), (59.33333, "59.3333")]
+)
+def test_plain_numbers(value: float, text: str) -> None:
+    assert report.number(value) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bf16=False,",
+        "num_train_epochs = 3.0",
+        "model: s3://b/f1/x=1",
+        "train_runtime  = 0:01:51",
+        "a\nf1 = 2",
+        "exact_match=1",
+    ],
+)
+def test_lines_for_people_match_no_metric(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    report.say(line)
+    report.error(line)
+    captured = capfd.readouterr()
+    for written in (captured.out, captured.err):
+        assert written.count("\n") == 1
+        assert not any(re.search(pattern, written) for pattern in report.METRIC_PATTERNS)
+
+
+def test_other_lines_keep_their_equals_sign(capfd: pytest.CaptureFixture[str]) -> None:
+    report.say("model: s3://bucket/a=b")
+    assert capfd.readouterr().out == "model: s3://bucket/a=b\n"
+
+
+def window(length: int, start: int | None = None, end: int | None = None) -> Window:
+    pairs = np.zeros((length, 2), np.int32)
+    return Window(0, np.arange(1, length + 1, dtype=np.int32), None, pairs, pairs, 2, length, start, end)
+
+
+def test_collator_pads() -> None:
+    dataset = WindowDataset([window(3, 1, 2), window(5, 0, 0)])
+    items = [dataset[0], dataset[1]]
+    batch = Collator(pad_token_id=9)(items)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 9, 9], [1, 2, 3, 4, 5]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+    assert batch["start_positions"].tolist() == [1, 0]
+    assert set(batch) == {"input_ids", "attention_mask", "start_positions", "end_positions"}
+    assert Collator(9, length=8)(items)["input_ids"].shape == (2, 8)
+    assert Collator(9, multiple=4)(items)["input_ids"].shape == (2, 8)
+
+
+def test_padding_has_no_part_in_the_loss() -> None:
+    """Equal to the mean loss of the rows alone, which evaluation measures, whatever the logits of the padding are."""
+    torch.manual_seed(1)
+    start, end = torch.randn(2, 6), torch.randn(2, 6)
+    lengths, first, last = [4, 6], [1, 5], [3, 5]
+    mask = (torch.arange(6) < torch.tensor(lengths)[:, None]).long()
+    together = span_loss(start, end, mask, torch.tensor(first), torch.tensor(last))
+    windows = [window(size, at, to) for size, at, to in zip(lengths, first, last, strict=True)]
+    rows = [[part[row, :size].numpy() for row, size in enumerate(lengths)] for part in (start, end)]
+    assert together.item() == pytest.approx(label_loss(windows, *rows), abs=1e-6)
+    start[0, 4:] = 100.0
+    assert span_loss(start, end, mask, torch.tensor(first), torch.tensor(last)).item() == pytest.approx(together.item())
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+@pytest.mark.parametrize("group", [1, 8])
+def test_grouped_order_takes_every_window_once(size: int, group: int) -> None:
+    lengths = np.random.default_rng(0).integers(20, 385, size)
+    order = grouped_order(lengths, group, seed=3, epoch=0)
+    assert sorted(order) == list(range(size))
+    assert order == grouped_order(lengths, group, seed=3, epoch=0)
+    if size > 8:
+        assert order != grouped_order(lengths, group, seed=3, epoch=1)
+
+
+def test_grouped_order_saves_padding() -> None:
+    lengths = np.random.default_rng(0).integers(20, 385, 4000)
+
+    def padded(order: list[int]) -> float:
+        return sum(16 * lengths[order[first : first + 16]].max() for first in range(0, 4000, 16)) / lengths.sum()
+
+    assert padded(grouped_order(lengths, 16, 0, 0)) < 1.05 < 1.5 < padded(list(range(4000)))
+
+
+def test_evaluation_takes_every_window_once() -> None:
+    batches = length_batches(np.array([5, 9, 2, 7, 1]), 2)
+    assert [batch.tolist() for batch in batches] == [[1, 3], [0, 2], [4]]
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, Rank()),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, Rank(3, 1, 4, 2)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, Rank()),
+    ],
+)
+def test_rank(environment: dict[str, str], rank: Rank) -> None:
+    assert Rank.from_environment(environment) == rank
+
+
+@pytest.mark.parametrize("environment", [{"RANK": "4", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
+def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
+    with pytest.raises(RankError, match="don't go together"):
+        Rank.from_environment(environment)
+
+
+def test_ranks_that_would_train_alone_stop() -> None:
+    bare = torch.nn.Linear(1, 1)
+    ranks.check_wrapped(Rank(), bare)
+    with pytest.raises(RankError, match="Linear and not wrapped"):
+        ranks.check_wrapped(Rank(1, 1, 2, 2), bare)
+    ranks.check_group(Rank(1, 1, 2, 2), 2, "distributed")
+    for seen, mode in ((1, "not_parallel"), (2, "not_parallel"), (1, "distributed")):
+        with pytest.raises(RankError, match="would train alone"):
+            ranks.check_group(Rank(1, 1, 2, 2), seen, mode)
+
+
+def test_threads_of_a_container(tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    assert ranks.threads(1, tmp_path) == 1
+    assert ranks.threads(64, tmp_path) == 1
+
+
+def checkpoint(folder: Path, step: int, whole: bool = True) -> None:
+    made = folder / f"checkpoint-{step}"
+    made.mkdir(parents=True)
+    (made / "model.safetensors").write_bytes(b"")
+    if whole:
+        (made / "trainer_state.json").write_text("{}")
+
+
+def test_checkpoints_to_go_on_from(tmp_path: Path) -> None:
+    assert checkpoints.complete(tmp_path / "none") == []
+    for step, whole in ((5, True), (20, True), (100, False)):
+        checkpoint(tmp_path, step, whole)
+    assert checkpoints.complete(tmp_path) == [5, 20]
+    assert checkpoints.newest_of_all([[5, 20], [5, 20, 40]]) == 20
+    assert checkpoints.newest_of_all([[5, 20], []]) is None
+    with pytest.raises(checkpoints.CheckpointError, match="checkpoint-100 is not a whole checkpoint"):
+        checkpoints.given(str(tmp_path / "checkpoint-100"))
+
+
+def test_where_data_comes_from(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    file = tmp_path / "input/data/train/a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    there = data.channels(paths)
+    assert there == {"train"}
+    hub = Recipe(dataset_name="squad", train_file="a.json")
+    assert data.find("train", hub, paths, there).path == file
+    assert data.find("train", Recipe(dataset_name="squad"), paths, there).note == (
+        "train data: channel train (not dataset_name squad)"
+    )
+    assert data.find("validation", hub, paths, there).dataset == "squad"
+    assert data.find("train", Recipe(), paths, frozenset({"training"})).path == tmp_path / "input/data/training"
+    assert data.find("validation", Recipe(), paths, frozenset({"test"})).path == tmp_path / "input/data/test"
+    with pytest.raises(DataError, match="There is no validation data: pass a folder with SQuAD files as channel"):
+        data.find("validation", Recipe(), paths, there)
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ('{"train": {"TrainingInputMode": "Pipe"}}', "Channel train is in Pipe mode"),
+        ('{"train": {"TrainingInputMode": "File"}}', "Channel train is declared but"),
+    ],
+)
+def test_channels_that_are_not_there(declared: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "input/config").mkdir(parents=True)
+    (tmp_path / "input/config/inputdataconfig.json").write_text(declared)
+    with pytest.raises(DataError, match=sentence):
+        data.channels(Paths(tmp_path))
+
+
+def test_where_the_model_comes_from(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    both = Recipe(model_name_or_path="bert-base-uncased")
+    channel = tmp_path / "input/data/model"
+    assert model.find(both, paths, frozenset({"model"})) == (
+        channel,
+        "model: channel model (not model_name_or_path bert-base-uncased)",
+    )
+    assert model.find(both, paths, frozenset())[0] == "bert-base-uncased"
+    assert model.find(Recipe(model_name_or_path=str(tmp_path)), paths, frozenset({"model"}))[0] == tmp_path
+    with pytest.raises(ModelError, match="There is no model: pass model_name_or_path"):
+        model.find(Recipe(), paths, frozenset())
+
+
+def test_model_folders(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"holds no config\.json"), model.folder(tmp_path):
+        pass
+    nested = tmp_path / "bert"
+    nested.mkdir()
+    (nested / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="holds no weights"), model.folder(tmp_path):
+        pass
+    (nested / "model.safetensors").write_bytes(b"")
+    with model.folder(tmp_path) as found:
+        assert found == nested
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
+    with pytest.raises(ModelError, match="can't be unpacked"), model.folder(tmp_path / "packed"):
+        pass

@@ -1,0 +1,174 @@
+"""The whole entry, two hosts on this machine: their names are the loopback's address and `localhost`."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from berth.train import entry, outputs, prepare
+from berth.train.failure import JobError
+from berth.train.hosts.rendezvous import Introduction, kit_version
+from berth.train.job import Job
+
+PROGRAM = """
+import os, sys, qa
+print("hosts", os.environ["SM_CURRENT_HOST"], qa.OWN, sys.argv[1:], flush=True)
+if os.environ["SM_CURRENT_HOST"] == os.environ.get("RAISE"):
+    qa.fail()
+"""
+OWN = "OWN = 'own qa'\ndef fail():\n    raise ValueError('no rows')\n"
+START = """
+import sys
+from pathlib import Path
+from berth.train.entry import Places, train
+sys.exit(train(Places(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
+"""
+
+
+def lay_out(folder: Path, host: str, hosts: list[str]) -> Path:
+    root = folder / host
+    config = root / "input" / "config"
+    config.mkdir(parents=True)
+    (root / "code").mkdir()
+    (root / "code" / "train.py").write_text(PROGRAM)
+    (root / "code" / "qa.py").write_text(OWN)
+    hyperparameters = {"sagemaker_program": '"train.py"', "epochs": "3"}
+    (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
+    (config / "resourceconfig.json").write_text(json.dumps({"hosts": hosts, "current_host": host}))
+    return root
+
+
+def run_hosts(folder: Path, hosts: list[str], **environ: str) -> tuple[list[int], list[str], list[Path]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    roots = [lay_out(folder, host, hosts) for host in hosts]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", START, str(root), str(folder / f"run-{root.name}"), str(port)],
+            env={**os.environ, "SAGEMAKER_BASE_DIR": str(root), "BERTH_RENDEZVOUS_TIMEOUT": "30", **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for root in roots
+    ]
+    texts = [process.communicate(timeout=60)[0] for process in processes]
+    return [process.returncode for process in processes], texts, [root / "output" / "failure" for root in roots]
+
+
+def test_two_hosts_run_a_users_train_py_with_its_own_qa_py(tmp_path: Path) -> None:
+    codes, texts, failures = run_hosts(tmp_path, ["127.0.0.1", "localhost"])
+    assert codes == [0, 0], texts
+    assert "hosts 127.0.0.1 own qa ['--epochs', '3']\n" in texts[0]
+    assert "hosts localhost own qa ['--epochs', '3']\n" in texts[1]
+    assert not any(path.exists() for path in failures)
+
+
+def test_workers_failure_is_every_hosts_failure(tmp_path: Path) -> None:
+    codes, texts, failures = run_hosts(tmp_path, ["127.0.0.1", "localhost"], RAISE="localhost")
+    assert codes == [1, 1], texts
+    for path in failures:
+        assert path.read_text().splitlines()[:2] == [
+            "ValueError: no rows (raised at qa.py:3 in fail)",
+            "localhost, exit code 1",
+        ]
+
+
+def test_refused_job_leaves_its_sentence(tmp_path: Path) -> None:
+    codes, texts, failures = run_hosts(tmp_path, ["127.0.0.1"], BERTH_DISTRIBUTION="mpl")
+    assert codes == [1]
+    assert failures[0].read_text().splitlines()[0] == "BERTH_DISTRIBUTION must be none or mpi, not 'mpl'."
+    assert all(line.startswith("berth: ") for line in texts[0].splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["serve"], 2, "this is the training image"),
+        (["train", "--epochs"], 2, "train takes no arguments"),
+        (["no-such-program"], 127, "no-such-program can't be run in this image"),
+        (["/"], 126, "/ can't be run in this image"),
+    ],
+)
+def test_other_commands(arguments: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.dispatch(arguments) == code
+    assert text in capsys.readouterr().err
+
+
+def test_a_command_is_run_instead() -> None:
+    run = "import sys; from berth.train.entry import dispatch; sys.exit(dispatch(['sh', '-c', 'echo hello; exit 3']))"
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "hello\n")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
+def test_timeout_is_checked(text: str) -> None:
+    with pytest.raises(JobError, match="BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0"):
+        entry.read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": text})
+
+
+def test_timeout_default() -> None:
+    assert entry.read_timeout({}) == 600
+    assert entry.read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": "2.5"}) == 2.5
+
+
+def test_hosts_must_be_alike() -> None:
+    entry.check_alike(8, {"b": Introduction("b", 8, version=kit_version())}, "a")
+    with pytest.raises(JobError, match="b would run 4 ranks but a 8"):
+        entry.check_alike(8, {"b": Introduction("b", 4, version=kit_version())}, "a")
+    with pytest.raises(JobError, match="b has version 0 of the kit"):
+        entry.check_alike(8, {"b": Introduction("b", 8, version="0")}, "a")
+
+
+def job(root: Path, program: str, source: str | None = None) -> Job:
+    return Job(root, "a", ("a",), None, {}, {}, {}, program=program, submit_directory=source)
+
+
+BAD_NAMES = ["/etc/train.py", "../train.py", "-c.py", "train.txt", "train"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_program_name_is_checked(tmp_path: Path, name: str) -> None:
+    with pytest.raises(JobError, match="the program"):
+        prepare.prepare(job(tmp_path, name))
+
+
+def test_missing_program_names_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    with pytest.raises(JobError, match=r"trian\.py is not in .* \(did you mean train\.py\)"):
+        prepare.prepare(job(tmp_path, "trian.py"))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_source_archive_is_unpacked(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
+    (tmp_path / "train.py").write_text("pass")
+    archive = tmp_path / "sourcedir.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "train.py", "train.py")
+    prepare.prepare(job(tmp_path / "ml", "train.py", f"{scheme}{archive}"))
+    assert (tmp_path / "ml" / "code" / "train.py").read_text() == "pass"
+
+
+def test_source_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="the program's source /no/such does not exist"):
+        prepare.prepare(job(tmp_path, "train.py", "file:///no/such"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_outputs_go_to_the_owner_of_the_mount(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "sub").mkdir(parents=True)
+    (model / "sub" / "weights").touch()
+    (model / "link").symlink_to("/etc/hostname")
+    assert outputs.hand_over(tmp_path) is None
+    os.chown(model, 1234, 1234)
+    assert outputs.hand_over(tmp_path) == 1234
+    assert {path.lstat().st_uid for path in model.rglob("*")} == {1234}
+    assert Path("/etc/hostname").stat().st_uid == 0

@@ -1,0 +1,188 @@
+"""From what a program wrote to the one sentence in /opt/ml/output/failure."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.train import failure
+from berth.train.failure import FailureFile, FailureReport
+from berth.train.rank import killed_sentence
+
+CODE = "/opt/ml/code"
+PLAIN = """\
+some log line
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 12, in main
+    qa.load()
+    ^^^^^^^^^
+  File "/opt/ml/code/lib/qa.py", line 3, in load
+    json.loads("")
+  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads
+    return _default_decoder.decode(s)
+json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
+"""
+CHAINED = (
+    PLAIN
+    + """
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 20, in <module>
+    main()
+ValueError: no rows
+  in file a.json
+"""
+)
+SYNTAX = """\
+  File "/opt/ml/code/train.py", line 1
+    print(
+         ^
+SyntaxError: '(' was never closed
+"""
+INSTALLED = """\
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/v/lib/python3.11/site-packages/berth/train/run_qa.py", line 9, in main
+    fit()
+  File "/v/lib/python3.11/site-packages/torch/x.py", line 1, in fit
+    raise KeyError("a")
+KeyError: 'a'
+"""
+KIT = """\
+Traceback (most recent call last):
+  File "/v/lib/python3.11/site-packages/berth/train/run_qa.py", line 9, in main
+    fit()
+berth.qa.squad.DataError: train.json holds no question; give it SQuAD's layout.
+"""
+SENTENCES = {
+    "in the user's code": (
+        PLAIN,
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0) (raised at lib/qa.py:3 in load)",
+    ),
+    "the last of a chain": (CHAINED, "ValueError: no rows (raised at train.py:20)"),
+    "syntax error": (SYNTAX, "SyntaxError: '(' was never closed (raised at train.py:1)"),
+    "installed code only": (INSTALLED, "KeyError: 'a' (raised at /v/lib/python3.11/site-packages/torch/x.py:1 in fit)"),
+    "a mistake that the kit found": (KIT, "train.json holds no question; give it SQuAD's layout."),
+    "sys.exit with a text": (
+        "out of data\n\n",
+        "train.py ended with exit code 1; its last line on stderr was: out of data",
+    ),
+    "nothing": (
+        "",
+        "train.py ended with exit code 1 and wrote nothing to stderr; print the reason there before exiting.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("stderr", "sentence"), SENTENCES.values(), ids=SENTENCES.keys())
+def test_sentence(stderr: str, sentence: str) -> None:
+    assert failure.ending_sentence("train.py", 1, stderr.splitlines(), CODE) == sentence
+
+
+@pytest.mark.parametrize(
+    ("number", "killed_for_memory", "begin"),
+    [
+        (
+            9,
+            True,
+            "rank 1 on algo-2 was killed by SIGKILL: out of memory (peak 900 MiB of 1024 MiB); use a smaller batch",
+        ),
+        (9, False, "rank 1 on algo-2 was killed by SIGKILL (out of memory? peak 900 MiB of 1024 MiB)"),
+        (7, False, "rank 1 on algo-2 was killed by SIGBUS: /dev/shm is probably full"),
+        (15, False, "rank 1 on algo-2 was stopped by SIGTERM"),
+        (11, False, "rank 1 on algo-2 was killed by SIGSEGV"),
+    ],
+)
+def test_killed(tmp_path: Path, number: int, killed_for_memory: bool, begin: str) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.peak").write_text(str(900 << 20))
+    (group / "memory.max").write_text(str(1 << 30))
+    assert killed_sentence("rank 1 on algo-2", number, killed_for_memory, tmp_path).startswith(begin)
+
+
+def test_mpirun_names_a_rank_that_left_no_report() -> None:
+    said = [
+        "-" * 40,
+        "mpirun noticed that process rank 1 with PID 0 on node algo-2 exited on signal 9 (Killed).",
+        "-" * 40,
+    ]
+    assert failure.launcher_sentence(137, said).startswith("rank 1 on algo-2 was killed by SIGKILL;")
+
+
+def test_mpirun_failed_itself() -> None:
+    said = ["-----", "ORTE was unable to reliably start one or more daemons.", "", "-----"]
+    assert failure.launcher_sentence(1, said) == (
+        "mpirun ended with exit code 1 before any rank reported a failure: ORTE was unable to reliably start one or "
+        "more daemons."
+    )
+
+
+CAUSES = {
+    "earliest": ([("b", 2.0, False), ("a", 1.0, False)], "a"),
+    "an echo that came first": ([("echo", 1.0, True), ("real", 2.0, False)], "real"),
+    "only echoes": ([("later", 2.0, True), ("first", 1.0, True)], "first"),
+}
+
+
+@pytest.mark.parametrize(("reports", "sentence"), CAUSES.values(), ids=CAUSES.keys())
+def test_cause(reports: list[tuple[str, float, bool]], sentence: str) -> None:
+    found = failure.cause(FailureReport(sentence=text, when=when, echo=echo) for text, when, echo in reports)
+    assert found is not None
+    assert found.sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "echo"),
+    [
+        ("RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:2", True),
+        ("torch.distributed.DistBackendError: NCCL error", True),
+        ("ValueError: no rows", False),
+    ],
+)
+def test_echo(text: str, echo: bool) -> None:
+    assert failure.is_echo(text) is echo
+
+
+def test_text_keeps_to_what_sagemaker_shows() -> None:
+    report = FailureReport("it broke", 3, "algo-2", 1, tuple(f"line {number} {'x' * 60}" for number in range(30)))
+    text = report.text()
+    assert len(text) <= 1024
+    assert text.splitlines()[:2] == ["it broke", "rank 1 on algo-2, exit code 3"]
+    assert text.splitlines()[-1].startswith("line 29")
+
+
+def test_report_travels() -> None:
+    report = FailureReport("it broke", 3, "algo-2", 1, ("a", "b"), 12.5, True)
+    assert FailureReport.from_json(report.to_json()) == report
+
+
+def test_report_from_the_network_is_cut() -> None:
+    report = FailureReport.from_json(
+        {"sentence": "x\n" * 9999, "code": 99999, "detail": ["y" * 9999] * 999, "host": "h" * 999}
+    )
+    assert len(report.sentence) <= 600
+    assert (report.code, len(report.detail), len(report.detail[0]), len(report.host)) == (255, 30, 400, 255)
+
+
+def test_failure_file_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "output" / "failure"
+    assert FailureFile(path).write(FailureReport("it broke", host="algo-1"))
+    assert path.read_text() == "it broke\nalgo-1, exit code 1\n"
+
+
+def test_failure_file_of_the_program_stays_but_an_older_runs_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "failure"
+    path.write_text("of an earlier run")
+    file = FailureFile(path)
+    assert file.write(FailureReport("new"))
+    assert path.read_text().startswith("new")
+    file = FailureFile(path)
+    path.write_text("the program's own words, and more of them")
+    assert not file.write(FailureReport("ours"))
+    assert path.read_text() == "the program's own words, and more of them"
+
+
+@pytest.mark.parametrize(("code", "shell"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
+def test_exit_code(code: int, shell: int) -> None:
+    assert failure.exit_code(code) == shell

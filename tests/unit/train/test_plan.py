@@ -1,0 +1,302 @@
+"""Launch plans, compared as the whole block that a job logs."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.train.failure import JobError
+from berth.train.hardware import Hardware
+from berth.train.job import Job
+from berth.train.mpirun import Launcher, major_version
+from berth.train.plan import choose_interface, make_plan
+
+LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
+CPU = Hardware(gpus=0, cuda=None, cpus=4.0, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
+GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96.0, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
+
+RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
+
+
+def job(
+    hosts: tuple[str, ...] = ("algo-1",),
+    program: str | None = None,
+    interface: str | None = "eth0",
+    **hyperparameters: str,
+) -> Job:
+    return Job(
+        root=Path("/opt/ml"),
+        current_host=hosts[0],
+        hosts=hosts,
+        network_interface=interface,
+        hyperparameters=hyperparameters,
+        input_data={},
+        resources={},
+        program=program,
+    )
+
+
+PLANS = {
+    "run_qa on one CPU host": (
+        job(),
+        CPU,
+        {},
+        """\
+launch plan
+  program: run_qa, the kit's own
+  each rank: /v/bin/python -P -m berth.train.run_qa
+  hosts: 1: algo-1 leads
+  ranks: 1 on each host, 1 in all
+  backend: gloo
+  interface: lo
+  settings: BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, OMP_NUM_THREADS 4, \
+PYTHONUNBUFFERED 1
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:1 -np 1 -bind-to none \
+-wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include lo \
+-mca btl_tcp_if_include lo """
+        + RANK
+        + """
+  because: 1 process per host: no GPU, and processes_per_host is not set
+  because: backend gloo: no GPU that torch can use""",
+    ),
+    "run_qa on two CPU hosts, two processes each": (
+        job(("algo-1-x", "algo-2-x"), interface="ethwe", processes_per_host='"2"'),
+        CPU,
+        {},
+        """\
+launch plan
+  program: run_qa, the kit's own
+  each rank: /v/bin/python -P -m berth.train.run_qa
+  hosts: 2: algo-1-x leads, then algo-2-x
+  ranks: 2 on each host, 4 in all
+  backend: gloo
+  interface: eth0
+  settings: BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME eth0, MASTER_ADDR algo-1-x, MASTER_PORT 29500, OMP_NUM_THREADS 2, \
+PYTHONUNBUFFERED 1
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1-x:2,algo-2-x:2 -np 4 -bind-to none \
+-wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include eth0 \
+-mca btl_tcp_if_include eth0 -mca plm_rsh_agent ssh -mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
+-mca plm_rsh_no_tree_spawn 1 """
+        + RANK
+        + """
+  because: 2 processes per host: processes_per_host says so
+  because: backend gloo: no GPU that torch can use
+  because: interface eth0: ethwe, which resourceconfig.json names, is not on this host""",
+    ),
+    "run_qa on two hosts of eight GPUs": (
+        job(("algo-1", "algo-2"), interface="eth1"),
+        GPU8,
+        {"OMP_NUM_THREADS": "3"},
+        """\
+launch plan
+  program: run_qa, the kit's own
+  each rank: /v/bin/python -P -m berth.train.run_qa
+  hosts: 2: algo-1 leads, then algo-2
+  ranks: 8 on each host, 16 in all
+  backend: nccl
+  interface: eth1
+  settings: BERTH_BACKEND nccl, GLOO_SOCKET_IFNAME eth1, MASTER_ADDR algo-1, MASTER_PORT 29500, \
+NCCL_SOCKET_IFNAME eth1, OMP_NUM_THREADS 3, PYTHONUNBUFFERED 1
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 -bind-to none \
+-wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include eth1 \
+-mca btl_tcp_if_include eth1 -mca plm_rsh_agent ssh -mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
+-mca plm_rsh_no_tree_spawn 1 """
+        + RANK
+        + """
+  because: 8 processes per host: one for each GPU
+  because: backend nccl: 8 GPUs on each host""",
+    ),
+    "a user's program, GPUs idle, little shared memory, a secret": (
+        job(program="train.py", epochs="3", model='"bert"', hub_token="abc", sagemaker_region='"eu-west-1"'),
+        Hardware(gpus=8, cuda="13.0", cpus=8.0, memory=None, shm=64 << 20, interfaces=("eth0", "lo")),
+        {},
+        """\
+launch plan
+  program: your own
+  each rank: /v/bin/python train.py --epochs 3 --hub_token '***' --model bert
+  hosts: 1: algo-1 leads
+  ranks: 1 on each host, 1 in all
+  backend: nccl
+  interface: lo
+  settings: BERTH_BACKEND nccl, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, \
+PYTHONUNBUFFERED 1
+  launch by process: """
+        + RANK
+        + """
+  because: your own program runs once per host unless a distribution is asked for
+  because: your program runs once per host and may leave 7 of 8 GPUs idle; set BERTH_DISTRIBUTION to mpi in the \
+estimator's environment to run it once per GPU
+  because: /dev/shm has only 64 MiB: data loader workers or NCCL may die of a bus error; keep \
+dataloader_num_workers at 0, or give the container more (docker run --shm-size, \
+or shm_size in the local session's container_config)
+  because: backend nccl: 8 GPUs on each host""",
+    ),
+    "a user's program with mpi and options of his own": (
+        job(
+            program="train.py",
+            sagemaker_mpi_enabled="true",
+            sagemaker_mpi_num_of_processes_per_host="2",
+            sagemaker_mpi_custom_mpi_options='"-mca btl_tcp_if_include eth9 -x A=b --NCCL_DEBUG=WARN -verbose -x HOME"',
+        ),
+        CPU,
+        {},
+        """\
+launch plan
+  program: your own
+  each rank: /v/bin/python -m mpi4py train.py
+  hosts: 1: algo-1 leads
+  ranks: 2 on each host, 2 in all
+  backend: gloo
+  interface: lo
+  settings: A b, BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, NCCL_DEBUG WARN, \
+OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:2 -np 2 -bind-to none \
+-wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include lo \
+-mca btl_tcp_if_include eth9 -verbose """
+        + RANK
+        + """
+  because: mpirun: distribution mpi was asked for
+  because: 2 processes per host: sagemaker_mpi_num_of_processes_per_host says so
+  because: backend gloo: no GPU that torch can use""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "hardware", "environ", "text"), PLANS.values(), ids=PLANS.keys())
+def test_plan_reads(given: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
+    assert make_plan(given, hardware, environ, LAUNCHER).render() == text
+
+
+COMMANDS = {
+    "plain": ({}, {}, "process", ("/v/bin/python", "train.py")),
+    "environment mpi": ({}, {"BERTH_DISTRIBUTION": "mpi"}, "mpirun", ("/v/bin/python", "-m", "mpi4py", "train.py")),
+    "environment none wins": (
+        {"sagemaker_mpi_enabled": "true"},
+        {"BERTH_DISTRIBUTION": "none"},
+        "process",
+        ("/v/bin/python", "train.py"),
+    ),
+    "torch_distributed": ({"sagemaker_torch_distributed_enabled": "true"}, {}, "mpirun", ("/v/bin/python", "train.py")),
+    "smddp": (
+        {"sagemaker_distributed_dataparallel_enabled": "true"},
+        {},
+        "mpirun",
+        ("/v/bin/python", "-m", "mpi4py", "train.py"),
+    ),
+    "mpi false": ({"sagemaker_mpi_enabled": "false"}, {}, "process", ("/v/bin/python", "train.py")),
+    "one-letter, list, dict, none": (
+        {"b": "4", "ll": "[1, 2]", "dd": '{"a": 1}', "nn": "null", "flag": "true"},
+        {},
+        "process",
+        ("/v/bin/python", "train.py", "-b", "4", "--dd", "a=1", "--flag", "True", "--ll", "[1, 2]", "--nn", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize(("hyperparameters", "environ", "kind", "command"), COMMANDS.values(), ids=COMMANDS.keys())
+def test_user_command(
+    hyperparameters: dict[str, str], environ: dict[str, str], kind: str, command: tuple[str, ...]
+) -> None:
+    plan = make_plan(job(program="train.py", **hyperparameters), CPU, environ, LAUNCHER)
+    assert (plan.kind, plan.program) == (kind, command)
+
+
+def test_shell_program_runs_in_bash_and_gets_signals_as_a_group() -> None:
+    plan = make_plan(job(program="bin/train.sh", epochs="1"), CPU, {}, LAUNCHER)
+    assert plan.program == ("bash", "bin/train.sh", "--epochs", "1")
+    assert plan.shell
+
+
+def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
+    plan = make_plan(
+        job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {}, LAUNCHER
+    )
+    assert plan.ranks_per_host == 1
+
+
+def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
+    plan = make_plan(job(), Hardware(2, None, 4.0, None, None, ("lo",)), {}, LAUNCHER)
+    assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
+    assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
+
+
+REFUSED = {
+    "mp_parameters": ({"mp_parameters": '{"partitions": 2}'}, {}, "mp_parameters asks for"),
+    "parameter server": ({"sagemaker_parameter_server_enabled": "true"}, {}, "parameter server"),
+    "not a number": (
+        {"processes_per_host": "two"},
+        {},
+        "processes_per_host must be a whole number from 1 to 256, not 'two'.",
+    ),
+    "zero": ({}, {"BERTH_PROCESSES_PER_HOST": "0"}, "BERTH_PROCESSES_PER_HOST must be"),
+    "distribution": ({}, {"BERTH_DISTRIBUTION": "mpl"}, "BERTH_DISTRIBUTION must be none or mpi, not 'mpl'."),
+    "-np": ({"sagemaker_mpi_custom_mpi_options": "-np 7"}, {}, "mpirun's -np is set by the launch plan"),
+    "open quote": ({"sagemaker_mpi_custom_mpi_options": "-x 'a"}, {}, "close its quotes"),
+    "not a truth value": (
+        {"sagemaker_mpi_enabled": "maybe"},
+        {},
+        "sagemaker_mpi_enabled must be true or false, not 'maybe'.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("hyperparameters", "environ", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused(hyperparameters: dict[str, str], environ: dict[str, str], sentence: str) -> None:
+    with pytest.raises(JobError) as error:
+        make_plan(job(**hyperparameters), CPU, environ, LAUNCHER)
+    assert sentence in str(error.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(JobError) as error:
+        make_plan(job(mp_parameters="{1}", processes_per_host="-1"), CPU, {"BERTH_DISTRIBUTION": "x"}, LAUNCHER)
+    for name in ("mp_parameters", "processes_per_host", "BERTH_DISTRIBUTION"):
+        assert name in str(error.value)
+
+
+def test_more_processes_than_gpus_is_refused() -> None:
+    with pytest.raises(JobError, match="16 processes per host were asked for but a host has 8 GPUs"):
+        make_plan(job(processes_per_host="16"), GPU8, {}, LAUNCHER)
+
+
+@pytest.mark.parametrize(("major", "sentence"), [(0, "mpirun is not on PATH"), (5, "mpirun is Open MPI 5")])
+def test_unknown_mpirun_is_refused(major: int, sentence: str) -> None:
+    launcher = Launcher("/v/bin/python", "/v/bin/mpirun", major, "/run/berth", "")
+    with pytest.raises(JobError, match=sentence):
+        make_plan(job(), CPU, {}, launcher)
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [("mpirun (Open MPI) 4.1.8\n\nReport bugs", 4), ("mpirun (Open MPI) 5.0.11", 5), ("HYDRA build", 0)],
+)
+def test_major_version(text: str, major: int) -> None:
+    assert major_version(text) == major
+
+
+@pytest.mark.parametrize(
+    ("named", "available", "alone", "chosen"),
+    [
+        ("eth1", ("eth0", "eth1", "lo"), False, "eth1"),
+        ("ethwe", ("eth0", "lo"), False, "eth0"),
+        (None, ("eth0", "lo"), False, "eth0"),
+        ("eth0", ("eth0", "lo"), True, "lo"),
+        ("eth0", ("lo",), False, "lo"),
+    ],
+)
+def test_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
+    assert choose_interface(named, available, alone) == chosen
+
+
+def test_plan_matches_no_metric_expression() -> None:
+    import re
+
+    expressions = [
+        r"train_runtime.*=\D*(.*?)$",
+        r"train_samples_per_second.*=\D*(.*?)$",
+        r"epoch.*=\D*(.*?)$",
+        r"f1.*=\D*(.*?)$",
+    ]
+    plan = make_plan(job(program="train.py", num_train_epochs="3", x='{"epoch": 1}'), CPU, {}, LAUNCHER)
+    assert not [
+        line for line in plan.render().splitlines() for expression in expressions if re.search(expression, line)
+    ]

@@ -1,0 +1,249 @@
+"""The rank wrapper and its run folder, run for real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.train.failure import FailureReport, JobError
+from berth.train.rank import Place, check_place, find_place, rank_environment
+from berth.train.runfolder import Program, Relay, RunFolder
+
+
+def program(folder: RunFolder, code: str, **changes: Any) -> Program:
+    (folder.path / "train.py").write_text(textwrap.dedent(code))
+    given: dict[str, Any] = {
+        "command": (sys.executable, "train.py"),
+        "cwd": str(folder.path),
+        "environment": {"PATH": os.environ["PATH"], "SM_CURRENT_HOST": "algo-2", "PYTHONUNBUFFERED": "1"},
+        "host": "algo-2",
+        "code_dir": str(folder.path),
+        "name": "train.py",
+        "world_size": 0,
+        "ranks_per_host": 0,
+        "prefix_other_ranks": False,
+        "shell": False,
+        **changes,
+    }
+    return Program(**given)
+
+
+class Run:
+    """One wrapper process; `text` is what reached the host's log."""
+
+    def __init__(self, tmp_path: Path, code: str, environ: dict[str, str] | None = None, **changes: Any) -> None:
+        self.folder = RunFolder(tmp_path / "run")
+        self.folder.write_program(program(self.folder, code, **changes))
+        self._output: list[bytes] = []
+        self._relay = Relay(self.folder, self._output.append)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "berth.train.rank", str(self.folder.path)],
+            env={**os.environ, **(environ or {})},
+        )
+
+    def wait(self) -> int:
+        code = self.process.wait(timeout=20)
+        self._relay.close()
+        self.text = b"".join(self._output).decode()
+        return code
+
+    def until_running(self) -> None:
+        deadline = time.monotonic() + 10
+        while not self.folder.programs():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.5)
+
+    @property
+    def report(self) -> FailureReport:
+        (report,) = self.folder.reports()
+        return report
+
+
+def mpi(rank: int, size: int = 2, local: int = 0, local_size: int = 1) -> dict[str, str]:
+    values = {"RANK": rank, "SIZE": size, "LOCAL_RANK": local, "LOCAL_SIZE": local_size}
+    return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in values.items()}
+
+
+def test_good_end(tmp_path: Path) -> None:
+    run = Run(tmp_path, "import os; print('hello from', os.environ['SM_CURRENT_HOST'], os.environ.get('RANK'))")
+    assert run.wait() == 0
+    assert run.text == "hello from algo-2 None\n"
+    assert run.folder.reports() == []
+    assert run.folder.programs() == []
+
+
+def test_rank_variables_and_prefix(tmp_path: Path) -> None:
+    code = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')))"
+    run = Run(tmp_path, code, mpi(3, 4, 1, 2), world_size=4, ranks_per_host=2, prefix_other_ranks=True)
+    assert run.wait() == 0
+    assert run.text == "[rank 3] 3 1 4 2\n"
+
+
+def test_exception_becomes_a_report(tmp_path: Path) -> None:
+    run = Run(tmp_path, "def f():\n    raise ValueError('boom')\nf()\n", mpi(1), world_size=2, ranks_per_host=1)
+    assert run.wait() == 1
+    assert run.report.sentence == "ValueError: boom (raised at train.py:2 in f)"
+    assert (run.report.rank, run.report.host, run.report.code, run.report.echo) == (1, "algo-2", 1, False)
+    assert run.report.detail[-1] == "ValueError: boom"
+    assert "ValueError: boom\n" in run.text
+
+
+def test_exit_code_and_own_sentence(tmp_path: Path) -> None:
+    code = "import os, sys; open(os.environ['BERTH_FAILURE_FILE'], 'w').write('do this.'); sys.exit(42)"
+    run = Run(tmp_path, code)
+    assert run.wait() == 42
+    assert (run.report.sentence, run.report.code) == ("do this.", 42)
+
+
+def test_killed_program(tmp_path: Path) -> None:
+    run = Run(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    assert run.wait() == 137
+    assert run.report.sentence.startswith("train.py on algo-2 was killed by SIGKILL (out of memory? peak ")
+
+
+def test_program_that_is_not_there(tmp_path: Path) -> None:
+    run = Run(tmp_path, "", command=("/no/such/program",))
+    assert run.wait() == 1
+    assert run.report.sentence.startswith("train.py could not be started")
+
+
+def test_wrong_world_size(tmp_path: Path) -> None:
+    run = Run(tmp_path, "print('trained alone')", mpi(0, size=1), world_size=2, ranks_per_host=1)
+    assert run.wait() == 1
+    assert run.report.sentence.startswith(
+        "mpirun started 1 ranks, 1 on algo-2, but the plan says 2 with 1 on each host"
+    )
+    assert run.text == ""
+
+
+SIGNALLED = """
+import signal, subprocess, sys, time
+def stop(number, frame):
+    print("got", number)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGUSR1, stop)
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signal_to_the_wrapper_reaches_the_program_once(tmp_path: Path, number: int) -> None:
+    run = Run(tmp_path, SIGNALLED)
+    run.until_running()
+    run.process.send_signal(number)
+    assert run.wait() == 5
+    assert run.text == f"got {number}\n"
+    assert run.report.echo
+
+
+def test_signal_through_the_run_folder(tmp_path: Path) -> None:
+    run = Run(tmp_path, SIGNALLED)
+    run.until_running()
+    assert run.folder.signal(signal.SIGTERM) == 1
+    assert run.wait() == 5
+    assert not run.report.echo
+
+
+def test_shell_program_takes_its_children_along(tmp_path: Path) -> None:
+    run = Run(tmp_path, SIGNALLED, command=("bash", "-c", f"{sys.executable} train.py; echo never"), shell=True)
+    run.until_running()
+    run.folder.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    assert "got 15\n" in run.text
+    assert "never" not in run.text
+
+
+def test_program_dies_with_its_wrapper(tmp_path: Path) -> None:
+    run = Run(tmp_path, "import time; time.sleep(30)")
+    run.until_running()
+    ((pid, _),) = run.folder.programs()
+    run.process.kill()
+    run.wait()
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_child_left_behind_does_not_hold_the_job(tmp_path: Path) -> None:
+    run = Run(tmp_path, "import subprocess; subprocess.Popen(['sleep', '30']); print('done')")
+    begin = time.monotonic()
+    assert run.wait() == 0
+    assert time.monotonic() - begin < 8
+    assert run.text == "done\n"
+
+
+def test_lines_of_ranks_stay_whole(tmp_path: Path) -> None:
+    code = """
+    import os, sys
+    rank = os.environ["RANK"]
+    for number in range(2000):
+        print(f"<{rank}{'x' * (number % 300)}>")
+    print(f"<{rank}{'y' * 20000}>", file=sys.stderr)
+    """
+    run = Run(tmp_path, code, mpi(0), world_size=2, ranks_per_host=1)
+    other = subprocess.Popen(run.process.args, env={**os.environ, **mpi(1)})
+    assert other.wait(timeout=20) == 0
+    assert run.wait() == 0
+    lines = run.text.splitlines()
+    assert len(lines) == 4002
+    assert all(line[0] == "<" and line[-1] == ">" and line.count("<") == 1 for line in lines)
+
+
+def test_run_folder_is_private_and_goes(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.write_program(program(folder, ""))
+    assert folder.path.stat().st_mode & 0o077 == 0
+    assert (folder.path / "program.json").stat().st_mode & 0o077 == 0
+    assert json.loads((folder.path / "program.json").read_text())["host"] == "algo-2"
+    folder.remove()
+    assert not folder.path.exists()
+
+
+def test_find_place() -> None:
+    assert find_place(mpi(3, 4, 1, 2)) == Place(3, 1, 4, 2)
+    assert find_place({}) is None
+
+
+def test_environment_of_a_rank(tmp_path: Path) -> None:
+    given = program(
+        RunFolder(tmp_path / "run"), "", environment={"A": "1", "PMIX_RANK": "old"}, world_size=2, ranks_per_host=1
+    )
+    environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
+    assert rank_environment(given, Place(1, 0, 2, 1), environ) == {
+        "A": "1",
+        "OMPI_X": "2",
+        "PMIX_RANK": "1",
+        "OPAL_PREFIX": "/v",
+        "LD_LIBRARY_PATH": "/v/lib",
+        "RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+
+
+def test_rank_without_mpirun(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="without mpirun's variables"):
+        check_place(program(RunFolder(tmp_path / "run"), "", world_size=2, ranks_per_host=1), None)
+
+
+def test_relay_passes_on_what_came_before_its_end(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    got: list[bytes] = []
+    relay = Relay(folder, got.append)
+    writer = threading.Thread(target=lambda: (folder.path / "output").write_bytes(b"a\nb\n"))
+    writer.start()
+    writer.join()
+    relay.close()
+    assert b"".join(got) == b"a\nb\n"

@@ -1,0 +1,317 @@
+"""Hosts meeting over real sockets on 127.0.0.1: every host's name is an address of this machine."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from berth.train.failure import FailureReport, JobError
+from berth.train.hosts.events import Events, Exited, Lost, Message, Prepared, Signalled
+from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
+from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop
+from berth.train.hosts.wire import MAX_LINE_BYTES, LineSocket, WireError
+
+LEADER, WORKERS = "127.0.0.1", ("localhost",)
+
+
+def here(host: str) -> set[str]:
+    return {"127.0.0.1"}
+
+
+@contextlib.contextmanager
+def meeting(workers: tuple[str, ...] = WORKERS, silence: float = 10.0) -> Iterator[tuple[Leader, Events]]:
+    events: Events = SimpleQueue()
+    leader = Leader(LEADER, workers, events, port=0, silence=silence, resolve=here)
+    try:
+        yield leader, events
+    finally:
+        leader.close()
+
+
+class Host:
+    """A host whose program is a few lines of the test: what the loops act on, and what they did."""
+
+    def __init__(
+        self, name: str, events: Events, code: int | None = 0, reports: tuple[FailureReport, ...] = ()
+    ) -> None:
+        self.events, self.code = events, code
+        self.stopped = 0
+        self.finished: list[Outcome] = []
+        self.signals: list[int] = []
+        self.error: str | None = None
+        self.local = Local(
+            host=name,
+            prepare=lambda: events.put(Prepared(self.error)),
+            start=self._start,
+            stop=self._stop,
+            signal=self._signal,
+            reports=lambda: list(reports),
+            launcher_said=lambda: ["-----", "it said this"],
+            finish=self.finished.append,
+        )
+
+    def _start(self) -> None:
+        if self.code is not None:
+            self.events.put(Exited(self.code))
+
+    def _stop(self) -> None:
+        self.stopped += 1
+
+    def _signal(self, number: int) -> int:
+        self.signals.append(number)
+        self.events.put(Exited(-number))
+        return 1
+
+
+class Job:
+    """One leader and one worker, each in a thread of its own."""
+
+    def __init__(
+        self, leader: Leader, events: Events, lead: Host, follow: Callable[[Events], Host], everywhere: bool
+    ) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self.ended: dict[str, float] = {}
+        self.worker_events: Events = SimpleQueue()
+        self.worker = follow(self.worker_events)
+        self.lead = lead
+
+        def run_leader() -> None:
+            def gather() -> None:
+                leader.gather(5)
+                leader.broadcast("welcome", key="k", master_port="1")
+
+            self.outcomes["leader"] = LeaderLoop(leader, lead.local, events, everywhere).run(gather)
+            self.ended["leader"] = time.monotonic()
+
+        def run_worker() -> None:
+            introduction = Introduction(host="localhost", ranks=1)
+            self.connection = join(LEADER, introduction, self.worker_events, 5, leader.port)
+            self.outcomes["worker"] = WorkerLoop(self.connection, self.worker.local, self.worker_events).run(
+                lambda _: None
+            )
+            self.ended["worker"] = time.monotonic()
+
+        self.threads = [threading.Thread(target=run, daemon=True) for run in (run_leader, run_worker)]
+        for thread in self.threads:
+            thread.start()
+
+    def wait(self) -> None:
+        for thread in self.threads:
+            thread.join(15)
+            assert not thread.is_alive()
+
+
+def test_normal_end_is_the_same_on_both_hosts_and_within_a_second() -> None:
+    with meeting() as (leader, events):
+        job = Job(leader, events, Host(LEADER, events), lambda own: Host("localhost", own, code=None), everywhere=False)
+        job.wait()
+    assert job.outcomes == {"leader": Outcome(0), "worker": Outcome(0)}
+    assert job.lead.finished == job.worker.finished == [Outcome(0)]
+    assert abs(job.ended["leader"] - job.ended["worker"]) < 1
+
+
+def test_workers_report_reaches_every_host() -> None:
+    report = FailureReport("ValueError: boom", 3, "localhost", 1, ("a", "b"), 5.0)
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, True),))
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, (report,)), everywhere=False)
+        job.wait()
+    assert job.outcomes == {"leader": Outcome(3, report), "worker": Outcome(3, report)}
+
+
+def test_program_everywhere_ends_when_all_have_ended() -> None:
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events)
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, code=None), everywhere=True)
+        time.sleep(0.5)
+        assert not job.outcomes
+        job.worker_events.put(Exited(0))
+        job.wait()
+    assert set(job.outcomes.values()) == {Outcome(0)}
+
+
+def test_program_everywhere_one_failure_ends_all() -> None:
+    report = FailureReport("KeyError: 'x'", 1, "localhost", 0)
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, 1, (report,)), everywhere=True)
+        job.wait()
+    assert set(job.outcomes.values()) == {Outcome(1, report)}
+    assert lead.stopped
+
+
+def test_preparation_that_fails_on_a_worker_ends_the_job() -> None:
+    def follow(own: Events) -> Host:
+        host = Host("localhost", own, code=None)
+        host.error = "requirements.txt could not be installed."
+        return host
+
+    with meeting() as (leader, events):
+        job = Job(leader, events, Host(LEADER, events), follow, everywhere=False)
+        job.wait()
+    for outcome in job.outcomes.values():
+        assert outcome.report is not None
+        assert (outcome.code, outcome.report.sentence) == (1, "requirements.txt could not be installed.")
+
+
+def test_worker_is_lost() -> None:
+    with meeting() as (leader, events):
+        job = Job(
+            leader, events, Host(LEADER, events, code=None), lambda own: Host("localhost", own, None), everywhere=False
+        )
+        time.sleep(0.5)
+        job.connection.close()
+        job.threads[0].join(10)
+    outcome = job.outcomes["leader"]
+    assert outcome.report is not None
+    assert outcome.report.sentence.startswith("host localhost was lost while the job ran")
+    assert job.lead.stopped
+
+
+def test_leader_dies() -> None:
+    with meeting() as (leader, events):
+        job = Job(
+            leader, events, Host(LEADER, events, code=None), lambda own: Host("localhost", own, None), everywhere=False
+        )
+        time.sleep(0.5)
+        for connection in leader.connections.values():
+            connection.close()
+        job.threads[1].join(10)
+    outcome = job.outcomes["worker"]
+    assert outcome.report is not None
+    assert outcome.report.sentence.startswith("the leader 127.0.0.1 was lost while the job ran")
+
+
+def test_signal_reaches_the_programs_and_gives_their_code() -> None:
+    with meeting(()) as (leader, events):
+        lead = Host(LEADER, events, code=None)
+        threading.Timer(0.3, lambda: events.put(Signalled(15))).start()
+        outcome = LeaderLoop(leader, lead.local, events, False).run(lambda: None)
+    assert lead.signals == [15]
+    assert outcome.code == 143
+
+
+def test_host_alone_needs_nobody() -> None:
+    with meeting(()) as (leader, events):
+        lead = Host(LEADER, events, code=7)
+        outcome = LeaderLoop(leader, lead.local, events, True).run(lambda: leader.gather(1))
+    assert outcome.report is not None
+    assert (outcome.code, outcome.report.sentence[:35]) == (7, "mpirun ended with exit code 7 befor")
+
+
+def test_missing_host_is_named_at_the_deadline_and_those_who_came_hear_it() -> None:
+    with meeting(("localhost", "algo-3")) as (leader, events):
+        lead = Host(LEADER, events)
+        own: Events = SimpleQueue()
+        follow = Host("localhost", own, None)
+        worker: dict[str, Outcome] = {}
+
+        def run_worker() -> None:
+            connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
+            worker["outcome"] = WorkerLoop(connection, follow.local, own).run(lambda _: None)
+
+        thread = threading.Thread(target=run_worker, daemon=True)
+        thread.start()
+        begin = time.monotonic()
+        outcome = LeaderLoop(leader, lead.local, events, False).run(lambda: leader.gather(1))
+        thread.join(5)
+    assert time.monotonic() - begin < 4
+    assert outcome.report is not None
+    assert outcome.report.sentence.startswith("host algo-3 never came to the rendezvous at 127.0.0.1 within 1 s")
+    assert worker["outcome"] == outcome
+
+
+def test_leader_that_never_answers_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(
+        JobError, match=r"localhost could not reach the leader 127\.0\.0\.1 on port \d+ within 1 s .*refused"
+    ):
+        join(LEADER, Introduction("localhost", 1), SimpleQueue(), 1, port)
+
+
+def test_signal_ends_the_waiting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    events: Events = SimpleQueue()
+    events.put(Signalled(15))
+    with pytest.raises(Stopped):
+        join(LEADER, Introduction("localhost", 1), events, 30, port)
+    with meeting() as (leader, own):
+        own.put(Signalled(15))
+        with pytest.raises(Stopped):
+            leader.gather(30)
+
+
+def test_worker_that_comes_late_is_waited_for() -> None:
+    own: Events = SimpleQueue()
+    with meeting() as (leader, _):
+        threading.Timer(0.5, lambda: join(LEADER, Introduction("localhost", 1, "key", 22), own, 5, leader.port)).start()
+        leader.gather(5)
+        assert leader.introductions["localhost"] == Introduction("localhost", 1, "key", 22)
+
+
+HELLO = {"kind": "hello", "host": "localhost", "ranks": 1, "host_key": "k", "ssh_port": 0, "version": "1"}
+REFUSED = {
+    "a stranger": ({**HELLO, "host": "algo-9"}, here, "'algo-9' is not a host of this job"),
+    "from another address": (HELLO, lambda host: {"10.9.8.7"}, "localhost resolves to 10.9.8.7 here, not to 127.0.0.1"),
+    "a name without address": (HELLO, lambda host: set(), "localhost resolves to nothing here, not to 127.0.0.1"),
+}
+
+
+@pytest.mark.parametrize(("hello", "resolve", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused(hello: dict[str, Any], resolve: Callable[[str], set[str]], reason: str) -> None:
+    leader = Leader(LEADER, WORKERS, SimpleQueue(), port=0, resolve=resolve)
+    try:
+        with socket.create_connection((LEADER, leader.port), timeout=5) as sock:
+            sock.sendall(json.dumps(hello).encode() + b"\n")
+            assert LineSocket(sock).receive() == {"kind": "refused", "reason": reason}
+        assert not leader.introductions
+    finally:
+        leader.close()
+
+
+def test_a_name_is_believed_once() -> None:
+    with meeting() as (leader, _):
+        join(LEADER, Introduction("localhost", 1, "mine"), SimpleQueue(), 5, leader.port)
+        with pytest.raises(JobError, match="localhost has joined already"):
+            join(LEADER, Introduction("localhost", 1, "another"), SimpleQueue(), 0.1, leader.port)
+        assert leader.introductions["localhost"].host_key == "mine"
+
+
+@pytest.mark.parametrize(
+    "line", [b"hello\n", b"[]\n", b'{"kind": 1}\n', b'{"kind": "hello"}\n', b"x" * (MAX_LINE_BYTES + 9), b""]
+)
+def test_nonsense_is_hung_up_on(line: bytes) -> None:
+    with meeting() as (leader, _), socket.create_connection((LEADER, leader.port), timeout=5) as sock:
+        with contextlib.suppress(OSError):
+            sock.sendall(line)
+            sock.shutdown(socket.SHUT_WR)
+        with pytest.raises(WireError):
+            LineSocket(sock).receive()
+        assert not leader.introductions
+
+
+def test_silence_is_noticed() -> None:
+    with meeting(silence=1.0) as (leader, events), socket.create_connection((LEADER, leader.port), timeout=5) as sock:
+        sock.sendall(json.dumps(HELLO).encode() + b"\n")
+        begin = time.monotonic()
+        assert events.get(timeout=5) == Message("localhost", "joined", {})
+        event = events.get(timeout=5)
+        assert event == Lost("localhost", "no sign of life for 1 s")
+        assert 0.8 < time.monotonic() - begin < 3
+
+
+def test_beats_keep_a_silent_host_alive() -> None:
+    with meeting(silence=2.0) as (leader, events):
+        connection = join(LEADER, Introduction("localhost", 1), SimpleQueue(), 5, leader.port)
+        time.sleep(2.5)
+        connection.send("ready")
+        assert events.get(timeout=1) == Message("localhost", "joined", {})
+        assert events.get(timeout=1) == Message("localhost", "ready", {})

@@ -1,0 +1,11 @@
+"""What runs in the training image, in the order in which a job goes through it.
+
+entry        process 1: reads the job, decides, starts, and ends as SageMaker expects
+job, asked   what SageMaker said, and what the user asked for
+hardware     what this host has
+plan, mpirun the launch plan and its command line; pure
+hosts/       how several hosts meet, see that each other lives, and end together
+launch, rank start the ranks of a host, and what stands around each of them
+failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure
+run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/
+"""

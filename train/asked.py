@@ -1,0 +1,163 @@
+"""What the user asked for about distribution: `distribution=` as the SDK sends it, our environment variables, our
+hyperparameter.
+
+Framework estimators send `sagemaker_*` hyperparameters; a generic Estimator sends nothing, so two environment variables
+do the same.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from berth.train.job import Job, plain
+
+MOST_PROCESSES = 256
+_REFUSED = {
+    "mp_parameters": (
+        "asks for SageMaker's model parallel library, which this image does not have; remove smdistributed "
+        "modelparallel from distribution and use fsdp instead."
+    ),
+    "sagemaker_parameter_server_enabled": (
+        "asks for a parameter server, which PyTorch does not use; remove parameter_server from distribution, or use "
+        "mpi instead."
+    ),
+    "sagemaker_multi_worker_mirrored_strategy_enabled": (
+        "is for TensorFlow; remove it from distribution, or use mpi instead."
+    ),
+    "sagemaker_pytorch_xla_multi_worker_enabled": (
+        "asks for XLA, which this image does not have; remove it from distribution, or use mpi instead."
+    ),
+}
+# Launched by mpirun for now, with the variables that torchrun would set.
+_TORCH_LAUNCHERS = ("sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled")
+_OURS = {
+    "-np",
+    "-n",
+    "-c",
+    "--np",
+    "--n",
+    "-host",
+    "--host",
+    "-H",
+    "-hostfile",
+    "--hostfile",
+    "-machinefile",
+    "--machinefile",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The wish, read and checked; `problems` are sentences that stop the job.
+
+    `processes` per host is None when nobody said; `exports` are variables from mpirun's `-x NAME=value`, which every
+    host gets.
+    """
+
+    mpi: bool = False
+    mpi4py: bool = False
+    processes: int | None = None
+    processes_source: str = ""
+    mpi_options: tuple[str, ...] = ()
+    exports: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
+    """Read every wish about distribution; never raises, all problems are collected."""
+    values = {name: plain(text) for name, text in job.hyperparameters.items()}
+    reasons: list[str] = []
+    problems: list[str] = []
+    for name, sentence in _REFUSED.items():
+        if values.get(name, "").lower() not in ("", "false", "0", "{}", "null", "none"):
+            problems.append(f"{name} {sentence}")
+
+    def on(name: str) -> bool:
+        value = values.get(name, "false").lower()
+        if value not in ("true", "false", "1", "0", ""):
+            problems.append(f"{name} must be true or false, not {values[name]!r}.")
+        return value in ("true", "1")
+
+    mpi = mpi4py = on("sagemaker_mpi_enabled")
+    if mpi:
+        reasons.append("mpirun: distribution mpi was asked for")
+    if on("sagemaker_distributed_dataparallel_enabled"):
+        mpi = mpi4py = True
+        reasons.append(
+            "mpirun: smdistributed dataparallel was asked for; its library is not in this image, so nccl or gloo does "
+            "the work"
+        )
+    for name in _TORCH_LAUNCHERS:
+        if on(name):
+            mpi = True
+            reasons.append(
+                f"mpirun: {name} was asked for; mpirun starts the ranks with RANK, WORLD_SIZE and MASTER_ADDR as "
+                "torchrun would"
+            )
+
+    wish = environ.get("BERTH_DISTRIBUTION", "").strip().lower()
+    if wish not in ("", "none", "mpi"):
+        problems.append(f"BERTH_DISTRIBUTION must be none or mpi, not {wish!r}.")
+    elif wish == "mpi" and job.program:
+        mpi = mpi4py = True
+        reasons.append("mpirun: BERTH_DISTRIBUTION says mpi")
+    elif wish == "none" and job.program:
+        reasons = ["once per host: BERTH_DISTRIBUTION says none"]
+        mpi = mpi4py = False
+
+    processes, source = _processes(job, values, environ, problems)
+    options, exports = _mpi_options(values, problems)
+    return Asked(mpi, mpi4py, processes, source, options, exports, tuple(reasons), tuple(problems))
+
+
+def _processes(
+    job: Job, values: Mapping[str, str], environ: Mapping[str, str], problems: list[str]
+) -> tuple[int | None, str]:
+    """Processes per host from the first place that says something. A user's program may have a hyperparameter of its
+    own by our name.
+    """
+    places = {"BERTH_PROCESSES_PER_HOST": environ.get("BERTH_PROCESSES_PER_HOST", "")}
+    if job.program is None:
+        places["processes_per_host"] = values.get("processes_per_host", "")
+    places["sagemaker_mpi_num_of_processes_per_host"] = values.get("sagemaker_mpi_num_of_processes_per_host", "")
+    for source, text in places.items():
+        text = text.strip()
+        if text.lower() in ("", "null", "none"):
+            continue
+        if re.fullmatch(r"\d{1,6}", text) and 1 <= int(text) <= MOST_PROCESSES:
+            return int(text), source
+        problems.append(f"{source} must be a whole number from 1 to {MOST_PROCESSES}, not {text!r}.")
+    return None, ""
+
+
+def _mpi_options(values: Mapping[str, str], problems: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Options for mpirun as the user wrote them, and the variables among them (`-x NAME=value`, AWS's
+    `--NCCL_DEBUG=INFO`).
+
+    `-x NAME` alone needs nothing: every host's ranks have that host's whole environment.
+    """
+    names = ("sagemaker_mpi_custom_mpi_options", "sagemaker_distributed_dataparallel_custom_mpi_options")
+    words: list[str] = []
+    for name in names:
+        try:
+            words += shlex.split(values.get(name, ""))
+        except ValueError as error:
+            problems.append(f"{name} can't be split into options ({error}); close its quotes.")
+    options: list[str] = []
+    exports: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        if word in _OURS:
+            problems.append(f"mpirun's {word} is set by the launch plan; remove it from the custom MPI options.")
+            next(rest, None)
+        elif word in ("-x", "--x"):
+            name, equals, value = next(rest, "").partition("=")
+            if equals:
+                exports[name] = value
+        elif match := re.fullmatch(r"--(NCCL_DEBUG)(?:=(.*))?", word):
+            exports[match[1]] = match[2] if match[2] is not None else next(rest, "INFO")
+        else:
+            options.append(word)
+    return tuple(options), exports

@@ -1,0 +1,224 @@
+"""Why a job failed, in one sentence, from the rank that failed to /opt/ml/output/failure on every host.
+
+A rank's wrapper makes a FailureReport of its program's end and leaves it in the host's run folder; the entry of each
+host sends its reports to the leader, which picks the cause and sends it back. SageMaker shows the first 1024 characters
+of the file.
+"""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
+SHOWN_CHARACTERS = 1024
+_SENTENCE_CHARACTERS = 600
+_DETAIL_LINES = 30
+_LINE_CHARACTERS = 400
+
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+# What a rank says when its peer has gone: never the cause when another rank has something else to say.
+_ECHO = re.compile(
+    r"connection (?:was )?(?:closed by peer|reset by peer|refused)|socket closed|broken pipe|DistBackendError|"
+    r"ncclRemoteError|ncclSystemError|remote process exited|MPI_ERR_|timed out waiting",
+    re.IGNORECASE,
+)
+
+
+class JobError(Exception):
+    """A mistake that the user can mend; the message is the one sentence that says what is wrong and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """One failure.
+
+    `code` is the exit code (1 to 255), `when` the time at which it showed (seconds since the epoch), `detail` the last
+    lines on stderr, `echo` says that it only follows from another rank's or host's failure.
+    """
+
+    sentence: str
+    code: int = 1
+    host: str = ""
+    rank: int | None = None
+    detail: tuple[str, ...] = ()
+    when: float = 0.0
+    echo: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain types, for a file or the rendezvous."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "FailureReport":
+        """Read what `to_json` wrote; it may come over the network, so types and lengths are forced."""
+        rank = fields.get("rank")
+        return cls(
+            sentence=_one_line(str(fields.get("sentence", ""))),
+            code=min(max(int(fields.get("code", 1)), 0), 255),
+            host=str(fields.get("host", ""))[:255],
+            rank=None if rank is None else int(rank),
+            detail=tuple(str(line)[:_LINE_CHARACTERS] for line in list(fields.get("detail", ()))[-_DETAIL_LINES:]),
+            when=float(fields.get("when", 0.0)),
+            echo=bool(fields.get("echo", False)),
+        )
+
+    def text(self) -> str:
+        """The failure file: the sentence, then who and with which code, then the last lines that still fit."""
+        who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
+        lines = [_one_line(self.sentence), f"{who}, exit code {self.code}" if who else f"exit code {self.code}"]
+        room = SHOWN_CHARACTERS - sum(len(line) + 1 for line in lines)
+        kept: list[str] = []
+        for line in reversed(self.detail):
+            room -= len(line) + 1
+            if room < 0:
+                break
+            kept.append(line)
+        return "\n".join([*lines, *reversed(kept)]) + "\n"
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _SENTENCE_CHARACTERS else text[: _SENTENCE_CHARACTERS - 1] + "…"
+
+
+def tell(sentence: str) -> None:
+    """For a program under our entry: leave the sentence that is to stand first in /opt/ml/output/failure, then exit
+    non-zero.
+
+    Outside the training image (no BERTH_FAILURE_FILE) nothing is written.
+    """
+    path = os.environ.get(FAILURE_FILE_VARIABLE)
+    if path:
+        Path(path).write_text(sentence, encoding="utf-8")
+
+
+def is_echo(text: str) -> bool:
+    """Whether an exception's text only says that a peer has gone."""
+    return _ECHO.search(text) is not None
+
+
+def cause(reports: Iterable[FailureReport]) -> FailureReport | None:
+    """The report that explains the others: the earliest that is no echo, else the earliest."""
+    return min(reports, key=lambda report: (report.echo, report.when), default=None)
+
+
+def exit_code(code: int) -> int:
+    """What the shell makes of a subprocess' return code: 128 + n for signal n."""
+    return 128 - code if code < 0 else code
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; SIG99 for a number that has no name here."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def exception_sentence(lines: Sequence[str], code_dir: str) -> str | None:
+    """`ValueError: no rows (raised at train.py:12 in main)` from the last traceback in `lines`; None if there is none.
+
+    The place is the last frame in the user's code (under `code_dir`), else the last outside installed packages, else
+    the last. An exception of the kit's own is a whole sentence already and stands without type and place.
+    """
+    frames: list[tuple[str, str, str | None]] = []
+    inside = False
+    found: str | None = None
+    for line in lines:
+        if line.strip() == _TRACEBACK:
+            frames, inside = [], True
+        elif frame := _FRAME.match(line):
+            # A SyntaxError in the program itself has a frame but no "Traceback" line above it.
+            if not inside:
+                frames, inside = [], True
+            frames.append((frame["file"], frame["line"], frame["function"]))
+        elif inside and frames and (match := _EXCEPTION.match(line)):
+            found = _place(match, frames, code_dir)
+            inside = False
+    return found
+
+
+def _place(exception: re.Match[str], frames: Sequence[tuple[str, str, str | None]], code_dir: str) -> str:
+    kind, message = exception["type"], (exception["message"] or "").strip()
+    if kind.startswith("berth.") and message:
+        return _one_line(message)
+    own = [frame for frame in frames if frame[0].startswith(code_dir.rstrip("/") + "/")]
+    outside = [frame for frame in frames if "/site-packages/" not in frame[0] and not frame[0].startswith("<")]
+    file, line, function = (own or outside or list(frames))[-1]
+    shown = os.path.relpath(file, code_dir) if own else file
+    where = f"{shown}:{line}" + (f" in {function}" if function and function != "<module>" else "")
+    return _one_line(f"{kind}: {message}" if message else kind) + f" (raised at {where})"
+
+
+def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str) -> str:
+    """The cause of a program's non-zero `code` (not a signal) as far as its stderr tells."""
+    if sentence := exception_sentence(lines, code_dir):
+        return sentence
+    last = next((line.strip() for line in reversed(lines) if line.strip()), None)
+    if last is None:
+        return (
+            f"{program} ended with exit code {code} and wrote nothing to stderr; print the reason there before exiting."
+        )
+    return _one_line(f"{program} ended with exit code {code}; its last line on stderr was: {last}")
+
+
+def launcher_sentence(code: int, lines: Sequence[str]) -> str:
+    """The cause when mpirun failed and no rank left a report: its own words, without the frame of dashes."""
+    for line in lines:
+        if match := re.search(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)", line):
+            return (
+                f"rank {match[1]} on {match[2]} was killed by {signal_name(int(match[3]))}; look for the reason in "
+                "that host's log."
+            )
+    said = [line.strip() for line in lines if line.strip() and not set(line.strip()) <= {"-", "="}]
+    words = " ".join(said[:4]) if said else "it said nothing; run the job again with fewer hosts to see which one fails"
+    return _one_line(f"mpirun ended with exit code {code} before any rank reported a failure: {words}")
+
+
+def load_reports(folder: Path) -> list[FailureReport]:
+    """All reports that this host's ranks left; a half-written one cannot be there (they are renamed into place)."""
+    return [FailureReport.from_json(json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("rank-*.json"))]
+
+
+def save_report(folder: Path, report: FailureReport) -> None:
+    """Leave the report of one rank for this host's entry."""
+    target = folder / f"rank-{report.rank or 0}.json"
+    aside = target.with_suffix(".part")
+    aside.write_text(json.dumps(trimmed(report).to_json()), "utf-8")
+    aside.rename(target)
+
+
+def trimmed(report: FailureReport) -> FailureReport:
+    """The same report within the lengths that the rendezvous carries."""
+    return replace(report, sentence=_one_line(report.sentence), detail=FailureReport.from_json(report.to_json()).detail)
+
+
+class FailureFile:
+    """/opt/ml/output/failure, which a user's program may write itself: what it wrote during this run stays."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._before = self._stamp()
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size
+
+    def write(self, report: FailureReport) -> bool:
+        """Write the report; False if the program has written its own reason."""
+        stamp = self._stamp()
+        if stamp is not None and stamp != self._before and stamp[1] > 0:
+            return False
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(report.text(), "utf-8")
+        return True

@@ -1,0 +1,52 @@
+"""Which checkpoint a job goes on from.
+
+A job that was stopped (spot capacity, a time limit) finds its checkpoints back in the checkpoint folder and goes on
+from the newest that every rank has. Writing them is Trainer's work.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from berth.train.failure import JobError
+from berth.train.finetune.model import WEIGHTS
+
+# Trainer writes this file last: a checkpoint without it was cut off.
+LAST_FILE = "trainer_state.json"
+
+
+class CheckpointError(JobError):
+    """The checkpoint asked for can't be used; the message is one sentence."""
+
+
+def complete(folder: Path) -> list[int]:
+    """Steps of the whole checkpoints in a folder, oldest first."""
+    if not folder.is_dir():
+        return []
+    steps = []
+    for entry in folder.iterdir():
+        match = re.fullmatch(r"checkpoint-(\d+)", entry.name)
+        if match and _is_whole(entry):
+            steps.append(int(match[1]))
+    return sorted(steps)
+
+
+def newest_of_all(everyone: Sequence[Sequence[int]]) -> int | None:
+    """The newest step that every rank has a checkpoint of. None: there is none, training starts afresh."""
+    shared = set(everyone[0]).intersection(*everyone[1:]) if everyone else set()
+    return max(shared, default=None)
+
+
+def given(path: str) -> Path:
+    """A checkpoint that the user named. Raises CheckpointError if it is not one."""
+    folder = Path(path)
+    if not _is_whole(folder):
+        raise CheckpointError(
+            f"resume_from_checkpoint {path} is not a whole checkpoint (it needs the weights and {LAST_FILE}): "
+            "name another, or leave it out to go on from the newest."
+        )
+    return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / LAST_FILE).is_file() and any((folder / name).is_file() for name in WEIGHTS)

@@ -1,0 +1,139 @@
+"""Where a job's questions come from: a file, a channel, or a data set of the hub, in this order.
+
+SageMaker puts each channel into a folder of its own. `find` decides, per split, what to read; `load` reads it into
+examples and says in the log what was taken.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from berth.qa.squad import Answer, DataError, Example, check_answers, read
+from berth.train.finetune.recipe import Paths, Recipe
+
+# `fit("s3://…")` with one address and no name calls its channel "training".
+CHANNELS = {"train": ("train", "training"), "validation": ("validation", "test"), "test": ("test",)}
+SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test": ("test",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one split comes from: `path` of a file or folder, or `dataset` of the hub."""
+
+    split: str
+    note: str
+    path: Path | None = None
+    dataset: str | None = None
+
+
+def channels(paths: Paths) -> frozenset[str]:
+    """The channels of this job. Raises DataError for one that is declared and not there, or that is a pipe."""
+    declared: Mapping[str, Any] = {}
+    if paths.input_data_config.is_file():
+        declared = json.loads(paths.input_data_config.read_text(encoding="utf-8") or "{}") or {}
+    for name, settings in declared.items():
+        if isinstance(settings, dict) and settings.get("TrainingInputMode") == "Pipe":
+            raise DataError(f"Channel {name} is in Pipe mode, which run_qa can't read: use File or FastFile mode.")
+        if not (paths.channels / name).exists():
+            raise DataError(
+                f"Channel {name} is declared but {paths.channels / name} is not there: check the address that was "
+                "given to fit for it."
+            )
+    if not paths.channels.is_dir():
+        return frozenset(declared)
+    return frozenset(declared) | {entry.name for entry in paths.channels.iterdir() if entry.is_dir()}
+
+
+def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> Source:
+    """Decide where a split comes from. Raises DataError with what to pass when there is nothing."""
+    file = getattr(recipe, f"{split}_file")
+    channel = next((name for name in CHANNELS[split] if name in there), None)
+    if file:
+        return Source(split, f"{split} data: file {file}", path=_file(file, channel, paths))
+    if channel:
+        instead = f" (not dataset_name {recipe.dataset_name})" if recipe.dataset_name else ""
+        return Source(split, f"{split} data: channel {channel}{instead}", path=paths.channels / channel)
+    if recipe.dataset_name:
+        return Source(split, f"{split} data: {recipe.dataset_name} of the hub", dataset=recipe.dataset_name)
+    task = {"train": "do_train", "validation": "do_eval", "test": "do_predict"}[split]
+    raise DataError(
+        f"There is no {split} data: pass a folder with SQuAD files as channel {' or '.join(CHANNELS[split])}, "
+        f"or {split}_file, or dataset_name, or set {task} to false."
+    )
+
+
+def load(source: Source, recipe: Recipe, limit: int | None, say: Callable[[str], None]) -> list[Example]:
+    """The questions of a split, at most `limit`; for training without those whose answer is not at its offset."""
+    say(source.note)
+    if source.path is not None:
+        examples = read(source.path, version_2_with_negative=recipe.version_2_with_negative)
+    else:
+        examples = _from_hub(source, recipe)
+    if source.split == "train":
+        examples, skipped = check_answers(examples, source.note.partition(": ")[2])
+        if skipped:
+            more = ", …" if len(skipped) > 5 else ""
+            say(
+                f"train data: {len(skipped)} questions skipped, whose answer is not at its answer_start: "
+                f"{', '.join(skipped[:5])}{more}"
+            )
+    say(f"{source.split} data: {min(len(examples), limit or len(examples))} of {len(examples)} questions")
+    return examples[:limit]
+
+
+def _file(given: str, channel: str | None, paths: Paths) -> Path:
+    """A file as it was given, or of that name in the split's channel."""
+    places = [Path(given), *([paths.channels / channel / given] if channel else [])]
+    for place in places:
+        if place.exists():
+            return place
+    raise DataError(f"File {given} is not there: looked at {' and '.join(str(place) for place in places)}.")
+
+
+def _from_hub(source: Source, recipe: Recipe) -> list[Example]:
+    import datasets  # imported here: it takes seconds, and a job with channels does without
+
+    try:
+        loaded = datasets.load_dataset(
+            source.dataset, recipe.dataset_config_name, cache_dir=recipe.cache_dir, token=recipe.token
+        )
+    except Exception as reason:  # the hub's client has a dozen kinds of errors without a common parent
+        raise DataError(
+            f"dataset_name {source.dataset} can't be loaded ({type(reason).__name__}: {first_line(reason)}): check the "
+            "name, and in a job without a way to the hub pass the data as channels train and validation."
+        ) from reason
+    split = next((name for name in SPLITS[source.split] if name in loaded), None)
+    if split is None:
+        raise DataError(
+            f"dataset_name {source.dataset} has no {source.split} split, only {', '.join(sorted(loaded))}: pass the "
+            "data as a channel."
+        )
+    return examples_of(loaded[split], str(source.dataset), recipe.version_2_with_negative)
+
+
+def examples_of(rows: Iterable[Mapping[str, Any]], name: str, version_2_with_negative: bool) -> list[Example]:
+    """Rows of a hub data set in SQuAD's columns as examples. Raises DataError where the columns are others."""
+    examples = []
+    for row in rows:
+        try:
+            texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
+            answers = tuple(Answer(str(text), int(start)) for text, start in zip(texts, starts, strict=True))
+            examples.append(Example(str(row["id"]), row["question"], row["context"], answers))
+        except (KeyError, TypeError, ValueError) as reason:
+            raise DataError(
+                f"dataset_name {name} is not laid out like SQuAD (id, question, context, answers with text and "
+                "answer_start): convert it, or name another."
+            ) from reason
+    empty = sum(not example.answers for example in examples)
+    if empty and not version_2_with_negative:
+        raise DataError(f"{empty} questions of {name} have no answer: set version_2_with_negative to true.")
+    if not examples:
+        raise DataError(f"dataset_name {name} has no questions: name another.")
+    return examples
+
+
+def first_line(reason: BaseException) -> str:
+    """The first line of an exception's text, without a closing full stop."""
+    return (str(reason).strip().splitlines() or [""])[0].rstrip(".")

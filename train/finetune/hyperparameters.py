@@ -1,0 +1,311 @@
+"""Typed hyperparameters out of the strings of `hyperparameters.json`.
+
+SageMaker delivers every hyperparameter as text, and each client writes that text in its own way: a plain estimator
+sends `str(value)` (`'True'`, `'bert'`), framework estimators and SDK v3 send JSON (`'true'`, `'"bert"'`), and some
+notebooks encode again before the SDK does. The text alone can't say what was meant (`123` is a number or a model's
+name), so it is read by the declared type of the option it belongs to. `parse` checks every name and value and reports
+all errors at once.
+
+Standard library only: the `train` entry reads its own settings with it before torch is there.
+"""
+
+import ast
+import dataclasses
+import difflib
+import json
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from berth.train.failure import JobError
+
+TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
+FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f"})
+NONE_WORDS = frozenset({"None", "null", ""})
+QUOTE_LAYERS = 3  # the most that was seen: a notebook's json.dumps twice, and a framework estimator's own
+
+PLATFORM_PREFIXES = ("sagemaker_", "_tuning_")
+PLATFORM_NAMES = frozenset({"default_user_module_name"})
+# Asked for by a framework estimator's distribution=..., and not there: refused where it is switched on.
+REFUSED_SWITCHES = {
+    "sagemaker_parameter_server_enabled": "asks for a parameter server, which PyTorch does not use: leave it out",
+}
+# The kit's launcher reads this one before any rank starts; run_qa only has to know the name.
+LAUNCHER_NAMES = frozenset({"processes_per_host"})
+
+UNSET: Any = object()  # what `decode` answers for None, null and the empty text: leave the option's default
+
+
+class HyperparameterError(JobError):
+    """One sentence that names every hyperparameter that can't be used, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A hyperparameter that is known: its name, declared type, and the values it is limited to (none: any)."""
+
+    name: str
+    type: Any
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OldName:
+    """What becomes of a hyperparameter that no longer exists under its name.
+
+    With `new`, the same setting under another name. Else `type` is how its value is read, and `apply(value)` gives the
+    new hyperparameters as typed values and one line for the log; it raises ValueError, with the end of a sentence,
+    where the old setting can't be honoured. Where a current option still bears the name, it counts unless `always`.
+    """
+
+    type: Any = str
+    apply: Callable[[Any], tuple[dict[str, Any], str]] | None = None
+    new: str = ""
+    always: bool = False
+
+    def counts(self, name: str, options: Mapping[str, Option]) -> bool:
+        """Whether the name is read as an old one, given the options of the transformers at hand."""
+        return (not self.new or self.new in options) and (self.always or name not in options)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Typed values of what was given (never a None), the platform's own keys as text, and lines for the log."""
+
+    values: dict[str, Any]
+    platform: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def options_of(*classes: type) -> dict[str, Option]:
+    """The options that dataclasses declare, in their order: one for every field that `__init__` takes."""
+    options: dict[str, Option] = {}
+    for cls in classes:
+        hints = get_type_hints(cls)
+        for spec in dataclasses.fields(cls):
+            if spec.init:
+                options[spec.name] = Option(spec.name, hints[spec.name], tuple(spec.metadata.get("choices") or ()))
+    return options
+
+
+def is_platform(name: str) -> bool:
+    """Whether SageMaker or its SDK put this key there: no program is meant to see it."""
+    return name.startswith(PLATFORM_PREFIXES) or name in PLATFORM_NAMES
+
+
+def as_text(raw: Any) -> str:
+    """The text of a raw value. SageMaker sends text only; a hand-written file may hold JSON's own types."""
+    if isinstance(raw, str):
+        return raw
+    return "null" if raw is None else json.dumps(raw)
+
+
+def unquote(text: str) -> str:
+    """Take off the JSON string quotes around a text, as many layers as clients put on (at most three)."""
+    for _ in range(QUOTE_LAYERS):
+        stripped = text.strip()
+        if not (len(stripped) > 1 and stripped[0] == stripped[-1] == '"'):
+            break
+        try:
+            text = json.loads(stripped)
+        except ValueError:
+            break
+    return text
+
+
+def decode(raw: Any, declared: Any, choices: tuple[str, ...] = ()) -> Any:
+    """Read one raw value as the declared type (a class, an Enum, Literal, list[...], dict[...] or a union of them).
+
+    Returns UNSET for None, null and the empty text. Raises ValueError with the end of a sentence: `is not a number`.
+    """
+    text = unquote(as_text(raw))
+    if text.strip() in NONE_WORDS:
+        return UNSET
+    members = [member for member in _members(declared) if member is not type(None)]
+    value = _decode_member(text, members)
+    if choices and value not in choices:
+        raise ValueError(_none_of(str(value), choices))
+    return value
+
+
+def parse(
+    raw: Mapping[str, Any],
+    options: Mapping[str, Option],
+    old_names: Mapping[str, OldName] | None = None,
+    launcher: Iterable[str] = LAUNCHER_NAMES,
+) -> Parsed:
+    """Type every hyperparameter of `raw`; what is given under a new name wins over its old name.
+
+    Raises HyperparameterError that names all errors.
+    """
+    old_names = old_names or {}
+    parsed = Parsed({})
+    problems: list[str] = []
+    replaced: dict[str, Any] = {}
+    for given, value in raw.items():
+        name = given.replace("-", "_")
+        try:
+            if is_platform(name):
+                if name in REFUSED_SWITCHES and decode(value, bool) is True:
+                    raise ValueError(REFUSED_SWITCHES[name])
+                parsed.platform[given] = as_text(value)
+            elif name in launcher:
+                continue
+            elif name in old_names and old_names[name].counts(name, options):
+                _replace(name, value, old_names[name], options, replaced, parsed.notes)
+            elif name in options:
+                typed = decode(value, options[name].type, options[name].choices)
+                if typed is not UNSET:
+                    parsed.values[name] = typed
+            else:
+                raise ValueError(_unknown(name, [*options, *old_names, *launcher]))
+        except ValueError as reason:
+            problems.append(f"{given} {reason}")
+    if problems:
+        raise HyperparameterError(_all_of(problems))
+    for name, value in replaced.items():
+        parsed.values.setdefault(name, value)
+    return parsed
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return "is not known" + (f" (did you mean {nearest[0]}?)" if nearest else "")
+
+
+def _all_of(problems: list[str]) -> str:
+    if len(problems) == 1:
+        return f"One hyperparameter can't be used: {problems[0]}; mend it and start the job again."
+    return f"{len(problems)} hyperparameters can't be used: {'; '.join(problems)}; mend them and start the job again."
+
+
+def _replace(
+    name: str, raw: Any, old: OldName, options: Mapping[str, Option], replaced: dict[str, Any], notes: list[str]
+) -> None:
+    """Put what took an old setting's place into `replaced`, and a line on it into `notes`."""
+    target = options[old.new] if old.new else Option(name, old.type)
+    value = decode(raw, target.type, target.choices)
+    if value is UNSET:
+        return
+    new, note = old.apply(value) if old.apply else ({old.new: value}, f"taken as {old.new}")
+    for key, content in new.items():
+        merge = isinstance(content, dict) and isinstance(replaced.get(key), dict)
+        replaced[key] = replaced[key] | content if merge else content
+    notes.append(f"{name}: {note}")
+
+
+def _members(declared: Any) -> list[Any]:
+    if get_origin(declared) in (Union, types.UnionType):
+        return [inner for member in get_args(declared) for inner in _members(member)]
+    return [declared]
+
+
+def _decode_member(text: str, members: list[Any]) -> Any:
+    """Read a text as the first of the union's members that it can be, structures first and plain text last."""
+    word = text.strip()
+    objects = [member for member in members if _is_object(member)]
+    if objects and word.startswith("{"):
+        return _object(word, objects[0])
+    lists = [member for member in members if member is list or get_origin(member) is list]
+    if lists and (word.startswith("[") or str not in members):
+        return _list(word, lists[0])
+    for member in members:
+        if isinstance(member, type) and issubclass(member, Enum):
+            return _enum(word, member)
+    if bool in members or Literal[False] in members:
+        value = _bool(word)
+        if value is not None and (bool in members or value is False):
+            return value
+        if str not in members:
+            raise ValueError(f"{text!r} is not a yes or no: give true or false")
+    if int in members:
+        return _int(word)
+    if float in members:
+        return _float(word)
+    if str in members:
+        return text
+    raise ValueError(f'{text!r} is not a JSON object: give one like {{"name": 1}}')
+
+
+def _bool(word: str) -> bool | None:
+    lowered = word.lower()
+    return True if lowered in TRUE_WORDS else False if lowered in FALSE_WORDS else None
+
+
+def _int(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        pass
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
+    if not number.is_integer():
+        raise ValueError(f"{word!r} is not a whole number")
+    return int(number)
+
+
+def _float(word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise ValueError(f"{word!r} is not a number")
+    return number
+
+
+def _enum(word: str, declared: type[Enum]) -> str:
+    """The plain value of an Enum, given as it (`epoch`) or as Python prints the member (`IntervalStrategy.EPOCH`)."""
+    name = word.rpartition(".")[2] if word.startswith(f"{declared.__name__}.") else word
+    for member in declared:
+        if name.lower() in (str(member.value).lower(), member.name.lower()):
+            return str(member.value)
+    raise ValueError(_none_of(word, [str(member.value) for member in declared]))
+
+
+def _none_of(word: str, choices: Iterable[str]) -> str:
+    choices = list(choices)
+    nearest = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    return f"{word!r} is none of {', '.join(choices)}{hint}"
+
+
+def _literal(word: str) -> Any:
+    """A structure written as JSON or, by a plain estimator, as Python prints it."""
+    try:
+        return json.loads(word)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(word)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _is_object(member: Any) -> bool:
+    return member is dict or get_origin(member) is dict or dataclasses.is_dataclass(member)
+
+
+def _object(word: str, declared: Any) -> Any:
+    value = _literal(word)
+    if not isinstance(value, dict):
+        raise ValueError(f'{word!r} is not a JSON object: give one like {{"name": 1}}')
+    if not dataclasses.is_dataclass(declared):
+        return value
+    try:
+        return declared(**value)  # type: ignore[operator]
+    except (TypeError, ValueError) as reason:
+        raise ValueError(f"{word!r} does not fit: {reason}") from reason
+
+
+def _list(word: str, declared: Any) -> list[Any]:
+    value = _literal(word) if word.startswith("[") else [part for part in word.replace(",", " ").split() if part]
+    if not isinstance(value, list):
+        raise ValueError(f'{word!r} is not a JSON list: give one like ["a", "b"]')
+    (item,) = get_args(declared) or (str,)
+    return [decode(part, item) for part in value]

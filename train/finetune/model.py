@@ -1,0 +1,146 @@
+"""Find and load the model to fine-tune: from the channel `model`, a path, or the hub.
+
+A folder may hold the model one level down, or packed as `model.tar.gz` (that is how an earlier job leaves it, and how
+the SDK's `model_uri` delivers it).
+"""
+
+import contextlib
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from berth.train.failure import JobError
+from berth.train.finetune.data import first_line
+from berth.train.finetune.recipe import Paths, Recipe
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# The two dropout rates under the names that the common architectures give them.
+DROPOUTS = {
+    "hidden_dropout_prob": ("hidden_dropout_prob", "dropout", "hidden_dropout"),
+    "attention_probs_dropout_prob": ("attention_probs_dropout_prob", "attention_dropout"),
+}
+
+
+class ModelError(JobError):
+    """The model can't be used; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model with its tokenizer; `fresh` names the parts of the model that had no weights (the answer head)."""
+
+    model: Any
+    tokenizer: Any
+    fresh: tuple[str, ...]
+
+
+def find(recipe: Recipe, paths: Paths, channels: frozenset[str]) -> tuple[str | Path, str]:
+    """Decide where the model comes from: a path or a name of the hub, and a line for the log.
+
+    A path that was given goes before the channel, the channel before a name.
+    """
+    given = recipe.model_name_or_path
+    if given and Path(given).exists():
+        return Path(given), f"model: {given}"
+    if "model" in channels:
+        instead = f" (not model_name_or_path {given})" if given else ""
+        return paths.channels / "model", f"model: channel model{instead}"
+    if not given:
+        raise ModelError(
+            "There is no model: pass model_name_or_path (a name of the hub or a path), or a channel model."
+        )
+    if given.startswith(("/", "./", "../")):
+        raise ModelError(f"model_name_or_path {given} is not there: check the path, or the channel that it lies in.")
+    return given, f"model: {given} of the hub"
+
+
+@contextlib.contextmanager
+def folder(path: Path) -> Iterator[Path]:
+    """The folder with config and weights in or below `path`, unpacked into a temporary place where it is an archive."""
+    inner = _holding("config.json", path)
+    archive = path if path.is_file() else next(iter(sorted(path.glob("*.tar.gz"))), None)
+    if inner is None and archive is not None:
+        with tempfile.TemporaryDirectory(prefix="berth-model-") as unpacked:
+            try:
+                with tarfile.open(archive) as packed:
+                    packed.extractall(unpacked, filter="data")
+            except (tarfile.TarError, OSError, EOFError) as reason:
+                raise ModelError(
+                    f"{archive} can't be unpacked ({first_line(reason)}): pack the model anew."
+                ) from reason
+            yield _checked(_holding("config.json", Path(unpacked)), archive)
+    else:
+        yield _checked(inner, path)
+
+
+def load(name: str | Path, recipe: Recipe) -> Loaded:
+    """Load config, tokenizer and model. Raises ModelError where something is missing or the hub can't be reached."""
+    with folder(name) if isinstance(name, Path) else contextlib.nullcontext(name) as place:
+        return _load(str(place), str(name), recipe, local=isinstance(name, Path))
+
+
+def _holding(file: str, path: Path) -> Path | None:
+    """The folder itself, or the only folder right below, that holds a file."""
+    if (path / file).is_file():
+        return path
+    below = [entry for entry in path.glob("*") if (entry / file).is_file()]
+    return below[0] if len(below) == 1 else None
+
+
+def _checked(path: Path | None, origin: Path) -> Path:
+    if path is None:
+        raise ModelError(f"{origin} holds no config.json: pass a folder that a model was saved into.")
+    if not any((path / name).is_file() for name in WEIGHTS):
+        raise ModelError(
+            f"{origin} holds no weights: it needs a model.safetensors or pytorch_model.bin beside config.json."
+        )
+    return path
+
+
+def _load(place: str, name: str, recipe: Recipe, local: bool) -> Loaded:
+    import torch
+    from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
+
+    source: dict[str, Any] = {
+        "cache_dir": recipe.cache_dir,
+        "revision": recipe.model_revision or "main",
+        "token": recipe.token,
+        "trust_remote_code": recipe.trust_remote_code,
+    }
+    what = "config"
+    try:
+        config = AutoConfig.from_pretrained(recipe.config_name or place, **source)
+        _set_dropout(config, recipe)
+        what = "tokenizer"
+        tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer_name or place, **source)
+        what = "weights"
+        # 32 bits whatever the checkpoint holds: since transformers 5 the default is the checkpoint's own type, and
+        # weights of 16 bits do not learn from small steps.
+        model, info = AutoModelForQuestionAnswering.from_pretrained(
+            place, config=config, dtype=torch.float32, output_loading_info=True, **source
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as reason:
+        advice = (
+            "save the model anew, with its tokenizer"
+            if local
+            else "check the name, and in a job without a way to the hub pass the model as channel model"
+        )
+        raise ModelError(f"The {what} of {name} can't be loaded ({first_line(reason)}): {advice}.") from reason
+    if not tokenizer.is_fast:
+        raise ModelError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
+    fresh = sorted({key.split(".")[0] for key in info["missing_keys"]})
+    return Loaded(model, tokenizer, tuple(fresh))
+
+
+def _set_dropout(config: Any, recipe: Recipe) -> None:
+    for name, candidates in DROPOUTS.items():
+        value = getattr(recipe, name)
+        if value is None:
+            continue
+        target = next((candidate for candidate in candidates if hasattr(config, candidate)), None)
+        if target is None:
+            raise ModelError(f"{name} can't be set: a {config.model_type} model has no such setting; leave it out.")
+        setattr(config, target, value)

@@ -1,0 +1,128 @@
+"""Hyperparameters of older notebooks, and what becomes of each under transformers 5.
+
+transformers 5 takes none of these names, or takes them and does nothing. What an older notebook sends must not kill its
+job: a name is mapped to what took its place, or dropped with the reason, and the log says so in one line. Refused is
+only what would change the result silently (apex, sharded_ddp, model parallelism).
+"""
+
+from typing import Any
+
+from berth.train.finetune.hyperparameters import OldName
+
+Applied = tuple[dict[str, Any], str]
+
+
+def _dropped(reason: str, always: bool = False) -> OldName:
+    """A setting without effect, whatever its value."""
+    return OldName(str, lambda value: ({}, f"ignored, {reason}"), always=always)
+
+
+def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = None) -> OldName:
+    """A yes or no that became one value of another setting."""
+
+    def apply(value: Any) -> Applied:
+        chosen = new if value else (off or {})
+        taken = " and ".join(f"{name} {content}" for name, content in chosen.items())
+        return chosen, f"taken as {taken}" if taken else "ignored, it asks for nothing"
+
+    return OldName(type, apply)
+
+
+def _inside(new: str, key: str, type: Any) -> OldName:
+    """A setting that became one key of a settings object."""
+    return OldName(type, lambda value: ({new: {key: value}}, f"taken as {key} of {new}"))
+
+
+def _warmup_ratio(ratio: float) -> Applied:
+    if not 0 <= ratio <= 1:
+        raise ValueError(f"{ratio} is not between 0 and 1")
+    # warmup_steps below 1 is a share of all steps; 1 itself would mean one step.
+    share = ratio if ratio < 1 else 1 - 1e-9
+    return {"warmup_steps": share}, f"taken as warmup_steps {ratio:g} of all steps"
+
+
+def _save_safetensors(value: bool) -> Applied:
+    return {}, "ignored, models are always written as safetensors"
+
+
+def _half_backend(value: str) -> Applied:
+    if value == "apex":
+        raise ValueError("can't be apex, which transformers 5 dropped: leave it out to use torch's own mixed precision")
+    return {}, "ignored, mixed precision is torch's own"
+
+
+def _sharded_ddp(value: str | bool) -> Applied:
+    if value is False:
+        return {}, "ignored, it asks for nothing"
+    raise ValueError("no longer exists: use fsdp instead")
+
+
+def _model_parallel(value: dict[str, Any] | str) -> Applied:
+    if not value:
+        return {}, "ignored, it asks for nothing"
+    raise ValueError(
+        "asks for model parallelism, whose library is gone from training images: leave it out to train data-parallel"
+    )
+
+
+_GONE_HARDWARE = "transformers 5 no longer has it"
+
+OLD_NAMES: dict[str, OldName] = {
+    # names that changed
+    "evaluation_strategy": OldName(new="eval_strategy"),
+    "no_cuda": OldName(new="use_cpu"),
+    "gradient_checkpointing": OldName(new="activation_checkpointing", always=True),
+    "gradient_checkpointing_kwargs": OldName(new="activation_checkpointing_kwargs", always=True),
+    "per_gpu_train_batch_size": OldName(new="per_device_train_batch_size"),
+    "per_gpu_eval_batch_size": OldName(new="per_device_eval_batch_size"),
+    "train_batch_size": OldName(new="per_device_train_batch_size"),
+    "eval_batch_size": OldName(new="per_device_eval_batch_size"),
+    "epochs": OldName(new="num_train_epochs"),
+    "push_to_hub_model_id": OldName(new="hub_model_id"),
+    "push_to_hub_token": OldName(new="hub_token"),
+    "use_auth_token": OldName(new="token"),
+    "revision": OldName(new="model_revision"),
+    "model_name": OldName(new="model_name_or_path"),
+    "predict_file": OldName(new="validation_file"),
+    "max_val_samples": OldName(new="max_eval_samples"),
+    # settings that became a value of another
+    "group_by_length": _switch(
+        {"train_sampling_strategy": "group_by_length"}, off={"train_sampling_strategy": "random"}
+    ),
+    "adafactor": _switch({"optim": "adafactor"}),
+    "warmup_ratio": OldName(float, _warmup_ratio),
+    "fsdp_min_num_params": _inside("fsdp_config", "min_num_params", int),
+    "fsdp_transformer_layer_cls_to_wrap": _inside("fsdp_config", "transformer_layer_cls_to_wrap", list[str]),
+    "dispatch_batches": _inside("accelerator_config", "dispatch_batches", bool),
+    "split_batches": _inside("accelerator_config", "split_batches", bool),
+    # without effect
+    "local_rank": _dropped("the launcher tells each rank its number", always=True),
+    "fp16_opt_level": _dropped("mixed precision is torch's own"),
+    "half_precision_backend": OldName(str, _half_backend),
+    "fp16_backend": OldName(str, _half_backend),
+    "save_safetensors": OldName(bool, _save_safetensors),
+    "include_inputs_for_metrics": _dropped("exact match and F1 need the text only"),
+    "include_tokens_per_second": _dropped("the log gives questions a second"),
+    "overwrite_cache": _dropped("windows are made afresh in memory"),
+    "preprocessing_num_workers": _dropped("the tokenizer uses all cores by itself"),
+    "use_fast_tokenizer": _dropped("the tokenizer must be a fast one"),
+    "push_to_hub_organization": _dropped("put the organisation into hub_model_id"),
+    **{
+        name: _dropped(_GONE_HARDWARE)
+        for name in (
+            "use_mps_device",
+            "tpu_num_cores",
+            "tpu_metrics_debug",
+            "xpu_backend",
+            "use_ipex",
+            "jit_mode_eval",
+            "past_index",
+            "ray_scope",
+            "torchdynamo",
+            "use_legacy_prediction_loop",
+        )
+    },
+    # would change the result silently
+    "sharded_ddp": OldName(str | bool, _sharded_ddp),
+    "mp_parameters": OldName(dict[str, Any] | str, _model_parallel),
+}

@@ -1,0 +1,152 @@
+"""This process as one rank of a job: who it is, its process group, and proof that the ranks really train together.
+
+With transformers 5 two ranks on a CPU train alone, each on the same data, without a word, if one setting is missing. So
+the group is started here, and every rank checks what came of it before the first step and after the last.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from berth.train.failure import JobError
+
+
+class RankError(JobError):
+    """The ranks of this job are not the group they should be; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What the launcher told this process. Without a launcher: the only rank of one."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Rank":
+        """From RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE. Raises RankError where they contradict each other."""
+        names = {"rank": "RANK", "local_rank": "LOCAL_RANK", "world_size": "WORLD_SIZE"}
+        given = {field: int(environment[name]) for field, name in names.items() if environment.get(name)}
+        world_size = given.get("world_size", 1)
+        local = int(environment.get("LOCAL_WORLD_SIZE") or world_size)
+        rank = cls(**given, local_world_size=local)
+        if not 0 <= rank.rank < rank.world_size or (rank.world_size > 1 and "rank" not in given):
+            raise RankError(
+                f"RANK {environment.get('RANK')} and WORLD_SIZE {environment.get('WORLD_SIZE')} don't go together: "
+                "start run_qa through the image's train command, or set both."
+            )
+        return rank
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that speaks and writes."""
+        return self.rank == 0
+
+
+def threads(local_world_size: int, cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """CPU threads for one rank: this container's cores shared by the ranks of this host, at least one."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return max(1, cores // local_world_size)
+
+
+def start_group(rank: Rank, backend: str, timeout: int, cuda: bool) -> None:
+    """Start the process group of a job of several ranks; `timeout` is in seconds."""
+    if cuda:
+        torch.cuda.set_device(rank.local_rank)
+    if rank.world_size > 1:
+        dist.init_process_group(backend, rank=rank.rank, world_size=rank.world_size, timeout=timedelta(seconds=timeout))
+
+
+def end_group() -> None:
+    """Leave the process group, if there is one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def gather(content: Any, rank: Rank) -> list[Any]:
+    """What every rank holds, in the order of ranks, on every rank."""
+    if rank.world_size == 1:
+        return [content]
+    everyone: list[Any] = [None] * rank.world_size
+    dist.all_gather_object(everyone, content)
+    return everyone
+
+
+def from_leader(content: Any, rank: Rank) -> Any:
+    """What rank 0 holds, on every rank."""
+    if rank.world_size == 1:
+        return content
+    box = [content]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def check_group(rank: Rank, seen_world_size: int, parallel_mode: str) -> None:
+    """Stop unless transformers sees the whole group and means to train in it."""
+    if seen_world_size != rank.world_size or (rank.world_size > 1 and parallel_mode != "distributed"):
+        raise RankError(
+            f"Rank {rank.rank} sees a world size of {seen_world_size} ({parallel_mode}) where the launcher started "
+            f"{rank.world_size} ranks: every rank would train alone, so the job stops; report this with the log."
+        )
+
+
+def check_wrapped(rank: Rank, model: torch.nn.Module) -> None:
+    """Stop unless the model that is about to train exchanges its gradients with the other ranks."""
+    if rank.world_size > 1 and not exchanges_gradients(model):
+        raise RankError(
+            f"On rank {rank.rank} the model is {type(model).__name__} and not wrapped to exchange gradients with the "
+            f"other {rank.world_size - 1} ranks: each would train alone, so the job stops; report this with the log."
+        )
+
+
+def exchanges_gradients(model: torch.nn.Module) -> bool:
+    """Whether a model is wrapped in DDP, FSDP or DeepSpeed (torch.compile may stand around it)."""
+    model = getattr(model, "_orig_mod", model)
+    names = {cls.__name__ for cls in type(model).__mro__}
+    return isinstance(model, DistributedDataParallel) or bool(
+        names & {"FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
+    )
+
+
+def fingerprint(model: torch.nn.Module) -> str:
+    """SHA-256 of all weights, bit by bit, in the order of their names."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.named_parameters()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def check_equal(rank: Rank, model: torch.nn.Module) -> str:
+    """The fingerprint of the weights, after every rank was found to hold the same. Raises RankError otherwise."""
+    prints = gather(fingerprint(model), rank)
+    if len(set(prints)) > 1:
+        odd = [str(index) for index, each in enumerate(prints) if each != prints[0]]
+        raise RankError(
+            f"Ranks {', '.join(odd)} ended with other weights than rank 0: they did not train together, so no model "
+            "is written; report this with the log."
+        )
+    return str(prints[0])
+
+
+def share_weights(rank: Rank, model: torch.nn.Module) -> None:
+    """Give every rank the weights of rank 0, which alone may have had the best checkpoint on its disk."""
+    if rank.world_size > 1:
+        for weight in model.state_dict().values():
+            dist.broadcast(weight, src=0)

@@ -1,0 +1,312 @@
+"""The question-answering recipe: its own arguments, and how a job's settings are completed.
+
+`Recipe` holds what the well-known `run_qa.py` takes beside transformers' TrainingArguments, under the same names.
+`complete` is a pure function: what was given and what is there in, every setting of the job and lines for the log out.
+Nothing that was given is changed without a line.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from berth.train.finetune.hyperparameters import HyperparameterError, Option, options_of
+
+SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
+DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
+KEPT_CHECKPOINTS = 2
+METRICS = ("f1", "exact_match", "loss")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The recipe's own arguments. Lengths are tokens, `*_samples` are questions."""
+
+    model_name_or_path: str | None = None
+    config_name: str | None = None
+    tokenizer_name: str | None = None
+    cache_dir: str | None = None
+    model_revision: str | None = None
+    token: str | None = None
+    trust_remote_code: bool = False
+    hidden_dropout_prob: float | None = None
+    attention_probs_dropout_prob: float | None = None
+
+    dataset_name: str | None = None
+    dataset_config_name: str | None = None
+    train_file: str | None = None
+    validation_file: str | None = None
+    test_file: str | None = None
+    max_train_samples: int | None = None
+    max_eval_samples: int | None = None
+    max_predict_samples: int | None = None
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    pad_to_max_length: bool = False
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float = 0.0
+    n_best_size: int = 20
+    max_answer_length: int = 30
+
+    overwrite_output_dir: bool = False
+    logging_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where SageMaker puts things, below `/opt/ml` or wherever SAGEMAKER_BASE_DIR says."""
+
+    base: Path = Path("/opt/ml")
+
+    @property
+    def hyperparameters(self) -> Path:
+        """The hyperparameters as SageMaker wrote them."""
+        return self.base / "input/config/hyperparameters.json"
+
+    @property
+    def input_data_config(self) -> Path:
+        """Which channels there are, and how each is delivered."""
+        return self.base / "input/config/inputdataconfig.json"
+
+    @property
+    def channels(self) -> Path:
+        """One folder per channel."""
+        return self.base / "input/data"
+
+    @property
+    def model(self) -> Path:
+        """What becomes model.tar.gz."""
+        return self.base / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What SageMaker copies to S3 while the job runs, if the job has a checkpoint_s3_uri."""
+        return self.base / "checkpoints"
+
+    @property
+    def output_data(self) -> Path:
+        """What becomes output.tar.gz."""
+        return self.base / "output/data"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What this rank finds: hardware, channels, and what is installed."""
+
+    cuda: bool = False
+    backend: str = ""  # what the launcher chose: gloo, nccl or nothing
+    channels: frozenset[str] = frozenset()
+    keeps_checkpoints: bool = False  # the checkpoint folder is there, so somebody wants it filled
+    compiler: bool = False
+    reporters: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a job runs by. `notes` and `warnings` are lines for the log."""
+
+    recipe: Recipe
+    training: dict[str, Any]  # keyword arguments of TrainingArguments
+    backend: str
+    timeout: int
+    checkpoints: Path
+    resume: bool | str
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def options(training_arguments: type) -> dict[str, Option]:
+    """Every hyperparameter that run_qa knows."""
+    known = options_of(training_arguments, Recipe)
+    # Declared as text for the command line's sake, where a yes or no is meant as well.
+    for name in ("fsdp", "resume_from_checkpoint"):
+        if name in known:
+            known[name] = replace(known[name], type=bool | str | None)
+    return known
+
+
+def complete(values: Mapping[str, Any], paths: Paths, found: Surroundings) -> Settings:
+    """Complete the typed hyperparameters `values` to the settings of a job.
+
+    Raises HyperparameterError where two of them can't go together.
+    """
+    own = {spec.name for spec in fields(Recipe)}
+    recipe = Recipe(**{name: value for name, value in values.items() if name in own})
+    training = {name: value for name, value in values.items() if name not in own}
+    notes: list[str] = []
+    warnings: list[str] = []
+    _check(recipe)
+    _tasks(training, recipe, found, notes)
+    _folders(training, paths, notes)
+    _hardware(training, found, warnings)
+    backend = _backend(training, found, warnings)
+    resume = training.pop("resume_from_checkpoint", None)
+    if resume is None:
+        resume = not recipe.overwrite_output_dir
+        if recipe.overwrite_output_dir:
+            notes.append("overwrite_output_dir: training starts afresh, checkpoints of earlier runs are not looked at")
+    _strategies(training, found, notes)
+    checkpoints = Path(training["output_dir"])
+    if training["save_strategy"] == "no":
+        # Trainer makes this folder whatever comes; the one that SageMaker watches must not appear for nothing.
+        training["output_dir"] = str(SCRATCH)
+    _loading(training, recipe, notes)
+    _logging(training, found, warnings)
+    return Settings(
+        recipe=recipe,
+        training=training,
+        backend=backend,
+        timeout=training.get("ddp_timeout", DEFAULT_TIMEOUT),
+        checkpoints=checkpoints,
+        resume=resume,
+        notes=notes,
+        warnings=warnings,
+    )
+
+
+def _check(recipe: Recipe) -> None:
+    problems = []
+    for name in ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length"):
+        value = getattr(recipe, name)
+        if value is not None and value < 1:
+            problems.append(f"{name} is {value} and must be at least 1")
+    if not 0 <= recipe.doc_stride < recipe.max_seq_length:
+        problems.append(
+            f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
+        )
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        value = getattr(recipe, name)
+        if value is not None and not 0 <= value < 1:
+            problems.append(f"{name} is {value} and must be at least 0 and below 1")
+    if problems:
+        raise HyperparameterError(f"Hyperparameters can't be used: {'; '.join(problems)}.")
+
+
+def _tasks(training: dict[str, Any], recipe: Recipe, found: Surroundings, notes: list[str]) -> None:
+    """Train where there is something to train on, evaluate where there is something to evaluate on."""
+    asked = any(training.get(task) for task in ("do_train", "do_eval", "do_predict"))
+    if "do_train" not in training:
+        training["do_train"] = bool(
+            found.channels & {"train", "training"} or recipe.train_file or (recipe.dataset_name and not asked)
+        )
+    if "do_eval" not in training:
+        training["do_eval"] = bool(
+            found.channels & {"validation", "test"}
+            or recipe.validation_file
+            or training.get("eval_strategy", "no") != "no"
+            or training.get("load_best_model_at_end")
+            or (recipe.dataset_name and not asked)
+        )
+    if not any(training.get(task) for task in ("do_train", "do_eval", "do_predict")):
+        raise HyperparameterError(
+            "There is nothing to do: pass SQuAD files as channel train (and validation), or dataset_name, "
+            "and leave do_train and do_eval out or set one of them to true."
+        )
+    chosen = [task[3:] for task in ("do_train", "do_eval", "do_predict") if training.get(task)]
+    notes.append(f"tasks: {', '.join(chosen)}")
+
+
+def _folders(training: dict[str, Any], paths: Paths, notes: list[str]) -> None:
+    """Checkpoints never go into the model folder: they would all land in model.tar.gz."""
+    given = training.get("output_dir")
+    folder = Path(given).expanduser() if given else paths.checkpoints
+    if any(folder.is_relative_to(model) for model in (paths.model, Paths().model)):
+        folder = paths.checkpoints
+    training["output_dir"] = str(folder)
+    if given and str(folder) != given:
+        notes.append(f"output_dir: the model goes to {paths.model}, checkpoints go to {folder}")
+
+
+def _hardware(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> None:
+    on_cpu = not found.cuda or training.get("use_cpu", False)
+    if on_cpu:
+        # Without it transformers 5 starts no DDP on a CPU: every rank would train alone, without a word.
+        training["use_cpu"] = True
+        training["dataloader_pin_memory"] = False
+        for name in ("fp16", "fp16_full_eval", "tf32"):
+            if training.pop(name, False):
+                warnings.append(f"{name} needs a GPU, and there is none in use: the job goes on with 32-bit numbers")
+    if not found.compiler:
+        # A backend or a mode alone switches it on as well.
+        asked = [training.pop(name, False) for name in ("torch_compile", "torch_compile_backend", "torch_compile_mode")]
+        if any(asked):
+            warnings.append("torch_compile needs a C++ compiler, and this image has none: the job goes on without it")
+
+
+def _backend(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> str:
+    """The process group's backend. run_qa starts the group itself, so that ddp_timeout holds on a CPU as well."""
+    asked = training.pop("ddp_backend", None)
+    if training.get("use_cpu"):
+        if asked not in (None, "gloo"):
+            warnings.append(f"ddp_backend {asked} is not there on a CPU: gloo is used")
+        return "gloo"
+    return asked or found.backend or "nccl"
+
+
+def _strategies(training: dict[str, Any], found: Surroundings, notes: list[str]) -> None:
+    """When to evaluate and when to write a checkpoint."""
+    best = training.get("load_best_model_at_end", False)
+    if best or training.get("lr_scheduler_type") in ("reduce_lr_on_plateau", "greedy"):
+        if "eval_strategy" not in training:
+            saving = training.get("save_strategy", "steps" if "save_steps" in training else "epoch")
+            training["eval_strategy"] = saving if saving in ("steps", "epoch") else "epoch"
+            notes.append(f"eval_strategy: {training['eval_strategy']}, to find the best model")
+        training.setdefault("metric_for_best_model", "f1")
+        training["do_eval"] = True
+    metric = training.get("metric_for_best_model")
+    if metric is not None:
+        plain = {"exact": "exact_match"}.get(metric.removeprefix("eval_"), metric.removeprefix("eval_"))
+        if plain not in METRICS:
+            raise HyperparameterError(
+                f"metric_for_best_model is {metric!r}, which is not measured: give one of {', '.join(METRICS)}."
+            )
+        training["metric_for_best_model"] = plain
+    # transformers would take logging_steps, which is a share of the job here.
+    if training.get("eval_strategy") == "steps" and "logging_steps" not in training:
+        training.setdefault("eval_steps", training.get("save_steps", 500) if best else 500)
+    if "save_strategy" in training or not training["do_train"]:
+        training.setdefault("save_strategy", "no")
+    elif best:
+        training["save_strategy"] = training["eval_strategy"]
+    elif "save_steps" in training:
+        training["save_strategy"] = "steps"
+    elif found.keeps_checkpoints:
+        training["save_strategy"] = "epoch"
+        training.setdefault("save_total_limit", KEPT_CHECKPOINTS)
+    else:
+        training["save_strategy"] = "no"
+    if best and training["save_strategy"] == "steps" and "eval_steps" in training:
+        training.setdefault("save_steps", training["eval_steps"])
+    if training["save_strategy"] == "no":
+        notes.append("checkpoints: none (give the estimator checkpoint_s3_uri, or save_strategy, to have them)")
+    else:
+        notes.append(f"checkpoints: {training['save_strategy']}, in {training['output_dir']}")
+
+
+def _loading(training: dict[str, Any], recipe: Recipe, notes: list[str]) -> None:
+    """How windows become batches, and what DDP must know of the model."""
+    if "train_sampling_strategy" not in training:
+        training["train_sampling_strategy"] = "random" if recipe.pad_to_max_length else "group_by_length"
+    if recipe.pad_to_max_length:
+        notes.append(
+            f"pad_to_max_length: every window is padded to {recipe.max_seq_length} tokens; "
+            "without it batches are grouped by length, which is about three times as fast"
+        )
+    # Every parameter of a question-answering head is used; looking for unused ones walks the graph at each step.
+    training.setdefault("ddp_find_unused_parameters", False)
+
+
+def _logging(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> None:
+    """Whole lines for a log instead of progress bars, about fifty of them in a job."""
+    training["disable_tqdm"] = True
+    training.setdefault("logging_steps", 0.02)
+    training["logging_first_step"] = training.get("logging_first_step", True)
+    asked = training.get("report_to", "none")
+    names = [asked] if isinstance(asked, str) else list(asked)
+    names = sorted(found.reporters) if "all" in names else [name for name in names if name != "none"]
+    for name in names:
+        if name not in found.reporters:
+            warnings.append(f"report_to {name} is not installed in this image: the job goes on without it")
+    training["report_to"] = [name for name in names if name in found.reporters] or "none"

@@ -1,0 +1,185 @@
+"""transformers' Trainer with what question answering over several ranks needs.
+
+Four things differ from the stock: the order of windows is a pure function of seed and epoch, padding has no part in the
+loss, evaluation measures exact match and F1 on whole questions, and the log gets whole lines. `GuardCallback` stops a
+job whose ranks would train alone.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from berth.train.finetune import report
+from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
+from berth.train.finetune.features import Collator, GroupedSampler, WindowDataset
+from berth.train.finetune.ranks import Rank, check_wrapped
+
+
+class GuardCallback(TrainerCallback):
+    """Before the first step: the model about to train must exchange its gradients with the other ranks."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.trainer: Trainer | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
+        """Trainer has wrapped the model by now; `others` holds the bare one."""
+        if self.trainer is not None:
+            check_wrapped(self.rank, self.trainer.model_wrapped)
+
+
+class LineCallback(TrainerCallback):
+    """Progress as whole lines (`step 40 of 312  loss: 2.1300`), and the history that history.json keeps."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.history: list[dict[str, float]] = []
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **others: Any,
+    ) -> None:
+        """Called every logging_steps with the mean loss since, and after each evaluation with its metrics."""
+        logs = logs or {}
+        if "loss" in logs:
+            self.history.append({"step": state.global_step, "loss": float(logs["loss"])})
+            self.say(
+                f"step {state.global_step} of {state.max_steps}  loss: {report.number(float(logs['loss']))}"
+                f"  learning rate: {float(logs.get('learning_rate', 0.0)):.2e}"
+            )
+        elif "eval_f1" in logs:
+            self.history.append(
+                {"step": state.global_step, "f1": logs["eval_f1"], "exact_match": logs["eval_exact_match"]}
+            )
+
+
+def span_loss(
+    start_logits: torch.Tensor,
+    end_logits: torch.Tensor,
+    attention_mask: torch.Tensor,
+    start: torch.Tensor,
+    end: torch.Tensor,
+) -> torch.Tensor:
+    """Mean of the cross entropies of start and end: logits and mask (batch, width), labels (batch,).
+
+    The models' own loss takes padding for possible answers, so that it depends on what else is in the batch: several
+    ranks would not get the gradient of the joint batch.
+    """
+    padding = attention_mask == 0
+    losses = [
+        torch.nn.functional.cross_entropy(logits.float().masked_fill(padding, float("-inf")), label)
+        for logits, label in ((start_logits, start), (end_logits, end))
+    ]
+    return (losses[0] + losses[1]) / 2
+
+
+class QuestionAnsweringTrainer(Trainer):
+    """Trains on windows and evaluates on questions."""
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        args: TrainingArguments,
+        tokenizer: Any,
+        collator: Collator,
+        rank: Rank,
+        evaluator: Evaluator,
+        train_dataset: WindowDataset | None,
+        questions: QuestionSet | None,
+    ) -> None:
+        guard = GuardCallback(rank)
+        self.lines = LineCallback(evaluator.say)
+        # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
+        eval_dataset = WindowDataset(questions.windows) if questions else None
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=tokenizer,
+            callbacks=[guard, self.lines],
+        )
+        guard.trainer = self
+        self.remove_callback(PrinterCallback)
+        self.rank = rank
+        self.evaluator = evaluator
+        self.questions = questions
+
+    @property
+    def whole_model(self) -> torch.nn.Module:
+        """The model without DDP around it."""
+        assert isinstance(self.model, torch.nn.Module)
+        return self.model
+
+    @property
+    def sharded(self) -> bool:
+        """Whether no rank holds the whole model (FSDP, DeepSpeed)."""
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if self.args.train_sampling_strategy != "group_by_length" or not isinstance(dataset, WindowDataset):
+            return super()._get_train_sampler(train_dataset)
+        group = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return GroupedSampler(dataset.lengths, group, seed)
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """`span_loss` in place of the model's own; the parameters are Trainer's."""
+        labels = inputs["start_positions"], inputs["end_positions"]
+        output = model(**{name: value for name, value in inputs.items() if not name.endswith("_positions")})
+        loss = span_loss(output.start_logits, output.end_logits, inputs["attention_mask"], *labels)
+        return (loss, output) if return_outputs else loss
+
+    def answer(self, questions: QuestionSet) -> Result:
+        """Answer and measure a question set with the model as it is; all ranks must call it."""
+        model = self.whole_model
+        if not self.is_in_train:
+            kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
+            model = model.to(device=self.args.device, dtype=kind)
+        return self.evaluator.run(model, self.args.device, questions, self._autocast)
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Exact match and F1 of the job's questions, on every rank, named `eval_f1` and so on; also said in the log."""
+        if self.questions is None:
+            raise ValueError("This job has no questions to evaluate on.")
+        began = time.monotonic()
+        result = self.answer(self.questions)
+        seconds = time.monotonic() - began
+        scores = {f"{metric_key_prefix}_{name}": value for name, value in result.scores.items()}
+        scores[f"{metric_key_prefix}_runtime"] = round(seconds, 4)
+        scores[f"{metric_key_prefix}_samples_per_second"] = round(len(self.questions.examples) / seconds, 3)
+        self.predictions = result.predictions
+        if self.rank.leads:
+            for name, value in result.scores.items():
+                if name.startswith(("HasAns", "NoAns")):
+                    report.say(f"{name}: {report.number(value)}")
+            for name in ("loss", "exact_match", "f1"):
+                report.metric(f"{metric_key_prefix}_{name}", result.scores[name])
+        self.log(scores)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
+        return scores
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self.accelerator.autocast()
+        return context

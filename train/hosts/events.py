@@ -1,0 +1,53 @@
+"""What can happen on a host while a job runs.
+
+Threads and signal handlers only put one of these on a queue; a single loop (berth.train.hosts.session) reads them and
+decides, so that nothing is decided in two places at once. `SimpleQueue` is the one queue that a signal handler may put
+into.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A line that `host` sent over its rendezvous connection."""
+
+    host: str
+    kind: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection to `host` broke or fell silent."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """This host has the program and its packages (`error` is None), or the sentence that says why not."""
+
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """What this host launched has ended; `code` is negative for a signal, as subprocess has it."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """This host's entry was sent a signal."""
+
+    number: int
+
+
+Event = Message | Lost | Prepared | Exited | Signalled
+Events = SimpleQueue[Event]

@@ -1,0 +1,268 @@
+"""The job from the first host that joins to the last that leaves: one loop for the leader, one for a worker.
+
+A host alone is a leader without workers. Both loops only read events and decide; what they decide on is in rendezvous,
+launch and failure. Whatever happens, the leader settles one Outcome, finishes its own files, and tells it to all; a
+worker leaves after the leader's word (in SageMaker's local mode the first container that exits ends all others) or when
+the leader is lost.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any
+
+from berth.train import failure
+from berth.train.failure import FailureReport, JobError
+from berth.train.hosts.events import Event, Events, Exited, Lost, Message, Prepared, Signalled
+from berth.train.hosts.rendezvous import Leader, Stopped
+from berth.train.hosts.wire import Connection
+from berth.train.log import get_logger
+
+_COLLECT_SECONDS = 5.0
+_BYE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the job ended on every host; `report` is None only for code 0."""
+
+    code: int
+    report: FailureReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What a loop does on its own host. `start` launches (after `prepare` was reported), `stop` ends what runs."""
+
+    host: str
+    prepare: Callable[[], None]
+    start: Callable[[], None]
+    stop: Callable[[], None]
+    signal: Callable[[int], int]
+    reports: Callable[[], list[FailureReport]]
+    launcher_said: Callable[[], list[str]]
+    finish: Callable[[Outcome], None]
+
+
+def failed(sentence: str, host: str, code: int = 1) -> Outcome:
+    """An outcome that no rank reported."""
+    return Outcome(code, FailureReport(sentence=sentence, code=code, host=host, when=time.time()))
+
+
+def stopped(host: str, number: int) -> Outcome:
+    """An outcome for a host that was told to stop before its programs had started."""
+    return failed(
+        f"{host} was stopped by {failure.signal_name(number)} before training began; start the job again.",
+        host,
+        128 + number,
+    )
+
+
+class LeaderLoop:
+    """Runs a job on the leader. `everywhere`: each host runs the program itself; the job ends when all have."""
+
+    def __init__(self, leader: Leader, local: Local, events: Events, everywhere: bool) -> None:
+        self.leader = leader
+        self.local = local
+        self.events = events
+        self.everywhere = everywhere
+        self.waiting_ready = set(leader.workers)
+        self.done: dict[str, int] = {}
+        self.reports: list[FailureReport] = []
+        self.lost: dict[str, str] = {}
+        self.gone: set[str] = set()
+        self.prepared = False
+        self.own_code: int | None = None
+        self.stop_signal: int | None = None
+
+    def run(self, gather: Callable[[], None]) -> Outcome:
+        """Meet (`gather` waits for the workers and welcomes them), run, settle, tell everybody. Never raises for a
+        job's failure.
+        """
+        try:
+            gather()
+            self.local.prepare()
+            outcome = self._loop()
+        except JobError as error:
+            outcome = failed(str(error), self.local.host)
+        except Stopped as error:
+            outcome = stopped(self.local.host, error.number)
+        self.local.stop()
+        self.local.finish(outcome)
+        report = outcome.report.to_json() if outcome.report else None
+        self.leader.broadcast("outcome", code=outcome.code, report=report)
+        self._wait_for("bye", _BYE_SECONDS)
+        self.leader.close()
+        return outcome
+
+    def _loop(self) -> Outcome:
+        started = False
+        while not self._over(started):
+            event = self.events.get()
+            self._note(event)
+            if isinstance(event, Signalled):
+                if not started:
+                    raise Stopped(event.number)
+                self.local.signal(signal.SIGTERM)
+            if self.prepared and not self.waiting_ready and not started and not self._bad():
+                started = True
+                self.local.start()
+        self.local.stop()
+        self.leader.broadcast("ended")
+        self._wait_for("done", _COLLECT_SECONDS)
+        return self._settle()
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Prepared(error=None):
+                self.prepared = True
+            case Prepared(error=error):
+                raise JobError(str(error))
+            case Exited(code=code):
+                self.own_code = failure.exit_code(code)
+            case Lost(host=host, reason=reason):
+                self.gone.add(host)
+                # A host that has done its part may leave; that it broke off says nothing about the job.
+                if host not in self.done:
+                    self.lost[host] = reason
+                    get_logger().info("rendezvous: lost %s: %s", host, reason)
+            case Message(host=host, kind="ready"):
+                self.waiting_ready.discard(host)
+            case Message(host=host, kind="done", fields=fields):
+                self.done[host] = int(fields.get("code", 1))
+                self.reports += [FailureReport.from_json(report) for report in fields.get("reports", [])[:1024]]
+            case Signalled(number=number):
+                self.stop_signal = number
+            case _:
+                pass
+
+    def _bad(self) -> bool:
+        return bool(self.lost) or any(self.done.values())
+
+    def _over(self, started: bool) -> bool:
+        if self._bad() or (self.own_code or 0) != 0:
+            return True
+        if not started or self.own_code is None:
+            return False
+        return not self.everywhere or set(self.done) >= set(self.leader.workers)
+
+    def _wait_for(self, kind: str, seconds: float) -> None:
+        """Wait until every worker that is still there has sent `kind`."""
+        deadline = time.monotonic() + seconds
+        heard = set(self.done) if kind == "done" else set()
+        while missing := set(self.leader.connections) - heard - self.gone:
+            try:
+                event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                get_logger().info("rendezvous: no %s from %s in %.0f s", kind, ", ".join(sorted(missing)), seconds)
+                if kind == "done":
+                    self.lost |= dict.fromkeys(sorted(missing), f"it did not answer for {seconds:.0f} s")
+                return
+            if isinstance(event, Lost):
+                self._note(event)
+            elif isinstance(event, Message) and event.kind == kind:
+                self._note(event)
+                heard.add(event.host)
+
+    def _settle(self) -> Outcome:
+        if self.own_code == 0 and not any(self.done.values()) and (not self.everywhere or not self.lost):
+            return Outcome(0)
+        found = failure.cause(self.local.reports() + self.reports)
+        if self.lost and (found is None or found.echo):
+            host, reason = next(iter(self.lost.items()))
+            return failed(
+                f"host {host} was lost while the job ran ({reason}); look at that host's own log, it may have run out "
+                "of memory "
+                "or been taken away.",
+                host,
+            )
+        if found is not None:
+            return Outcome(found.code or 1, found)
+        code = self.own_code or next((code for code in self.done.values() if code), 1)
+        if self.stop_signal is not None:
+            name = failure.signal_name(self.stop_signal)
+            sentence = f"{self.local.host} was stopped by {name}; the job was ended from outside before it was done."
+            return failed(sentence, self.local.host, 128 + self.stop_signal)
+        return failed(failure.launcher_sentence(code, self.local.launcher_said()), self.local.host, code)
+
+
+class WorkerLoop:
+    """Runs a job on a worker, once it has joined."""
+
+    def __init__(self, connection: Connection, local: Local, events: Events) -> None:
+        self.connection = connection
+        self.local = local
+        self.events = events
+        self.said_done = False
+        self.ready = False
+        self.stop_signal: int | None = None
+
+    def run(self, welcome: Callable[[dict[str, Any]], None]) -> Outcome:
+        """Wait for the leader's welcome, take part, and end with the leader's outcome."""
+        outcome = self._loop(welcome)
+        self.local.stop()
+        self.local.finish(outcome)
+        self.connection.send("bye")
+        self.connection.close()
+        return outcome
+
+    def _loop(self, welcome: Callable[[dict[str, Any]], None]) -> Outcome:
+        while True:
+            # No time limit: a leader that is alive beats, and one that isn't is Lost.
+            event = self.events.get()
+            match event:
+                case Message(kind="outcome", fields=fields):
+                    return read_outcome(fields)
+                case Lost(host=host, reason=reason):
+                    sentence = f"the leader {host} was lost while the job ran ({reason}); look at that host's own log."
+                    return failed(sentence, self.local.host)
+                case Message(kind="ended"):
+                    self.local.stop()
+                    self._done(0)
+                case Exited(code=code):
+                    self._done(failure.exit_code(code))
+                case Signalled(number=number):
+                    self._stop(number)
+                case _:
+                    self._begin(event, welcome)
+
+    def _begin(self, event: Event, welcome: Callable[[dict[str, Any]], None]) -> None:
+        """The steps up to ready; a mistake is this host's end, and so the job's."""
+        try:
+            if isinstance(event, Message) and event.kind == "welcome":
+                welcome(dict(event.fields))
+                self.local.prepare()
+            elif isinstance(event, Prepared):
+                if event.error is not None:
+                    raise JobError(event.error)
+                self.ready = True
+                self.local.start()
+                self.connection.send("ready")
+        except JobError as error:
+            self._give_up(failed(str(error), self.local.host))
+
+    def _stop(self, number: int) -> None:
+        self.stop_signal = number
+        if self.local.signal(signal.SIGTERM) == 0 and not self.ready:
+            self._give_up(stopped(self.local.host, number))
+
+    def _give_up(self, outcome: Outcome) -> None:
+        assert outcome.report is not None
+        if not self.said_done:
+            self.said_done = True
+            self.connection.send("done", code=outcome.code, reports=[outcome.report.to_json()])
+
+    def _done(self, code: int) -> None:
+        if not self.said_done:
+            self.said_done = True
+            reports = [report.to_json() for report in self.local.reports()]
+            self.connection.send("done", code=code, reports=reports)
+
+
+def read_outcome(fields: Any) -> Outcome:
+    """The leader's word, checked as everything that comes over the network."""
+    code = min(max(int(fields.get("code", 1)), 0), 255)
+    report = fields.get("report")
+    return Outcome(code, FailureReport.from_json(report) if isinstance(report, dict) else None)

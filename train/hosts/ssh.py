@@ -1,0 +1,167 @@
+"""A private sshd on each worker, for mpirun only, and the leader's client settings for it.
+
+Keys are made when the job starts, live in a folder of their own in memory, and die with it. The leader's public key and
+the workers' host keys travel over the rendezvous, so nobody has to answer yes and nothing is baked into the image.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import mkdtemp
+
+from berth.train.failure import JobError
+from berth.train.hosts.rendezvous import Introduction
+
+_START_SECONDS = 10.0
+
+
+def private_folder() -> Path:
+    """A new folder that only we can read, in memory where /dev/shm is there."""
+    base = Path("/dev/shm")
+    return Path(mkdtemp(prefix="berth-", dir=base if os.access(base, os.W_OK) else None))
+
+
+def make_key(path: Path) -> str:
+    """Make an ed25519 key pair at `path`; returns the public key as one line without a comment."""
+    _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)])
+    return path.with_name(path.name + ".pub").read_text("utf-8").strip()
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(
+            command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+    except FileNotFoundError as error:
+        raise JobError(
+            f"{command[0]} is not in the image; install openssh-client and openssh-server for jobs of several hosts."
+        ) from error
+    except subprocess.CalledProcessError as error:
+        raise JobError(
+            f"{command[0]} failed ({error.stderr.strip()}); check that the container may write to /dev/shm or /tmp."
+        ) from error
+
+
+def sshd_config(folder: Path, port: int) -> str:
+    """Settings of a worker's sshd: keys only, no passwords, no forwarding, nothing of the system's own sshd."""
+    return "\n".join(
+        [
+            f"Port {port}",
+            f"HostKey {folder / 'host_key'}",
+            f"AuthorizedKeysFile {folder / 'authorized_keys'}",
+            "PidFile none",
+            "UsePAM no",
+            # The folder is ours and private; the checks would stumble over the modes of /dev/shm above it.
+            "StrictModes no",
+            "AuthenticationMethods publickey",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PermitRootLogin prohibit-password",
+            "PermitUserEnvironment no",
+            "DisableForwarding yes",
+            "PrintMotd no",
+            "LogLevel ERROR",
+            "",
+        ]
+    )
+
+
+def client_config(folder: Path, workers: Mapping[str, Introduction], addresses: Mapping[str, str]) -> str:
+    """The leader's ssh settings: each worker by the address that it joined from, and by no other key than the one it
+    sent.
+    """
+    lines: list[str] = []
+    for host, worker in workers.items():
+        lines += [
+            f"Host {host}",
+            f"  HostName {addresses[host]}",
+            f"  Port {worker.ssh_port}",
+            f"  HostKeyAlias {host}",
+        ]
+    lines += [
+        "Host *",
+        f"  IdentityFile {folder / 'job_key'}",
+        "  IdentitiesOnly yes",
+        f"  UserKnownHostsFile {folder / 'known_hosts'}",
+        "  GlobalKnownHostsFile /dev/null",
+        "  StrictHostKeyChecking yes",
+        "  BatchMode yes",
+        "  ConnectTimeout 10",
+        "  LogLevel ERROR",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def known_hosts(workers: Mapping[str, Introduction]) -> str:
+    """One line a worker: its name and the host key that it sent."""
+    return "".join(f"{host} {worker.host_key}\n" for host, worker in workers.items())
+
+
+class Server:
+    """A worker's sshd. `start` before meeting the leader, `allow` once the leader's key is known."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.host_key = make_key(folder / "host_key")
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start sshd and wait until it answers (well under a second); JobError if it doesn't."""
+        program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        if program is None:
+            raise JobError(
+                "sshd is not in the image; install openssh-server for jobs of several hosts (the kit's image has it)."
+            )
+        # sshd refuses to start without it, and Debian makes it at boot only.
+        Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+        config = self.folder / "sshd_config"
+        config.write_text(sshd_config(self.folder, self.port), "utf-8")
+        log = self.folder / "sshd.log"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [program, "-D", "-e", "-f", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise JobError(
+                    f"sshd did not start ({log.read_text('utf-8', 'replace').strip() or 'no reason given'}); run the "
+                    "image as root."
+                )
+            time.sleep(0.02)
+
+    def allow(self, public_key: str, address: str) -> None:
+        """Let the leader in, from its own address only."""
+        path = self.folder / "authorized_keys"
+        path.write_text(f'restrict,from="{address}" {public_key}\n', "utf-8")
+        path.chmod(0o600)
+
+    def stop(self) -> None:
+        """End sshd; the sessions that it serves end by themselves when the container does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,96 @@
+"""Starts what the plan says on this host and passes on what comes out: the thin part of launching.
+
+mpirun (on the leader) or the rank wrapper itself is one process, waited for by a thread that reports Exited. What ranks
+print comes through the run folder; mpirun's own words are kept for the case that it fails before any rank.
+"""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from berth.train.failure import FailureReport
+from berth.train.hosts.events import Events, Exited
+from berth.train.log import get_logger, write_all
+from berth.train.runfolder import Relay, RunFolder
+
+_GRACE_SECONDS = 2.0
+
+
+class LocalRun:
+    """This host's part of the job: its run folder, its ranks' output, what it launched."""
+
+    def __init__(self, run_dir: Path, events: Events) -> None:
+        self.folder = RunFolder(run_dir)
+        self.said: deque[str] = deque(maxlen=40)
+        self._events = events
+        self._process: subprocess.Popen[str] | None = None
+        self._stopped_at: float | None = None
+        self._relay = Relay(self.folder, lambda data: write_all(sys.stdout.fileno(), data))
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start `command` (an mpirun line or the rank wrapper); Exited comes when it has ended."""
+        self._process = subprocess.Popen(
+            command,
+            cwd="/",
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # Ctrl-C in a terminal reaches the entry, which tells the programs; mpirun would kill them a second later.
+            start_new_session=True,
+        )
+        threading.Thread(target=self._wait, args=(self._process,), name="launch", daemon=True).start()
+
+    def _wait(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.said.append(line.rstrip())
+            if line.strip():
+                get_logger().info("launcher: %s", line.rstrip())
+        self._events.put(Exited(process.wait()))
+
+    @property
+    def running(self) -> bool:
+        """Whether what was started has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def signal_programs(self, number: int) -> int:
+        """Send a signal to this host's programs, not to mpirun, which would kill them a second later."""
+        return self.folder.signal(number)
+
+    def stop(self) -> None:
+        """End everything on this host, within about two seconds: programs asked first, then killed."""
+        if self._stopped_at is None:
+            self._stopped_at = time.time()
+        self.folder.signal(signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                self._process.terminate()
+        while (self.running or self.folder.programs()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.folder.signal(signal.SIGKILL)
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    def reports(self) -> list[FailureReport]:
+        """What this host's ranks said of their failures; that we ended one ourselves explains nothing."""
+        since = self._stopped_at
+        return [
+            replace(report, echo=True) if since is not None and report.when >= since and report.code > 128 else report
+            for report in self.folder.reports()
+        ]
+
+    def close(self) -> None:
+        """Pass on the last output and remove the folder."""
+        self._relay.close()
+        self.folder.remove()

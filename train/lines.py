@@ -1,0 +1,45 @@
+"""Whole lines out of a program's output, progress bars tamed. Pure: bytes in, lines out.
+
+A progress bar rewrites its line with carriage returns, hundreds of times a minute: in a job's log each would be a line.
+Of such rewrites only the last one before a newline is kept, and one every PROGRESS_SECONDS meanwhile, so that a person
+still sees the job move.
+"""
+
+PROGRESS_SECONDS = 10.0
+_LONGEST_BYTES = 1 << 16
+
+
+class Lines:
+    """Cuts a stream into lines."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._said_at = 0.0
+
+    def feed(self, data: bytes, now: float) -> list[bytes]:
+        """Lines (without newline) that are complete once `data` has come at `now` (seconds)."""
+        *complete, self._pending = (self._pending + data).split(b"\n")
+        lines = [_shown(line) for line in complete]
+        progress, mark, rest = self._pending.rpartition(b"\r")
+        if mark and progress.strip():
+            if now - self._said_at >= PROGRESS_SECONDS:
+                self._said_at = now
+                lines.append(_shown(progress))
+                self._pending = b"\r" + rest
+            else:
+                # Only the newest rewrite can still be shown.
+                self._pending = progress.rpartition(b"\r")[2] + b"\r" + rest
+        if len(self._pending) > _LONGEST_BYTES:
+            lines.append(_shown(self._pending))
+            self._pending = b""
+        return lines
+
+    def end(self) -> list[bytes]:
+        """What is left when the stream ends."""
+        rest, self._pending = _shown(self._pending), b""
+        return [rest] if rest else []
+
+
+def _shown(line: bytes) -> bytes:
+    """What a terminal would show at the end: the last rewrite that isn't blank."""
+    return next((part for part in reversed(line.split(b"\r")) if part.strip()), b"")

@@ -1,0 +1,32 @@
+"""The one logger of the training image: whole lines, each starting with `berth: `.
+
+Several processes write to a host's log at once, so a record leaves in a single write and never as fragments.
+"""
+
+import logging
+import os
+import sys
+
+
+class _LineHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        text = "".join(f"berth: {line}\n" for line in record.getMessage().splitlines() or [""])
+        write_all(sys.stdout.fileno(), text.encode("utf-8", "replace"))
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write `data` in one call where the system takes it whole (a pipe does up to 4096 bytes), else in as few as it
+    takes.
+    """
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def get_logger() -> logging.Logger:
+    """The logger `berth`, set up at the first call."""
+    logger = logging.getLogger("berth")
+    if not any(isinstance(handler, _LineHandler) for handler in logger.handlers):
+        logger.addHandler(_LineHandler())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger

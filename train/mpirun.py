@@ -1,0 +1,106 @@
+"""The mpirun command line, by the major version of Open MPI. Pure, but for asking mpirun its version.
+
+Ranks get their environment and write their output through their host's run folder (berth.train.rank), so mpirun carries
+neither: no `-x`, which would give every host the leader's SM_* values, and no `--tag-output`, which cuts lines in the
+middle.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.train.failure import JobError
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """What launches on this host. `major` is Open MPI's, 0 if there is none; `ssh_config` is needed for several hosts
+    only.
+    """
+
+    python: str
+    mpirun: str
+    major: int
+    run_dir: str
+    ssh_config: str
+
+
+def find_mpirun() -> tuple[str, int]:
+    """Path of mpirun and the major version that it reports; ('', 0) if there is none or it doesn't run."""
+    path = shutil.which("mpirun")
+    if path is None:
+        return "", 0
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    return path, major_version(answer.stdout)
+
+
+def major_version(text: str) -> int:
+    """4 from `mpirun (Open MPI) 4.1.8`; 0 if the text is something else's."""
+    match = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)\.\d+", text)
+    return int(match[1]) if match else 0
+
+
+def mpirun_command(
+    launcher: Launcher, hosts: Sequence[str], ranks: int, interface: str, options: Sequence[str]
+) -> tuple[str, ...]:
+    """The whole command. `options` are the user's own; an MCA parameter among them replaces ours, for mpirun refuses
+    one given twice.
+
+    Raises JobError for an Open MPI whose options we don't know.
+    """
+    if launcher.major == 0:
+        raise JobError(
+            "mpirun is not on PATH or doesn't answer; install Open MPI 4.1 in the image (the kit's image has it)."
+        )
+    if launcher.major not in _PARAMETERS:
+        known = ", ".join(map(str, _PARAMETERS))
+        raise JobError(
+            f"mpirun is Open MPI {launcher.major}, whose options differ; put one of version {known} first on PATH."
+        )
+    alone = len(hosts) == 1
+    parameters = _PARAMETERS[launcher.major](interface, "" if alone else launcher.ssh_config)
+    theirs = {options[i + 1] for i, word in enumerate(options[:-1]) if word.lstrip("-") in ("mca", "gmca")}
+    slots = ["localhost"] if alone else list(hosts)
+    command = [
+        launcher.mpirun,
+        "--allow-run-as-root",
+        "--prefix",
+        str(Path(launcher.mpirun).parent.parent),
+        "--host",
+        ",".join(f"{host}:{ranks}" for host in slots),
+        "-np",
+        str(len(hosts) * ranks),
+        "-bind-to",
+        "none",
+        # A folder that exists on every host and holds no one's modules.
+        "-wdir",
+        "/",
+    ]
+    for name, value in parameters.items():
+        if name not in theirs:
+            command += ["-mca", name, value]
+    return (*command, *options, launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
+
+
+def _parameters_4(interface: str, ssh_config: str) -> dict[str, str]:
+    parameters = {
+        "orte_abort_on_non_zero_status": "1",
+        # A container may not read another process' memory (ptrace), and Open MPI complains when it can't.
+        "btl_vader_single_copy_mechanism": "none",
+        "oob_tcp_if_include": interface,
+        "btl_tcp_if_include": interface,
+    }
+    if ssh_config:
+        parameters |= {
+            "plm_rsh_agent": "ssh",
+            "plm_rsh_args": f"-F {ssh_config}",
+            # Only the leader holds the job's key, so it starts every host's daemon itself.
+            "plm_rsh_no_tree_spawn": "1",
+        }
+    return parameters
+
+
+_PARAMETERS = {4: _parameters_4}

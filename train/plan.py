@@ -1,0 +1,202 @@
+"""The launch plan: what runs, how often, on which hosts and why. Pure: job, hardware and environment in, one value out.
+
+A plan can be printed (`render`) and compared; nothing here starts a process or touches a file.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from berth.train.asked import Asked, read_asked
+from berth.train.failure import JobError
+from berth.train.hardware import SMALL_SHM_BYTES, Hardware
+from berth.train.job import Job, program_arguments
+from berth.train.mpirun import Launcher, mpirun_command
+
+MASTER_PORT = 29500
+_SECRET_WORDS = ("token", "secret", "password", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the job runs. Equal on every host but for `interface` and `environment`, which are this host's.
+
+    `program` is one rank's command and `command` what is started (on the leader only, for mpirun): both are argument
+    lists. `shell` says that the program is a shell script, whose children must get its signals as well.
+    """
+
+    kind: Literal["mpirun", "process"]
+    program: tuple[str, ...]
+    kit: bool
+    shell: bool
+    hosts: tuple[str, ...]
+    ranks_per_host: int
+    backend: Literal["nccl", "gloo"]
+    interface: str
+    environment: Mapping[str, str]
+    command: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job (for kind 'process': independent programs)."""
+        return len(self.hosts) * self.ranks_per_host
+
+    def render(self) -> str:
+        """The block that is logged before anything runs. Colons, never `name=value`: notebooks' metric expressions read
+        this log too.
+        """
+        others = f", then {', '.join(self.hosts[1:])}" if len(self.hosts) > 1 else ""
+        settings = ", ".join(f"{name} {value}" for name, value in sorted(self.environment.items()))
+        rows = [
+            ("program", "run_qa, the kit's own" if self.kit else "your own"),
+            ("each rank", shlex.join(masked(self.program))),
+            ("hosts", f"{len(self.hosts)}: {self.hosts[0]} leads{others}"),
+            ("ranks", f"{self.ranks_per_host} on each host, {self.world_size} in all"),
+            ("backend", self.backend),
+            ("interface", self.interface),
+            ("settings", settings or "none"),
+            (f"launch by {self.kind}", shlex.join(self.command)),
+            *(("because", reason) for reason in self.reasons),
+        ]
+        return "\n".join(["launch plan", *(f"  {name}: {value.replace('=', ': ')}" for name, value in rows)])
+
+
+def make_plan(job: Job, hardware: Hardware, environ: Mapping[str, str], launcher: Launcher) -> Plan:
+    """Decide. `environ` is the container's own environment; what is set there goes before what we would choose.
+
+    Raises JobError, one sentence for each thing that is wrong.
+    """
+    asked = read_asked(job, environ)
+    problems = list(asked.problems)
+    reasons = list(asked.reasons)
+    gpus = hardware.usable_gpus
+    if hardware.gpus and not hardware.cuda:
+        reasons.append(
+            f"{hardware.gpus} GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile"
+        )
+
+    kit = job.program is None
+    kind: Literal["mpirun", "process"] = "mpirun" if kit or asked.mpi else "process"
+    ranks, why = _ranks_per_host(asked, kind, gpus)
+    if kind == "process" and asked.processes is not None:
+        reasons.append(
+            f"{asked.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
+        )
+    elif gpus and asked.processes and asked.processes > gpus:
+        problems.append(
+            f"{asked.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or fewer."
+        )
+    if problems:
+        raise JobError(" ".join(problems))
+    reasons.append(why)
+    if kind == "process" and gpus > 1:
+        reasons.append(
+            f"your program runs once per host and may leave {gpus - 1} of {gpus} GPUs idle; set BERTH_DISTRIBUTION to "
+            "mpi in the "
+            "estimator's environment to run it once per GPU"
+        )
+    elif kind == "mpirun" and gpus > ranks:
+        reasons.append(f"{gpus - ranks} of {gpus} GPUs stay idle, for {ranks} processes per host were asked for")
+    if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
+        reasons.append(
+            f"/dev/shm has only {hardware.shm >> 20} MiB: data loader workers or NCCL may die of a bus error; keep "
+            "dataloader_num_workers "
+            "at 0, or give the container more (docker run --shm-size, or shm_size in the local session's "
+            "container_config)"
+        )
+    backend: Literal["nccl", "gloo"] = "nccl" if gpus else "gloo"
+    reasons.append(f"backend {backend}: {f'{gpus} GPUs on each host' if gpus else 'no GPU that torch can use'}")
+    interface = choose_interface(job.network_interface, hardware.interfaces, alone=len(job.hosts) == 1)
+    if job.network_interface and interface != job.network_interface and len(job.hosts) > 1:
+        reasons.append(
+            f"interface {interface}: {job.network_interface}, which resourceconfig.json names, is not on this host"
+        )
+    python = launcher.python
+    program = (python, "-P", "-m", "berth.train.run_qa") if kit else _user_command(job, asked, python)
+    command = (
+        mpirun_command(launcher, job.hosts, ranks, interface, asked.mpi_options)
+        if kind == "mpirun"
+        else (python, "-P", "-m", "berth.train.rank", launcher.run_dir)
+    )
+    return Plan(
+        kind=kind,
+        program=program,
+        kit=kit,
+        shell=not kit and str(job.program).endswith(".sh"),
+        hosts=job.hosts,
+        ranks_per_host=ranks,
+        backend=backend,
+        interface=interface,
+        environment=_environment(job, hardware, environ, kind, ranks, backend, interface, asked),
+        command=tuple(command),
+        reasons=tuple(reasons),
+    )
+
+
+def _ranks_per_host(asked: Asked, kind: str, gpus: int) -> tuple[int, str]:
+    if kind == "process":
+        return 1, "your own program runs once per host unless a distribution is asked for"
+    if asked.processes is not None:
+        return asked.processes, f"{asked.processes} processes per host: {asked.processes_source} says so"
+    if gpus:
+        return gpus, f"{gpus} processes per host: one for each GPU"
+    return 1, "1 process per host: no GPU, and processes_per_host is not set"
+
+
+def _user_command(job: Job, asked: Asked, python: str) -> tuple[str, ...]:
+    program = str(job.program)
+    if program.endswith(".sh"):
+        return ("bash", program, *program_arguments(job))
+    # mpi4py's runner calls MPI_Abort when the program raises, so that ranks inside a collective do not wait for it.
+    runner = ("-m", "mpi4py") if asked.mpi4py else ()
+    return (python, *runner, program, *program_arguments(job))
+
+
+def _environment(
+    job: Job,
+    hardware: Hardware,
+    environ: Mapping[str, str],
+    kind: str,
+    ranks: int,
+    backend: str,
+    interface: str,
+    asked: Asked,
+) -> dict[str, str]:
+    alone = len(job.hosts) == 1
+    ours = {
+        "BERTH_BACKEND": backend,
+        # A single host's name may not resolve (docker run --network=none); several hosts must find the leader.
+        "MASTER_ADDR": "127.0.0.1" if alone else job.leader,
+        "MASTER_PORT": str(MASTER_PORT),
+        # Without these, gloo and NCCL go by the container's own host name, which can be equal on all hosts or resolve
+        # to nothing.
+        "GLOO_SOCKET_IFNAME": interface,
+        "PYTHONUNBUFFERED": "1",
+    }
+    if backend == "nccl" and not alone:
+        ours["NCCL_SOCKET_IFNAME"] = interface
+    if kind == "mpirun":
+        ours["OMP_NUM_THREADS"] = str(max(1, int(hardware.cpus) // ranks))
+    return {**{name: environ.get(name) or value for name, value in ours.items()}, **asked.exports}
+
+
+def choose_interface(named: str | None, available: Sequence[str], alone: bool) -> str:
+    """The interface that hosts talk over: the one that SageMaker names if it exists (local mode of SDK v3 names one
+    that doesn't), else the first that is not lo. One host alone needs no network at all.
+    """
+    if alone:
+        return "lo"
+    if named in available and named is not None:
+        return named
+    return next((name for name in available if name != "lo"), "lo")
+
+
+def masked(command: Sequence[str]) -> list[str]:
+    """The command with the values of arguments that sound secret replaced, for a log."""
+    shown = list(command)
+    for position, argument in enumerate(command[:-1]):
+        if argument.startswith("-") and any(word in argument.lower().split("_") for word in _SECRET_WORDS):
+            shown[position + 1] = "***"
+    return shown

@@ -1,0 +1,309 @@
+"""Fine-tune a model for extractive question answering: `python -m berth.train.run_qa`, no arguments, once per rank.
+
+Each rank reads SageMaker's hyperparameters itself, and the launcher's RANK, WORLD_SIZE and so on from its environment.
+The way through: hyperparameters → settings → sources → process group → windows → training → model → evaluation. Rank 0
+writes the model, metrics.json and history.json into the model folder, and speaks; the others only compute.
+"""
+
+import atexit
+import json
+import logging
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import transformers
+from transformers import TrainingArguments, enable_full_determinism, set_seed
+from transformers.integrations.integration_utils import get_available_reporting_integrations
+
+from berth.qa.spans import EVALUATION, LogitsError
+from berth.qa.squad import DataError, Example
+from berth.qa.windows import WindowError, make_windows
+from berth.train.failure import JobError, tell
+from berth.train.finetune import checkpoints, data, model, ranks, report
+from berth.train.finetune.evaluation import Evaluator, QuestionSet
+from berth.train.finetune.features import Collator, WindowDataset
+from berth.train.finetune.hyperparameters import HyperparameterError, parse
+from berth.train.finetune.model import Loaded
+from berth.train.finetune.old_names import OLD_NAMES
+from berth.train.finetune.ranks import Rank
+from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete, options
+from berth.train.finetune.trainer import QuestionAnsweringTrainer
+
+USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
+
+
+def main() -> int:
+    """Run the job. A user's mistake ends in one line on standard error and code 1, anything else in a traceback."""
+    try:
+        run(os.environ)
+    except USER_ERRORS as reason:
+        report.error(str(reason))
+        tell(str(reason))
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with `code` at once, after what was registered to run at its end.
+
+    The interpreter's own way out takes a second to collect what torch and transformers hold. Leaving out only that
+    (gc.freeze) ended one rank in thirty with SIGABRT, for gloo's threads run on while the rest is taken apart.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(environment: Mapping[str, str]) -> None:
+    """One rank's whole job."""
+    paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
+    rank = Rank.from_environment(environment)
+    say: Callable[[str], None] = report.say if rank.leads else _silent
+    channels = data.channels(paths)
+    settings = _settings(paths, channels, environment, say)
+    recipe, training = settings.recipe, settings.training
+    sources = {
+        split: data.find(split, recipe, paths, channels)
+        for task, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test"))
+        if training.get(task)
+    }
+    name, note = model.find(recipe, paths, channels)
+    say(note)
+
+    cuda = not training.get("use_cpu", False)
+    threads = _prepare_process(rank, recipe, cuda, environment)
+    ranks.start_group(rank, settings.backend, settings.timeout, cuda)
+    args = _arguments(training)
+    ranks.check_group(rank, args.world_size, args.parallel_mode.value)
+    say(f"ranks: {rank.world_size}, {settings.backend}, {'GPU' if cuda else f'CPU with {threads} threads each'}")
+    # Before the model: the answer head starts from random weights, which must be the same on every rank.
+    (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
+    loaded = _load(name, recipe, args, rank, say)
+    limits = {
+        "train": recipe.max_train_samples,
+        "validation": recipe.max_eval_samples,
+        "test": recipe.max_predict_samples,
+    }
+    examples = {split: data.load(source, recipe, limits[split], say) for split, source in sources.items()}
+    trainer = _trainer(loaded, recipe, args, rank, examples, say)
+
+    found: dict[str, Any] = {"world_size": rank.world_size}
+    if args.do_train:
+        found |= _train(trainer, settings, len(examples["train"]), say)
+        _save(trainer, loaded, paths.model, say)
+    if args.do_eval:
+        found |= trainer.evaluate()
+        found["eval_samples"] = len(examples["validation"])
+        _write(rank, paths.output_data / "eval_predictions.json", trainer.predictions)
+    if args.do_predict:
+        found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
+    _write(rank, paths.model / "metrics.json", found)
+    _write(rank, paths.model / "history.json", trainer.lines.history)
+    say(f"done: model, metrics.json and history.json are in {paths.model}")
+    ranks.end_group()
+
+
+def _silent(text: str) -> None:
+    """What ranks other than 0 say."""
+
+
+def _settings(
+    paths: Paths, channels: frozenset[str], environment: Mapping[str, str], say: Callable[[str], None]
+) -> Settings:
+    """Read, type and complete the hyperparameters."""
+    raw: Any = {}
+    if paths.hyperparameters.is_file():
+        try:
+            raw = json.loads(paths.hyperparameters.read_text(encoding="utf-8") or "{}")
+        except ValueError as reason:
+            raise HyperparameterError(f"{paths.hyperparameters} is not JSON ({reason}): write it anew.") from reason
+    if not isinstance(raw, dict):
+        raise HyperparameterError(f"{paths.hyperparameters} is not a JSON object: write one name and value per entry.")
+    parsed = parse(raw, options(TrainingArguments), OLD_NAMES)
+    settings = complete(parsed.values, paths, _surroundings(paths, channels, environment))
+    for note in [*parsed.notes, *settings.notes]:
+        say(note)
+    for warning in settings.warnings:
+        say(f"warning: {warning}")
+    return settings
+
+
+def _surroundings(paths: Paths, channels: frozenset[str], environment: Mapping[str, str]) -> Surroundings:
+    return Surroundings(
+        cuda=torch.cuda.is_available(),
+        backend=environment.get("BERTH_BACKEND", ""),
+        channels=channels,
+        keeps_checkpoints=paths.checkpoints.is_dir(),
+        compiler=any(shutil.which(name) for name in ("c++", "g++", "clang++")),
+        reporters=frozenset(get_available_reporting_integrations()),
+    )
+
+
+def _prepare_process(rank: Rank, recipe: Recipe, cuda: bool, environment: Mapping[str, str]) -> int:
+    """Threads, and a log without progress bars; answers the number of threads."""
+    share = ranks.threads(rank.local_world_size)
+    if "OMP_NUM_THREADS" not in environment and not cuda:
+        torch.set_num_threads(share)
+    os.environ.setdefault("RAYON_NUM_THREADS", str(share))  # the tokenizer's threads
+    if recipe.logging_dir:
+        os.environ["TENSORBOARD_LOGGING_DIR"] = recipe.logging_dir
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+    transformers.utils.logging.disable_progress_bar()
+    return torch.get_num_threads()
+
+
+def _arguments(training: dict[str, Any]) -> TrainingArguments:
+    try:
+        return TrainingArguments(**training)
+    except (ValueError, TypeError, ImportError, OSError) as reason:
+        text = " ".join(str(reason).split()).rstrip(".")
+        raise HyperparameterError(f"These hyperparameters don't go together: {text}.") from reason
+
+
+def _load(name: str | Path, recipe: Recipe, args: TrainingArguments, rank: Rank, say: Callable[[str], None]) -> Loaded:
+    """Load the model; transformers' own report on its weights is replaced by one line."""
+    transformers.utils.logging.set_verbosity_error()
+    loaded = model.load(name, recipe)
+    level = args.get_process_log_level() if rank.leads else logging.ERROR
+    transformers.utils.logging.set_verbosity(level)
+    if loaded.fresh:
+        say(f"model: {', '.join(loaded.fresh)} starts from random weights, all else is pretrained")
+    return loaded
+
+
+def _window_length(recipe: Recipe, tokenizer: Any, say: Callable[[str], None]) -> int:
+    if recipe.max_seq_length > tokenizer.model_max_length:
+        say(f"warning: the model takes {tokenizer.model_max_length} tokens, not max_seq_length {recipe.max_seq_length}")
+    return int(min(recipe.max_seq_length, tokenizer.model_max_length))
+
+
+def _trainer(
+    loaded: Loaded,
+    recipe: Recipe,
+    args: TrainingArguments,
+    rank: Rank,
+    examples: Mapping[str, list[Example]],
+    say: Callable[[str], None],
+) -> QuestionAnsweringTrainer:
+    length = _window_length(recipe, loaded.tokenizer, say)
+
+    def windows(split: str) -> Any:
+        made = make_windows(loaded.tokenizer, examples[split], length, recipe.doc_stride, label=True)
+        say(f"{split} data: {len(made)} windows of up to {length} tokens")
+        return made
+
+    train_dataset = WindowDataset(windows("train")) if "train" in examples else None
+    questions = QuestionSet(examples["validation"], windows("validation")) if "validation" in examples else None
+    collator = Collator(
+        loaded.tokenizer.pad_token_id or 0,
+        length=length if recipe.pad_to_max_length else None,
+        multiple=1 if args.use_cpu else 8,
+    )
+    decoding = replace(
+        EVALUATION,
+        n_best=recipe.n_best_size,
+        max_answer_tokens=recipe.max_answer_length,
+        no_answer=recipe.version_2_with_negative,
+        null_threshold=recipe.null_score_diff_threshold,
+    )
+    return QuestionAnsweringTrainer(
+        model=loaded.model,
+        args=args,
+        tokenizer=loaded.tokenizer,
+        collator=collator,
+        rank=rank,
+        evaluator=Evaluator(collator, decoding, args.per_device_eval_batch_size, rank, say),
+        train_dataset=train_dataset,
+        questions=questions,
+    )
+
+
+def _train(
+    trainer: QuestionAnsweringTrainer, settings: Settings, questions: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Train, prove that the ranks did it together, and tell the figures."""
+    rank, args = trainer.rank, trainer.args
+    resume = _resume_from(settings, rank, say)
+    found: dict[str, Any] = dict(trainer.train(resume_from_checkpoint=resume).metrics)
+    if args.load_best_model_at_end and not trainer.sharded:
+        ranks.share_weights(rank, trainer.whole_model)
+    if not trainer.sharded:
+        found["weights_sha256"] = ranks.check_equal(rank, trainer.whole_model)
+        if rank.world_size > 1:
+            say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
+    found["train_samples"] = questions
+    found["train_steps"] = trainer.state.global_step
+    found["epoch"] = trainer.state.epoch or 0.0
+    if rank.leads:
+        for name in ("epoch", "train_loss", "train_runtime", "train_samples_per_second"):
+            report.metric(name, float(found[name]))
+    return found
+
+
+def _resume_from(settings: Settings, rank: Rank, say: Callable[[str], None]) -> str | None:
+    """The checkpoint to go on from, the same on every rank."""
+    if isinstance(settings.resume, str):
+        return str(checkpoints.given(settings.resume))
+    if not settings.resume:
+        return None
+    folder = settings.checkpoints
+    everyone = ranks.gather(checkpoints.complete(folder), rank)
+    step = checkpoints.newest_of_all(everyone)
+    if step is None:
+        if any(everyone):
+            say(f"warning: not every host has the checkpoints in {folder}: training starts afresh")
+        return None
+    say(f"going on from {folder}/checkpoint-{step} (overwrite_output_dir true would start afresh)")
+    return str(folder / f"checkpoint-{step}")
+
+
+def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: Callable[[str], None]) -> None:
+    """Write model and tokenizer, by rank 0; a model that is spread over ranks is gathered by Trainer."""
+    if trainer.sharded:
+        trainer.save_model(str(folder))
+    elif trainer.rank.leads:
+        folder.mkdir(parents=True, exist_ok=True)
+        for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
+            for stale in folder.glob(pattern):
+                stale.unlink()  # in local mode the folder still holds what the last job wrote
+        trainer.accelerator.unwrap_model(trainer.whole_model).save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
+    say(f"model: written to {folder}")
+
+
+def _predict(
+    trainer: QuestionAnsweringTrainer,
+    loaded: Loaded,
+    recipe: Recipe,
+    examples: list[Example],
+    paths: Paths,
+    say: Callable[[str], None],
+) -> dict[str, float]:
+    """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
+    length = _window_length(recipe, loaded.tokenizer, say)
+    windows = make_windows(loaded.tokenizer, examples, length, recipe.doc_stride, label=True)
+    result = trainer.answer(QuestionSet(examples, windows))
+    for name in ("exact_match", "f1"):
+        say(f"test_{name}: {report.number(result.scores[name])}")
+    _write(trainer.rank, paths.output_data / "test_predictions.json", result.predictions)
+    return {f"test_{name}": value for name, value in result.scores.items()}
+
+
+def _write(rank: Rank, path: Path, content: Any) -> None:
+    if rank.leads:
+        report.save(path, content)
+
+
+if __name__ == "__main__":
+    leave(main())
