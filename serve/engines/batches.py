@@ -1,0 +1,38 @@
+"""Which windows go through the model together.
+
+Padding costs the same as text, and on a CPU a large batch is slower than its windows one by one, because its
+activations leave the cache. So batches hold a few windows of nearly equal length.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def by_length(lengths: Sequence[int], size: int = 4, waste: float = 0.1) -> list[list[int]]:
+    """Positions of `lengths` in batches of at most `size`, longest first.
+
+    In every batch at most the share `waste` of the padded tokens is padding. Each position is in exactly one batch.
+    """
+    batches: list[list[int]] = []
+    used = 0  # real tokens in the last batch
+    for index in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
+        length = lengths[index]
+        if batches and len(batches[-1]) < size:
+            padded = lengths[batches[-1][0]] * (len(batches[-1]) + 1)
+            if padded - used - length <= waste * padded:
+                batches[-1].append(index)
+                used += length
+                continue
+        batches.append([index])
+        used = length
+    return batches
+
+
+def pad(rows: Sequence[Sequence[int] | NDArray[np.integer]], value: int) -> NDArray[np.int64]:
+    """`rows` as one (rows, longest) array of int64, filled up on the right with `value`."""
+    padded = np.full((len(rows), max(len(row) for row in rows)), value, dtype=np.int64)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded

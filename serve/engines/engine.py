@@ -1,0 +1,33 @@
+"""What an engine is: anything that turns windows into start and end logits.
+
+The handler knows engines by this protocol only. An engine decides how it batches and on what hardware it runs; it must
+give the same logits for a window whatever other windows come with it, up to rounding.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.qa.windows import Window
+
+Logits = list[NDArray[np.float32]]
+
+
+class Engine(Protocol):
+    """A loaded model. `logits` is called from one thread at a time, always the same one."""
+
+    @property
+    def description(self) -> str:
+        """Name, precision, device and threads, for the start-up log."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """The longest window, in tokens, that the model can take."""
+        ...
+
+    def logits(self, windows: Sequence[Window]) -> tuple[Logits, Logits]:
+        """Start and end logits: for each window, in the order given, a float32 vector with one value per token."""
+        ...

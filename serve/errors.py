@@ -1,0 +1,64 @@
+"""The server's errors: one exception type, one table from its kind to an HTTP status, one body shape.
+
+Every answer that is not 2xx has the body `{"error": "<one sentence>", "error_type": "<a kind of the table>"}`. A client
+never sees a traceback: what nobody foresaw becomes `internal` with an id under which the log has the traceback.
+"""
+
+import logging
+import secrets
+from enum import StrEnum
+from http import HTTPStatus
+
+
+class Kind(StrEnum):
+    """What went wrong, as the client reads it in `error_type`."""
+
+    BAD_REQUEST = "bad_request"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    NOT_ACCEPTABLE = "not_acceptable"
+    TOO_LARGE = "too_large"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    INTERNAL = "internal"
+    BROKEN_MODEL = "broken_model"
+    NOT_READY = "not_ready"
+
+
+STATUS: dict[Kind, HTTPStatus] = {
+    Kind.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
+    Kind.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Kind.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
+    Kind.NOT_ACCEPTABLE: HTTPStatus.NOT_ACCEPTABLE,
+    Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Kind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Kind.BROKEN_MODEL: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Kind.NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+class ServeError(Exception):
+    """A foreseen error: `kind` decides the status, the one sentence says what is wrong and what to do."""
+
+    def __init__(self, kind: Kind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that the table gives for this kind."""
+        return int(STATUS[self.kind])
+
+    def body(self) -> dict[str, str]:
+        """The JSON body that the client receives."""
+        return {"error": self.message, "error_type": str(self.kind)}
+
+
+def foreseen(error: Exception, log: logging.Logger) -> ServeError:
+    """`error` itself if it is a `ServeError`, otherwise an `internal` one whose id the log has with the traceback."""
+    if isinstance(error, ServeError):
+        return error
+    identifier = secrets.token_hex(4)
+    log.error("a request failed unforeseen, id %s", identifier, exc_info=error)
+    return ServeError(Kind.INTERNAL, f"the server failed on this request: its log says why under the id {identifier}")

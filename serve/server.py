@@ -1,0 +1,128 @@
+"""The running server: its port, its signals and the way it ends.
+
+Order of a start: take the port (so that a taken one is said before anything slow), begin loading in the model's thread,
+listen. /ping answers 503 with the reason from the first second on.
+
+Order of an end: SIGTERM or Ctrl-C stops accepting, finishes what is in flight, exits 0. If the model can't be served,
+/ping goes on giving the reason for a grace period, so that a health check (SageMaker's, or local mode's every 5 s) can
+read it, and then the process exits 1. Staying up would let local mode poll a server that can never be ready, and a
+platform that restarts containers never try again; leaving at once would leave "connection refused" as the only reason
+that a health check sees.
+"""
+
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from berth.serve.app import MAX_BODY, MEBIBYTE, create_app
+from berth.serve.handler import QuestionAnsweringHandler
+from berth.serve.hardware import threads
+from berth.serve.service import Service
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE = 75  # seconds; longer than the idle time of usual proxies, so that it is never the server that closes first
+FINISH_WITHIN = 25  # seconds for what is in flight at SIGTERM; SageMaker sends SIGKILL after 30
+
+
+class SettingError(Exception):
+    """An environment variable has a value that can't be used, or a port can't be had; one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says."""
+
+    port: int = 8080  # SAGEMAKER_BIND_TO_PORT
+    model_dir: Path = Path("/opt/ml/model")  # SAGEMAKER_BASE_DIR + "/model"
+    max_body: int = MAX_BODY  # bytes; SAGEMAKER_MAX_PAYLOAD_IN_MB
+    failure_grace: int = 10  # seconds; BERTH_FAILURE_GRACE
+
+
+def settings(environ: Mapping[str, str]) -> Settings:
+    """The settings in `environ`; SettingError names the variable that can't be used."""
+
+    def number(name: str, default: int, least: int, most: int) -> int:
+        text = environ.get(name, "").strip()
+        if not text:
+            return default
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise SettingError(f"{name} is `{text}`: it must be a whole number from {least} to {most}")
+        return int(text)
+
+    return Settings(
+        port=number("SAGEMAKER_BIND_TO_PORT", 8080, 1, 65535),
+        model_dir=Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "model",
+        max_body=number("SAGEMAKER_MAX_PAYLOAD_IN_MB", MAX_BODY // MEBIBYTE, 1, 1024) * MEBIBYTE,
+        failure_grace=number("BERTH_FAILURE_GRACE", 10, 0, 3600),
+    )
+
+
+def listen(port: int) -> socket.socket:
+    """A listening socket on every IPv4 address; SettingError if the port can't be had."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("0.0.0.0", port))
+        sock.listen(2048)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            advice = "stop what listens there or set SAGEMAKER_BIND_TO_PORT"
+            raise SettingError(f"port {port} is taken: {advice}") from error
+        advice = "set SAGEMAKER_BIND_TO_PORT to another"
+        raise SettingError(f"port {port} can't be used ({error.strerror}): {advice}") from error
+    return sock
+
+
+def run(chosen: Settings) -> int:
+    """Serve until a signal or until the model proves unusable; the exit code. SettingError if the port is not free."""
+    sock = listen(chosen.port)
+    service = Service(QuestionAnsweringHandler(), chosen.model_dir)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(service, chosen.max_body),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,  # app.py writes a line of its own, and none for /ping
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=FINISH_WITHIN,
+        )
+    )
+
+    def stop(_signal: int = 0, _frame: FrameType | None = None) -> None:
+        server.should_exit = True
+
+    def stop_after_grace() -> None:
+        timer = threading.Timer(chosen.failure_grace, stop)
+        timer.daemon = True
+        timer.start()
+
+    # Ours before uvicorn takes the signals over, and again when it hands them back and repeats the one it got: the
+    # default there would end the process as killed, or, in process 1 of a container, do nothing at all.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    service.start(stop_after_grace)
+    log.info("listening on port %d, %d threads for the model", chosen.port, threads())
+    server.run(sockets=[sock])
+    code = 1 if service.failure is not None else 0
+    log.info("stopped, exit code %d", code)
+    if service.busy:  # the interpreter can't wind up around a thread that is inside torch: it would abort
+        sys.stderr.flush()
+        os._exit(code)
+    return code

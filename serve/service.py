@@ -1,0 +1,112 @@
+"""The service behind the routes: one thread that loads the model, warms it up, and then does every inference.
+
+The event loop never waits for the model, so /ping answers within milliseconds while a long inference runs. The state
+goes loading → ready, or loading → failed and no further. Whoever adds batching replaces the plain queue here.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from berth.serve.errors import Kind, ServeError
+from berth.serve.handler import Model, QuestionAnsweringHandler
+from berth.serve.models import ModelError
+from berth.serve.request import Request
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """A model and the thread that owns it."""
+
+    def __init__(self, handler: QuestionAnsweringHandler, model_dir: Path) -> None:
+        self.handler = handler
+        self.model_dir = model_dir
+        self.failure: str | None = None
+        self._ready = False
+        self._running = False  # the thread is inside the model
+        self._jobs: queue.SimpleQueue[tuple[Request, Future[Any]]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+
+    def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
+        """Begin loading, return at once; the model's thread calls `on_failure` if loading or warm-up fails."""
+        self._on_failure = on_failure
+        self._thread.start()
+
+    def check_ready(self) -> None:
+        """Pass if a question can be answered now; ServeError (503) with the reason otherwise."""
+        if self.failure is not None:
+            raise ServeError(Kind.NOT_READY, self.failure)
+        if not self._thread.is_alive():
+            raise ServeError(Kind.NOT_READY, "the model's thread has ended: restart the container")
+        if not self.ready:
+            raise ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
+
+    @property
+    def ready(self) -> bool:
+        """The model is loaded and has answered its warm-up question."""
+        return self._ready
+
+    @property
+    def busy(self) -> bool:
+        """The model's thread is loading or inside an inference."""
+        return self._running
+
+    def submit(self, request: Request) -> Future[Any]:
+        """Queue a request; the future holds the prediction or raises what the handler raised."""
+        future: Future[Any] = Future()
+        self._jobs.put((request, future))
+        return future
+
+    def _run(self) -> None:
+        self._running = True
+        try:
+            model = self._load()
+        except (ModelError, ServeError) as error:
+            self._fail(str(error))
+            return
+        except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
+            log.exception("loading failed unforeseen")
+            self._fail(
+                f"the model in {self.model_dir} can't be loaded ({type(error).__name__}): the log has the details"
+            )
+            return
+        finally:
+            self._running = False
+        self._ready = True
+        while True:
+            request, future = self._jobs.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            self._running = True
+            try:
+                future.set_result(self.handler.default_predict_fn(request, model))
+            except Exception as error:
+                future.set_exception(error)
+            except BaseException as error:  # the same: it must neither end this thread nor leave the request waiting
+                future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+            finally:
+                self._running = False
+
+    def _load(self) -> Model:
+        began = time.monotonic()
+        model = self.handler.default_model_fn(self.model_dir)
+        loaded = time.monotonic()
+        self.handler.default_model_warmup_fn(self.model_dir, model)
+        warm = time.monotonic()
+        log.info("model: %s (%s, %s)", model.files.folder, model.files.weights, model.files.tokenizer)
+        log.info("engine: %s", model.engine.description)
+        if model.files.user_code is not None:
+            log.warning("%s is not run: this image answers with its own handler", model.files.user_code)
+        log.info("ready: loaded in %.1f s, warm-up question in %.0f ms", loaded - began, 1000 * (warm - loaded))
+        return model
+
+    def _fail(self, sentence: str) -> None:
+        self.failure = sentence
+        log.error("%s", sentence)
+        self._on_failure()

@@ -1,0 +1,83 @@
+"""The JSON of a request: what is understood, and the sentence for everything else."""
+
+import pytest
+
+from berth.serve.errors import ServeError
+from berth.serve.request import Parameters, Question, Request, parse
+
+ONE = {"question": "Who?", "context": "Philipp."}
+
+
+def test_one_question() -> None:
+    assert parse({"inputs": ONE}) == Request((Question("Who?", "Philipp."),), single=True, parameters=Parameters())
+
+
+def test_a_list_of_one_stays_a_list() -> None:
+    assert parse({"inputs": [ONE]}) == Request((Question("Who?", "Philipp."),), single=False, parameters=Parameters())
+
+
+def test_parameters() -> None:
+    given = {"top_k": 3, "doc_stride": 0, "max_answer_len": 30, "max_seq_len": 256, "handle_impossible_answer": True}
+    assert parse({"inputs": ONE, "parameters": given}).parameters == Parameters(
+        top_k=3, doc_stride=0, max_answer_len=30, max_seq_len=256, handle_impossible_answer=True
+    )
+    assert parse({"inputs": ONE, "parameters": None}).parameters == Parameters()
+
+
+def with_parameters(**parameters: object) -> object:
+    return {"inputs": ONE, "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (7, "the body is a number: it must be an object with `inputs` and `parameters`"),
+        ([ONE], "the body is a list: it must be an object with `inputs` and `parameters`"),
+        ({}, '`inputs` is missing: send {"inputs": {"question": "…", "context": "…"}}'),
+        ({"input": ONE}, "unknown key `input` in the body: did you mean `inputs`?"),
+        ({"inputs": ONE, "params": {}}, "unknown key `params` in the body: did you mean `parameters`?"),
+        (ONE, "unknown key `question` in the body: known are `inputs` and `parameters`"),
+        ({"inputs": []}, "`inputs` is an empty list: send at least one question with its context"),
+        ({"inputs": "Who?"}, "`inputs` is a string: it must be an object with `question` and `context`"),
+        ({"inputs": None}, "`inputs` is null: it must be an object with `question` and `context`"),
+        ({"inputs": [ONE, 3]}, "`inputs[1]` is a number: it must be an object with `question` and `context`"),
+        (
+            {"inputs": [ONE, ONE, {"question": "Who?", "context": 5}]},
+            "`inputs[2].context` is a number: it must be a string",
+        ),
+        ({"inputs": {"question": "Who?", "context": ["a"]}}, "`inputs.context` is a list: it must be a string"),
+        (
+            {"inputs": {"question": "Who?"}},
+            "`inputs.context` is missing: a question needs `question` and `context`",
+        ),
+        ({"inputs": {"question": " \n", "context": "Philipp."}}, "`inputs.question` is empty: send some text"),
+        ({"inputs": [{"question": "Who?", "context": ""}]}, "`inputs[0].context` is empty: send some text"),
+        (
+            {"inputs": {**ONE, "contxt": "x"}},
+            "unknown key `contxt` in `inputs`: did you mean `context`?",
+        ),
+        (
+            {"inputs": ONE, "parameters": [1]},
+            "`parameters` is a list: it must be an object with `top_k`, `max_answer_len`, `max_seq_len`, `doc_stride` "
+            "and `handle_impossible_answer`",
+        ),
+        (with_parameters(topk=3), "unknown key `topk` in `parameters`: did you mean `top_k`?"),
+        (with_parameters(top_k=0), "`parameters.top_k` is out of range: it must be from 1 to 1000"),
+        (with_parameters(top_k=True), "`parameters.top_k` is true or false: it must be a whole number"),
+        (with_parameters(top_k="3"), "`parameters.top_k` is a string: it must be a whole number"),
+        (
+            with_parameters(max_answer_len=1.5),
+            "`parameters.max_answer_len` is no whole number: it must be a whole number",
+        ),
+        (with_parameters(doc_stride=-1), "`parameters.doc_stride` is out of range: it must be from 0 to 100000"),
+        (with_parameters(max_seq_len=10**30), "`parameters.max_seq_len` is out of range: it must be from 1 to 100000"),
+        (
+            with_parameters(handle_impossible_answer=1),
+            "`parameters.handle_impossible_answer` is a number: it must be true or false",
+        ),
+    ],
+)
+def test_refusals(value: object, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        parse(value)
+    assert (caught.value.status, caught.value.message) == (400, sentence)

@@ -1,0 +1,205 @@
+"""The real server as a process of its own: start, /ping, answers, signals, and the sentences it ends with."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from berth.serve.server import SettingError, Settings, settings
+
+ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Server:
+    """`serve` in a process of its own, with its model under a base folder as SageMaker has it."""
+
+    def __init__(self, base: Path, port: int, *arguments: str, **environment: str) -> None:
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
+        variables = {"SAGEMAKER_BASE_DIR": str(base), "SAGEMAKER_BIND_TO_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "berth.serve.entry", *arguments],
+            env=kept | variables | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def wait_for(self, path: str, status: int, seconds: float = 60) -> httpx.Response:
+        """The first answer with this status, or the last one; asks until `seconds` have passed."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                response = self.client.get(path)
+                if response.status_code == status or time.monotonic() > end:
+                    return response
+            except httpx.TransportError:
+                assert self.process.poll() is None, self.process.communicate()[0]
+                assert time.monotonic() < end
+            time.sleep(0.1)
+
+    def end(self, seconds: float = 30) -> tuple[int, list[str]]:
+        """Exit code and lines of the log, once the process has ended."""
+        output, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode, output.splitlines()
+
+
+@contextmanager
+def serving(base: Path, *arguments: str, port: int | None = None, **environment: str) -> Iterator[Server]:
+    server = Server(base, port or free_port(), *arguments, **environment)
+    try:
+        yield server
+    finally:
+        server.client.close()
+        server.process.kill()
+        server.process.communicate()
+
+
+@pytest.fixture
+def base(tiny_model: Path, tmp_path: Path) -> Path:
+    (tmp_path / "model").symlink_to(tiny_model)
+    return tmp_path
+
+
+def test_from_start_to_stop(base: Path) -> None:
+    with serving(base, "serve") as server:
+        loading = server.wait_for("/ping", 503)
+        assert (loading.status_code, loading.json()) == (
+            503,
+            {"error": "the model is being loaded: ask again in a few seconds", "error_type": "not_ready"},
+        )
+        ready = server.wait_for("/ping", 200)
+        assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+        answer = server.client.post("/invocations", json=ASKED)
+        assert answer.status_code == 200
+        assert answer.json()["answer"] in ASKED["inputs"]["context"]
+        assert "server" not in answer.headers
+        # SIGTERM arrives while a request is half sent: it is answered, and the process ends with 0.
+        context = ASKED["inputs"]["context"] * 200
+        body = json.dumps({"inputs": {"question": "What is used?", "context": context}}).encode()
+        last = server.client.post("/invocations", content=stopped_halfway(server, body))
+        assert last.status_code == 200
+        assert last.json()["answer"] in context
+        code, lines = server.end()
+        assert code == 0
+    # Every line is ours, none is a warning: what a library has to say at a healthy start is not the user's business.
+    starts = [
+        "berth: listening on port ",
+        "berth: model: ",
+        "berth: engine: PyTorch ",
+        "berth: ready: loaded in ",
+        "berth: POST /invocations 200 in ",
+        "berth: POST /invocations 200 in ",
+        "berth: stopped, exit code 0",
+    ]
+    assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
+
+
+def stopped_halfway(server: Server, body: bytes) -> Iterator[bytes]:
+    """The body in two parts, with SIGTERM to the server between them."""
+    yield body[:1000]
+    time.sleep(0.3)  # the server has read the first part by then
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    yield body[1000:]
+
+
+def test_a_stop_while_loading_does_not_wait(base: Path) -> None:
+    with serving(base) as server:
+        assert server.wait_for("/ping", 503).status_code == 503
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        code, lines = server.end()
+        assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
+        assert time.monotonic() - began < 5
+
+
+def test_a_taken_port(base: Path) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        port = sock.getsockname()[1]
+        with serving(base, port=port) as server:
+            sentence = f"port {port} is taken: stop what listens there or set SAGEMAKER_BIND_TO_PORT"
+            assert server.end() == (1, [f"berth: error: {sentence}"])
+
+
+def test_a_broken_model_is_named_by_ping_and_by_the_log(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    sentence = f"{tmp_path}/model has no config.json, nor has a folder in it: put the files of one model there"
+    with serving(tmp_path, BERTH_FAILURE_GRACE="1") as server:
+        response = server.wait_for("/ping", 503)
+        while response.json()["error"].startswith("the model is being loaded"):
+            response = server.wait_for("/ping", 503)
+        assert (response.status_code, response.json()) == (503, {"error": sentence, "error_type": "not_ready"})
+        code, lines = server.end()
+        assert code == 1
+        assert f"berth: error: {sentence}" in lines
+        assert lines[-1] == "berth: stopped, exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "output"),
+    [
+        (["train"], 2, "berth: error: this is the inference image: to train, run the training image (berth-train)"),
+        (
+            ["serve", "--port", "80"],
+            2,
+            "berth: error: `serve` takes no arguments (`serve --port 80`): settings are environment variables",
+        ),
+        (["echo", "two words", "*"], 0, "two words *"),
+        (
+            ["no-such-command"],
+            127,
+            "berth: error: `no-such-command` is no command in this image: run it without arguments to serve",
+        ),
+    ],
+    ids=["train", "options", "a command", "no command"],
+)
+def test_arguments(tmp_path: Path, arguments: list[str], code: int, output: str) -> None:
+    with serving(tmp_path, *arguments) as server:
+        assert server.end() == (code, [output])
+
+
+def test_settings_have_sagemakers_defaults() -> None:
+    assert settings({}) == Settings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 10)
+
+
+def test_settings_come_from_sagemakers_variables() -> None:
+    given = {
+        "SAGEMAKER_BIND_TO_PORT": "9000",
+        "SAGEMAKER_BASE_DIR": "/elsewhere",
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100",
+        "BERTH_FAILURE_GRACE": "0",
+    }
+    assert settings(given) == Settings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "range_of"),
+    [
+        ("SAGEMAKER_BIND_TO_PORT", "http", "1 to 65535"),
+        ("SAGEMAKER_BIND_TO_PORT", "70000", "1 to 65535"),
+        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "0", "1 to 1024"),
+        ("BERTH_FAILURE_GRACE", "-1", "0 to 3600"),
+    ],
+)
+def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        settings({name: value})
+    assert str(caught.value) == f"{name} is `{value}`: it must be a whole number from {range_of}"
