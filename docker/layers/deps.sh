@@ -1,0 +1,29 @@
+#!/bin/sh
+# Layer deps: the image's Python packages above torch. Those that exist as source only come built, from the stage source.
+# Usage: deps.sh IMAGE PROFILE TRANSFORMERS
+set -eu
+# shellcheck source=docker/layers/network.sh
+. /tmp/layers/network.sh
+image=$1 profile=$2 transformers=$3
+
+install_locked "/tmp/locks/$image-$profile.txt"
+uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
+# sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
+rm -f /opt/berth/bin/train
+/tmp/layers/prune.sh
+uv pip check --python /opt/berth/bin/python
+/opt/berth/bin/python - "$transformers" <<'PY'
+import sys
+
+import transformers
+
+pinned = sys.argv[1]
+assert transformers.__version__ == pinned, f"pinned transformers {pinned}, installed {transformers.__version__}"
+PY
+bert="transformers.models.auto transformers.models.bert.modeling_bert transformers.models.bert.tokenization_bert safetensors.torch"
+case $image in
+train) set -- transformers.trainer accelerate datasets pyarrow.parquet sagemaker_training.environment mpi4py.run paramiko ;;
+serve) set -- starlette.applications uvicorn.protocols.http.h11_impl sagemaker_inference.default_inference_handler ;;
+esac
+# shellcheck disable=SC2086
+/opt/berth/bin/python /tmp/layers/bytecode.py $bert "$@"

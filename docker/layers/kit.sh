@@ -1,0 +1,14 @@
+#!/bin/sh
+# Layer kit: the kit's own code, last, so that editing it changes one small layer.
+# Usage: kit.sh IMAGE
+set -eu
+
+uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/dist/*.whl
+# One wheel has both commands; each image answers to its own.
+case $1 in
+train) rm /opt/berth/bin/serve ;;
+serve) rm /opt/berth/bin/train ;;
+esac
+# All of it is small: compiled without being loaded, which would take longer than the rest of this step.
+/opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash /opt/berth/lib/python3*/site-packages/berth
+/opt/berth/bin/python -B -c "import berth.$1.entry"

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Sourced by every layer that downloads: points apt, pip and uv at what the build was given for its network.
+# Each is a BuildKit secret, there only while a step runs, so nothing of it stays in a layer; without it the defaults hold.
+
+if [ -f /run/secrets/ca ]; then
+    export SSL_CERT_FILE=/run/secrets/ca PIP_CERT=/run/secrets/ca
+fi
+if [ -f /run/secrets/uv ]; then
+    export UV_CONFIG_FILE=/run/secrets/uv
+fi
+if [ -f /run/secrets/pip ]; then
+    export PIP_CONFIG_FILE=/run/secrets/pip
+fi
+if [ -f /run/secrets/apt ]; then
+    export APT_CONFIG=/run/secrets/apt
+fi
+
+# Bytecode is made by bytecode.py alone.
+export PYTHONDONTWRITEBYTECODE=1
+
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
+
+# install_debian PACKAGE...: from the archive, without what is only recommended, leaving no lists, caches or logs.
+install_debian() {
+    apt-get update -qq &&
+        apt-get install -qq --yes --no-install-recommends -o Dpkg::Use-Pty=0 "$@" &&
+        apt-get clean &&
+        rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache /var/lib/dpkg/*-old \
+            /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+}
+
+# install_locked LOCK: exactly the files whose hashes the lock names, from docker/wheels first, then from the index.
+install_locked() {
+    # Any index may serve a file, for its hash decides: the index of torch also has old versions of other packages.
+    uv pip install --python /opt/berth/bin/python --no-deps --require-hashes --find-links /tmp/wheels --index-strategy unsafe-best-match \
+        --link-mode copy --no-progress --requirement "$1"
+}

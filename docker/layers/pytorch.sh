@@ -1,0 +1,25 @@
+#!/bin/sh
+# Layer pytorch: torch and what it needs.
+# Usage: pytorch.sh PROFILE TORCH INDEX
+set -eu
+# shellcheck source=docker/layers/network.sh
+. /tmp/layers/network.sh
+profile=$1 torch=$2 index=$3
+
+# The CPU build has an index of its own; where docker/wheels has the file, that index, perhaps out of reach, is not asked.
+if ! ls "/tmp/wheels/torch-$torch-"*.whl >/dev/null 2>&1; then
+    export UV_INDEX="$index"
+fi
+install_locked "/tmp/locks/$profile.txt"
+/tmp/layers/prune.sh
+/opt/berth/bin/python - "$torch" <<'PY'
+import sys
+
+import torch
+
+assert torch.__version__ == sys.argv[1], f"pinned torch {sys.argv[1]}, installed {torch.__version__}"
+assert torch.distributed.is_gloo_available(), "this torch has no gloo backend"
+assert float(torch.ones(3).sum()) == 3.0
+PY
+/opt/berth/bin/python /tmp/layers/bytecode.py torch torch.distributed torch.nn.parallel torch.optim torch.utils.data \
+    torch.distributed.run torch._dynamo
