@@ -1,0 +1,1 @@
+"""How an image comes about on your machine: pins, build plan, engine, size, doctor."""

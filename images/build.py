@@ -1,0 +1,161 @@
+"""Builds an image: gathers what `plan.py` needs, runs Docker's command line and follows it. A thin shell."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.errors import ImageNotFound
+
+from berth.images import engine, network, pins
+from berth.images.base import find_base, local_base
+from berth.images.errors import UserError
+from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
+from berth.images.progress import Progress, Step
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
+KEPT_LOGS = 20
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished build: the image's id, its seconds, and where the whole log is."""
+
+    plan: BuildPlan
+    image_id: str
+    seconds: float
+    log: Path
+
+
+def revision(root: Path) -> Revision:
+    """The commit of the checkout, and whether anything that git would see differs from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    if not commit:
+        return Revision("none")
+    return Revision(commit, bool(git("status", "--porcelain")), git("show", "-s", "--format=%cI", "HEAD"))
+
+
+def prepare(
+    image: str, profile_name: str, base_image: str | None, *, dry_run: bool, say: Callable[[str], None]
+) -> BuildPlan:
+    """The plan of a build, with its secrets and wheels laid out on disk; refusals come before anything is made."""
+    kit = pins.load()
+    profile = kit.profile(profile_name)
+    reasons = refusals(profile, pins.ROOT / "docker" / "locks")
+    if reasons:
+        raise UserError(" ".join(reasons))
+
+    found = network.gather(os.environ)
+    secrets = found.write_secrets(CACHE / "secrets")
+    link_local_wheels(found, profile)
+
+    base: Base | None
+    if dry_run:
+        base = base_at_hand(kit, base_image)
+    else:
+        mirror = network.mirror_of(found.apt_sources)
+        base = find_base(engine.connect(), engine.find_client(), kit, base_image, mirror, say)
+    return build_plan(
+        kit,
+        profile,
+        image,
+        version=pins.version(),
+        revision=revision(pins.ROOT),
+        base=base,
+        secrets=secrets,
+        proxies=found.proxies,
+        root=pins.ROOT,
+    )
+
+
+def link_local_wheels(found: network.Network, profile: pins.Profile) -> None:
+    """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the build context."""
+    locks = [path.read_text() for path in sorted((pins.ROOT / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
+    network.link_wheels(network.wanted_wheels(found.index.folders, locks), pins.ROOT / "docker" / "wheels")
+
+
+def base_at_hand(kit: pins.Pins, requested: str | None) -> Base:
+    """The base without pulling or making one: what the engine has, else the reference as it stands."""
+    try:
+        found = local_base(engine.connect(), kit, requested)
+    except UserError:
+        found = None
+    reference = requested or kit.base_image
+    return found or Base(reference, reference.partition("@")[2] or "unknown")
+
+
+def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]) -> Built:
+    """Runs a build, with `on_step` called at each step's begin and end; UserError names the failed step and the log."""
+    log = _log_file(plan)
+    progress = Progress()
+    began = time.monotonic()
+    with log.open("w") as file:
+        file.write(plan.command(str(client)) + "\n\n")
+        process = subprocess.Popen(
+            [str(client), plan.argv[0], "--progress=plain", *plan.argv[1:]],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=engine.client_environment(os.environ),
+        )
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                file.write(line)
+                step = progress.feed(line)
+                if step is not None:
+                    on_step(step, progress)
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code != 0:
+        raise UserError(failure_sentence(progress, log.read_text(), log))
+    return Built(plan, _image_id(engine.connect(), plan.tags[0]), time.monotonic() - began, log)
+
+
+def failure_sentence(progress: Progress, text: str, log: Path) -> str:
+    """Why a build failed: the layer's own sentence if it gave one, a full disk, or the step and its last lines."""
+    step = progress.failure
+    own = [
+        line.partition("berth error: ")[2]
+        for line in text.splitlines()
+        if "berth error: " in line and "echo" not in line
+    ]
+    if "no space left on device" in text.lower():
+        return (
+            "the disk of the Docker engine is full: free some with `python build.py clean` or "
+            f"`docker builder prune`, then build again. The whole log: {log}"
+        )
+    if own:
+        return f"{own[0].strip()} The whole log: {log}"
+    if step is None:
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+        return f"the build failed before its first step: {last.strip()} The whole log: {log}"
+    lines = "\n    ".join(step.tail)
+    return f"the step `{step.name}` failed; its last lines:\n    {lines}\n  The whole log: {log}"
+
+
+def _log_file(plan: BuildPlan) -> Path:
+    folder = CACHE / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
+        old.unlink(missing_ok=True)
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.image}-{plan.profile}.log"
+
+
+def _image_id(client: docker.DockerClient, tag: str) -> str:
+    try:
+        return str(client.images.get(tag).id)
+    except ImageNotFound:
+        raise UserError(f"the build ended well, but the engine does not show {tag}: run it again.") from None

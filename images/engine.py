@@ -1,0 +1,82 @@
+"""The Docker engine and the client that drives its BuildKit.
+
+Everything but a build goes through the Docker SDK (`connect`). The SDK can't drive BuildKit, so a build runs Docker's
+command line (`find_client`).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+
+from berth.images.errors import UserError
+
+NO_ENGINE = (
+    "no Docker engine answers{where}: run `docker/engine.sh`, which starts one or says what to install, "
+    "or point DOCKER_HOST at yours."
+)
+
+
+def connect(timeout_s: int = 120) -> docker.DockerClient:
+    """A connection to the engine; UserError where none answers."""
+    try:
+        client = docker.from_env(timeout=timeout_s)
+        client.ping()
+    except (DockerException, OSError) as error:
+        host = os.environ.get("DOCKER_HOST")
+        where = f" at DOCKER_HOST={host}" if host else ""
+        if isinstance(error.__context__, PermissionError) or "Permission denied" in str(error):
+            raise UserError(
+                "this user may not talk to the Docker engine: join its group with `sudo usermod -aG docker $USER`, "
+                "then log in again."
+            ) from error
+        raise UserError(NO_ENGINE.format(where=where)) from error
+    return client
+
+
+def drives_buildkit(version: str, has_buildx: bool) -> bool:
+    """Whether a Docker client of this version builds with BuildKit: built in up to 22, a plugin since 23."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if not found:
+        return False
+    major, minor = int(found[1]), int(found[2])
+    return (18, 9) <= (major, minor) < (23, 0) or has_buildx
+
+
+def find_client(search: str | None = None) -> Path:
+    """The first `docker` on the search path, PATH by default, that drives BuildKit; UserError where there is none.
+
+    A newer client without its buildx plugin silently falls back to the old builder, which knows no secrets.
+    """
+    seen: list[str] = []
+    for folder in (search if search is not None else os.environ.get("PATH", "")).split(os.pathsep):
+        found = shutil.which("docker", path=folder)
+        if found is None:
+            continue
+        version = _output([found, "version", "--format", "{{.Client.Version}}"])
+        if drives_buildkit(version, has_buildx=bool(_output([found, "buildx", "version"]))):
+            return Path(found)
+        seen.append(f"{found} ({version or 'no version'})")
+    if seen:
+        raise UserError(
+            f"no Docker client here drives BuildKit, found {', '.join(seen)}: install the buildx plugin, "
+            "or Debian's client with `apt-get install docker.io`."
+        )
+    raise UserError("there is no `docker` command on PATH: install Docker's client with `apt-get install docker.io`.")
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, env=client_environment(os.environ))
+    # `docker version` exits with 1 where no engine answers, though it has printed the client's version.
+    return done.stdout.strip().split("\n")[0]
+
+
+def client_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a build: BuildKit on, and no default platform or builder of the caller's in its way."""
+    dropped = ("DOCKER_DEFAULT_PLATFORM", "BUILDX_BUILDER")
+    return {**{key: value for key, value in environ.items() if key not in dropped}, "DOCKER_BUILDKIT": "1"}

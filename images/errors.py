@@ -1,0 +1,5 @@
+"""The one error of the host side: a mistake or a lack that the user can mend, said in one sentence."""
+
+
+class UserError(Exception):
+    """One sentence that says what is wrong and what to do; the command line prints it and exits with code 1."""

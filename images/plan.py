@@ -1,0 +1,129 @@
+"""What a build will do, decided before anything runs: tags, labels and the exact command line. Pure.
+
+`build_plan` gives a `BuildPlan`; `BuildPlan.argv` is what runs and what `--dry-run` prints.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.images import pins
+from berth.images.errors import UserError
+
+SOURCE_LABEL = "org.opencontainers.image"
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The checkout that is built: 12 digits of the commit, or "none" outside git; dirty with uncommitted changes."""
+
+    commit: str
+    dirty: bool = False
+    created: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.commit}-dirty" if self.dirty else self.commit
+
+
+@dataclass(frozen=True)
+class Base:
+    """The image that a build starts from, and the digest or image id that says which one it was."""
+
+    reference: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """One build: `argv` is the command without its client, `tags` the exact one first, then the moving one."""
+
+    image: str
+    profile: str
+    tags: tuple[str, ...]
+    argv: tuple[str, ...]
+
+    def command(self, client: str = "docker") -> str:
+        """The line that a person can paste into a shell."""
+        return "DOCKER_BUILDKIT=1 " + shlex.join([client, *self.argv])
+
+
+def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[str, str]:
+    """`berth-train:0.1.0-cpu-1a2b3c4d5e6f`, which stays, and `berth-train:cpu`, which moves."""
+    return f"berth-{image}:{version}-{profile}-{revision}", f"berth-{image}:{profile}"
+
+
+def image_labels(profile: pins.Profile, version: str, revision: Revision, base: Base) -> dict[str, str]:
+    """The labels that the Dockerfile can't know; its own say the profile and the versions inside."""
+    found = {
+        f"{SOURCE_LABEL}.version": version,
+        f"{SOURCE_LABEL}.revision": str(revision),
+        f"{SOURCE_LABEL}.base.name": base.reference,
+        f"{SOURCE_LABEL}.base.digest": base.digest,
+        f"{SOURCE_LABEL}.licenses": "Apache-2.0",
+    }
+    if revision.created:
+        found[f"{SOURCE_LABEL}.created"] = revision.created
+    return found
+
+
+def step_count(image: str, root: Path) -> int:
+    """How many steps BuildKit shows of an image's Dockerfile: its base, and each instruction that makes a layer."""
+    text = (root / "docker" / f"{image}.Dockerfile").read_text()
+    return 1 + len(re.findall(r"^(RUN|COPY|WORKDIR)\b", text, flags=re.MULTILINE))
+
+
+def refusals(profile: pins.Profile, locks: Path) -> list[str]:
+    """Why this profile can't be built, one sentence each; empty where it can."""
+    reasons = []
+    for name, pin in profile.downloads.items():
+        if pin["sha256"] == pins.UNPINNED:
+            reasons.append(
+                f"{name} {pin['version']} of profile {profile.name} has no sha256 in docker/pins.toml: pin it first."
+            )
+        if "torch" in pin and pin["torch"] != profile.torch:
+            reasons.append(
+                f"{name} {pin['version']} is built for torch {pin['torch']}, and profile {profile.name} has torch "
+                f"{profile.torch}: change one of the two in docker/pins.toml."
+            )
+    if not (locks / "pytorch" / f"{profile.name}.txt").exists():
+        reasons.append(
+            f"profile {profile.name} can't be built yet: it has no locks in docker/locks and no layers for its "
+            f"hardware; build --profile {pins.DEFAULT_PROFILE}, which has the same contracts."
+        )
+    return reasons
+
+
+def build_plan(
+    kit: pins.Pins,
+    profile: pins.Profile,
+    image: str,
+    *,
+    version: str,
+    revision: Revision,
+    base: Base,
+    secrets: Mapping[str, Path],
+    proxies: Sequence[str] = (),
+    root: Path,
+) -> BuildPlan:
+    """The build of one image; `secrets` are files by id, `proxies` names of variables, whose values stay out of it."""
+    if image not in pins.IMAGES:
+        raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
+    default = pins.build_arguments(kit, kit.profile(pins.DEFAULT_PROFILE), image)
+    arguments = {**pins.build_arguments(kit, profile, image), "BASE_IMAGE": base.reference}
+    found = tags(image, profile.name, version, revision)
+
+    argv = ["build", "--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
+    for name, value in arguments.items():
+        if value != default[name]:
+            argv += ["--build-arg", f"{name}={value}"]
+    for name in proxies:
+        argv += ["--build-arg", name]
+    for name, path in sorted(secrets.items()):
+        argv += ["--secret", f"id={name},src={path}"]
+    for name, value in image_labels(profile, version, revision, base).items():
+        argv += ["--label", f"{name}={value}"]
+    for tag in found:
+        argv += ["--tag", tag]
+    return BuildPlan(image, profile.name, found, (*argv, str(root)))

@@ -1,0 +1,81 @@
+"""BuildKit's plain progress as steps: which runs, how far it is, how long it took, what the failing one said.
+
+`Progress.feed` takes the build's output line by line and is free of any terminal; `build.py` shows what it holds.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+
+# "#7 [deps 1/2] RUN ...", "#7 3.141 text", "#7 DONE 3.2s", "#7 CACHED", "#7 ERROR: ..."
+LINE = re.compile(r"^#(\d+) (.*)$")
+TITLE = re.compile(r"^\[(?:(\S+) )?(\d+)/(\d+)\] (.*)$")
+TIMED = re.compile(r"^\d+\.\d+ (.*)$")
+TAIL = 12
+
+
+@dataclass
+class Step:
+    """One step of a build; `stage` is empty for steps of the engine's own, such as loading the context."""
+
+    number: int
+    title: str
+    stage: str = ""
+    instruction: str = ""
+    seconds: float | None = None
+    cached: bool = False
+    failed: bool = False
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+
+    @property
+    def ended(self) -> bool:
+        return self.cached or self.failed or self.seconds is not None
+
+    @property
+    def name(self) -> str:
+        """`deps: deps.sh` rather than the thousand characters of its mounts."""
+        script = re.search(r"/layers/(\S+\.sh)", self.instruction.rsplit("--mount=", 1)[-1].partition(" ")[2])
+        what = script[1] if script else " ".join(self.instruction.split())[:60]
+        return f"{self.stage}: {what}" if self.stage else self.title[:70]
+
+
+@dataclass
+class Progress:
+    """The steps seen so far, in the order of their first line."""
+
+    steps: dict[int, Step] = field(default_factory=dict)
+
+    def feed(self, line: str) -> Step | None:
+        """Takes one line of output; gives the step whose state it changed: begun, done, cached or failed."""
+        found = LINE.match(line.rstrip())
+        if not found:
+            return None
+        number, text = int(found[1]), found[2]
+        step = self.steps.get(number)
+        if step is None:
+            title = TITLE.match(text)
+            step = Step(number, text, stage=(title[1] or "") if title else "", instruction=title[4] if title else "")
+            self.steps[number] = step
+            return step if title else None
+        if text == "CACHED":
+            step.cached, step.seconds = True, 0.0
+        elif text.startswith("DONE"):
+            step.seconds = float(text.removeprefix("DONE").strip().rstrip("s") or 0)
+        elif text.startswith("ERROR"):
+            step.failed = True
+            step.tail.append(text)
+        else:
+            timed = TIMED.match(text)
+            if timed and timed[1].strip():
+                step.tail.append(timed[1])
+            return None
+        return step if step.stage or step.failed else None
+
+    @property
+    def layers(self) -> list[Step]:
+        """The steps of the Dockerfile, without the engine's own."""
+        return [step for step in self.steps.values() if step.stage]
+
+    @property
+    def failure(self) -> Step | None:
+        return next((step for step in self.steps.values() if step.failed), None)

@@ -1,0 +1,186 @@
+"""What an image weighs: by layer and by Python package, compressed and not, against its budget.
+
+Bytes are minutes: SageMaker pulls the image for every job and every scale-out. Compressed means the sum of the gzipped
+layers (level 6), which is what travels; MB are 10^6 bytes.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+from docker.errors import APIError, ImageNotFound
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from berth.images import packages
+from berth.images.errors import UserError
+from berth.images.layers import Layer, read_layers
+from berth.images.throwaway import run_once
+
+TOP_PACKAGES = 15
+_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One Python package in the image; sizes in bytes, `compressed` as one gzip stream of its own."""
+
+    name: str
+    version: str
+    size: int
+    compressed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSize:
+    """An image's layers, lowest first, and packages, largest first; `budget_mb` is compressed, None for no limit."""
+
+    image: str
+    layers: tuple[Layer, ...]
+    packages: tuple[Package, ...]
+    budget_mb: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all layers, plain."""
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def compressed(self) -> int:
+        """Bytes of all layers, gzipped."""
+        return sum(layer.compressed for layer in self.layers)
+
+    @property
+    def within_budget(self) -> bool:
+        """Whether the compressed image keeps its budget."""
+        return self.budget_mb is None or self.compressed <= self.budget_mb * _MB
+
+    def verdict(self) -> str:
+        """One line: both sizes and the budget."""
+        line = f"{self.image}: {self.compressed / _MB:.1f} MB compressed, {self.size / _MB:.1f} MB on disk"
+        if self.budget_mb is None:
+            return line
+        over = self.compressed / _MB - self.budget_mb
+        return f"{line}; budget {self.budget_mb:.0f} MB compressed, " + (
+            f"{-over:.1f} MB to spare" if self.within_budget else f"exceeded by {over:.1f} MB"
+        )
+
+
+def image_size(
+    client: DockerClient,
+    image: str,
+    *,
+    budget_mb: float | None = None,
+    cache: Path | None = None,
+    step: Callable[[str], None] = lambda done: None,
+) -> ImageSize:
+    """Measures an image on the engine; layers and images seen before come from `cache` (default: the user's own).
+
+    step: called with what was just done, for a progress display. Raises UserError if there is no such image.
+    """
+    cache = cache or _user_cache()
+    image_id = _image_id(client, image)
+    if _load(cache, image_id) is None:
+        layers = _layers(client, image_id, cache, step)
+        found = _packages(client, image_id)
+        step("the Python packages are measured")
+        kept = {"layers": [asdict(each) for each in layers], "packages": [asdict(each) for each in found]}
+        _store(cache, image_id, kept)
+    measured = kept_size(client, image, budget_mb=budget_mb, cache=cache)
+    assert measured is not None, "it was stored a moment ago"
+    return measured
+
+
+def kept_size(
+    client: DockerClient, image: str, *, budget_mb: float | None = None, cache: Path | None = None
+) -> ImageSize | None:
+    """What `image_size` found out earlier, at no cost; None if it has not seen this image."""
+    kept = _load(cache or _user_cache(), _image_id(client, image))
+    if kept is None:
+        return None
+    layers = tuple(Layer(**each) for each in kept["layers"])
+    return ImageSize(image, layers, tuple(Package(**each) for each in kept["packages"]), budget_mb)
+
+
+def render(measured: ImageSize) -> Group:
+    """The tables and the verdict, for a rich console."""
+    # Text, for in a plain title `:train:` would be taken for an emoji.
+    title = Text(f"{measured.image}: layers, lowest first")
+    layers = Table("layer", "MB", "MB gzipped", title=title, title_justify="left")
+    for layer in measured.layers:
+        layers.add_row(Text(layer.made_by), f"{layer.size / _MB:.1f}", f"{layer.compressed / _MB:.1f}")
+    layers.add_section()
+    layers.add_row("all", f"{measured.size / _MB:.1f}", f"{measured.compressed / _MB:.1f}")
+    title = Text(f"{measured.image}: the {TOP_PACKAGES} largest Python packages")
+    largest = Table("package", "version", "MB", "MB gzipped", title=title, title_justify="left")
+    for each in measured.packages[:TOP_PACKAGES]:
+        largest.add_row(each.name, each.version, f"{each.size / _MB:.1f}", f"{each.compressed / _MB:.1f}")
+    for table in (layers, largest):
+        for column in table.columns[-2:]:
+            column.justify = "right"
+    return Group(layers, largest, Text(measured.verdict(), style="" if measured.within_budget else "bold red"))
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth" / "sizes"
+
+
+def _image_id(client: DockerClient, image: str) -> str:
+    try:
+        return str(client.images.get(image).id)
+    except ImageNotFound:
+        raise UserError(f"There is no image {image} here: build it with `python build.py build`.") from None
+
+
+def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[str], None]) -> list[Layer]:
+    """Saves the image beside the cache and reads its layers; those that the cache knows are not compressed again."""
+    cache.mkdir(parents=True, exist_ok=True)
+    digests: list[str] = client.images.get(image_id).attrs["RootFS"]["Layers"]
+    known = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := _load(cache, digest))}
+    try:
+        with tempfile.NamedTemporaryFile(dir=cache, suffix=".tar") as file:
+            for chunk in client.images.get(image_id).save(chunk_size=1 << 20):
+                file.write(chunk)
+            file.flush()
+            step("the engine has handed the image over")
+            layers = read_layers(Path(file.name), known, step)
+    except OSError as error:
+        raise UserError(f"The image can't be saved to {cache} ({error.strerror or error}): make room there.") from None
+    for layer in layers:
+        _store(cache, layer.digest, {"size": layer.size, "compressed": layer.compressed})
+    return layers
+
+
+def _packages(client: DockerClient, image_id: str) -> list[Package]:
+    """What the image's own Python says of its packages; an image without Python has none."""
+    try:
+        out = run_once(client, image_id, ["python", "-c", Path(packages.__file__).read_text()])
+    except APIError as error:
+        if "executable file not found" in str(error.explanation):
+            return []
+        raise
+    return [Package(*row) for row in json.loads(out)]
+
+
+def _entry(cache: Path, digest: str) -> Path:
+    return cache / f"{digest.partition(':')[2]}.json"
+
+
+def _load(cache: Path, digest: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(_entry(cache, digest).read_text())
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _store(cache: Path, digest: str, value: object) -> None:
+    aside = _entry(cache, digest).with_suffix(f".{os.getpid()}")
+    aside.write_text(json.dumps(value))
+    aside.replace(_entry(cache, digest))

@@ -1,0 +1,37 @@
+"""A container for one command: no network, gone afterwards, whether it started or not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from docker import DockerClient
+from docker.types import Mount
+
+from berth.images.errors import UserError
+from berth.images.labels import KIT
+
+
+def run_once(client: DockerClient, image: str, command: Sequence[str], mount: tuple[Path, str] | None = None) -> bytes:
+    """What `command` prints, run as root in `image` instead of its entrypoint; mount: (path here, path there).
+
+    Raises UserError if it fails, and docker's APIError if it can't be started. The SDK's own `containers.run` would
+    leave a container that can't be started behind.
+    """
+    container = client.containers.create(
+        image,
+        list(command[1:]),
+        entrypoint=list(command[:1]),
+        user="0",
+        network_mode="none",
+        labels={KIT: "run"},
+        mounts=[Mount(mount[1], str(mount[0]), type="bind")] if mount else [],
+    )
+    try:
+        container.start()
+        code = container.wait()["StatusCode"]
+        if code != 0:
+            told = container.logs(stdout=False, stderr=True).decode(errors="replace").strip()
+            raise UserError(f"`{command[0]}` failed in {image} with exit code {code}: {told}")
+        printed: bytes = container.logs(stdout=True, stderr=False)
+    finally:
+        container.remove(force=True, v=True)
+    return printed

@@ -1,0 +1,134 @@
+"""What the doctor says of machines that are described, not there."""
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from berth.images import doctor
+
+GB = 1_000_000_000
+ENGINE: dict[str, Any] = {
+    "ServerVersion": "20.10.24",
+    "OperatingSystem": "Debian GNU/Linux 12 (bookworm)",
+    "Architecture": "x86_64",
+    "OSType": "linux",
+    "Runtimes": {"runc": {}},
+}
+WELL = doctor.Probe(
+    machine="x86_64",
+    engine=ENGINE,
+    engine_error="",
+    client="/usr/bin/docker",
+    client_error="",
+    disk_free=70 * GB,
+    memory=16 * GB,
+    compose="docker-compose version 1.29.2",
+    credentials="shared-credentials-file",
+)
+
+
+def test_a_machine_where_all_is_well() -> None:
+    found = doctor.findings(WELL)
+    assert [(finding.name, finding.status, finding.remedy) for finding in found] == [
+        ("Docker engine", "ok", ""),
+        ("BuildKit client", "ok", ""),
+        ("Architecture", "ok", ""),
+        ("Disk", "ok", ""),
+        ("Memory", "ok", ""),
+        ("GPU", "ok", ""),
+        ("Compose", "ok", ""),
+        ("AWS credentials", "ok", ""),
+    ]
+    assert doctor.can_build(found)
+
+
+ARM = {**ENGINE, "Architecture": "aarch64"}
+NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "name", "status", "says", "mends"),
+    [
+        pytest.param(
+            replace(WELL, engine=None, engine_error="no Docker engine answers"),
+            "Docker engine",
+            "missing",
+            "no Docker engine answers",
+            "docker/engine.sh",
+            id="no-engine",
+        ),
+        pytest.param(
+            replace(WELL, client=None, client_error="no client drives BuildKit"),
+            "BuildKit client",
+            "missing",
+            "no client drives BuildKit",
+            "apt-get install docker.io",
+            id="no-buildkit",
+        ),
+        pytest.param(
+            replace(WELL, engine=ARM), "Architecture", "missing", "aarch64, and the images", "binfmt", id="arm"
+        ),
+        pytest.param(
+            replace(WELL, engine={**ARM, "OperatingSystem": "Docker Desktop"}),
+            "Architecture",
+            "warn",
+            "emulated",
+            "linux/amd64 machine",
+            id="arm-that-emulates",
+        ),
+        pytest.param(
+            replace(WELL, engine={**ENGINE, "OSType": "windows"}),
+            "Architecture",
+            "missing",
+            "windows containers",
+            "Linux containers",
+            id="windows-containers",
+        ),
+        pytest.param(
+            replace(WELL, disk_free=5 * GB), "Disk", "missing", "5 GB free", "docker system prune", id="disk-full"
+        ),
+        pytest.param(replace(WELL, disk_free=10 * GB), "Disk", "warn", "10 GB free", "prune", id="disk-tight"),
+        pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be seen", "system df", id="disk-elsewhere"),
+        pytest.param(replace(WELL, memory=2 * GB), "Memory", "warn", "2 GB", "smaller batches", id="little-memory"),
+        pytest.param(
+            replace(WELL, gpus=["NVIDIA T4, 580.95"]),
+            "GPU",
+            "warn",
+            "1 × NVIDIA T4, 580.95, but the engine has no NVIDIA runtime",
+            "nvidia-ctk runtime configure",
+            id="gpu-without-runtime",
+        ),
+        pytest.param(
+            replace(WELL, gpus=["NVIDIA T4, 580.95"] * 4, engine=NVIDIA), "GPU", "ok", "4 × NVIDIA T4", "", id="gpus"
+        ),
+        pytest.param(replace(WELL, compose=None), "Compose", "warn", "not found", "docker-compose", id="no-compose"),
+        pytest.param(
+            replace(WELL, credentials=None), "AWS credentials", "warn", "none", "aws configure", id="no-credentials"
+        ),
+    ],
+)
+def test_a_finding(seen: doctor.Probe, name: str, status: str, says: str, mends: str) -> None:
+    found = {finding.name: finding for finding in doctor.findings(seen)}
+    assert found[name].status == status
+    assert says in found[name].message
+    assert mends in found[name].remedy
+    assert doctor.can_build(list(found.values())) == (status != "missing")
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(doctor.render(list(found.values())))
+    assert mends in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("info", "passes"),
+    [
+        pytest.param({}, False, id="nothing-said"),
+        pytest.param({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}, False, id="runc-only"),
+        pytest.param({"Runtimes": {"nvidia": {}}}, True, id="nvidia-runtime"),
+        pytest.param({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, True, id="cdi"),
+    ],
+)
+def test_engines_that_pass_gpus(info: dict[str, Any], passes: bool) -> None:
+    assert doctor.passes_gpus(info) == passes

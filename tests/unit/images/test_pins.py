@@ -1,0 +1,113 @@
+"""docker/pins.toml binds: every pin is consumed, every argument declared, Dockerfiles and locks agree with it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from berth.images import locks, pins
+from berth.images.errors import UserError
+
+KIT = pins.load()
+CPU = KIT.profile("cpu")
+DOCKER = pins.ROOT / "docker"
+BUILT_PROFILES = [name for name in KIT.profiles if (DOCKER / "locks" / "pytorch" / f"{name}.txt").exists()]
+
+
+def dockerfile(image: str) -> str:
+    return (DOCKER / f"{image}.Dockerfile").read_text()
+
+
+def all_locks(profile: str) -> str:
+    return "".join(path.read_text() for path in sorted(DOCKER.glob(f"locks/*/*{profile}.txt")))
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_dockerfile_defaults_are_the_cpu_row(image: str) -> None:
+    text = dockerfile(image)
+    assert text == pins.render_arguments(text, pins.build_arguments(KIT, CPU, image)), "run `python build.py pins`"
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_every_argument_is_declared_in_a_stage_and_used_there(image: str) -> None:
+    body = dockerfile(image).split(pins.END)[1]
+    for name in pins.build_arguments(KIT, CPU, image):
+        assert f"${{{name}}}" in body, f"{name} is used by no stage of {image}.Dockerfile"
+        if name != "BASE_IMAGE":
+            assert f"\nARG {name}\n" in body, f"{name} is declared by no stage of {image}.Dockerfile"
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_no_stage_declares_an_argument_without_a_pin(image: str) -> None:
+    declared = set(re.findall(r"^ARG (\w+)", dockerfile(image), flags=re.MULTILINE))
+    assert declared == set(pins.build_arguments(KIT, CPU, image))
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_every_package_pin_is_in_a_lock(profile: str) -> None:
+    text = all_locks(profile)
+    for name, version in KIT.profile(profile).packages.items():
+        assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", text, flags=re.MULTILINE), f"{name} {version}"
+
+
+def test_every_build_tool_is_locked() -> None:
+    text = (DOCKER / "locks" / "build" / "build.txt").read_text()
+    assert dict(re.findall(r"^(\S+)==(\S+) ", text, flags=re.MULTILINE)).items() >= KIT.build_tools.items()
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
+    requested = {request.path for request in locks.lock_requests(KIT, KIT.profile(profile))}
+    found = {str(path.relative_to(DOCKER / "locks")) for path in DOCKER.glob(f"locks/*/*{profile}.txt")}
+    assert found == requested - {"build/build.txt"}
+    for package in re.split(r"\n(?=\S)", all_locks(profile)):
+        if not package.startswith("#"):
+            assert "--hash=sha256:" in package, package.splitlines()[0]
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
+    for request in locks.lock_requests(KIT, KIT.profile(profile)):
+        own = set(locks.locked_names((locks.LOCKS / request.path).read_text()))
+        below = {name for lock in request.below for name in locks.locked_names((locks.LOCKS / lock).read_text())}
+        assert not own & (below | set(request.omit)), request.path
+
+
+def test_profiles_hold_the_same_software_but_for_what_their_hardware_dictates() -> None:
+    cpu, cu130 = KIT.profile("cpu"), KIT.profile("cu130")
+    assert {**cpu.packages, "torch": cpu.torch.partition("+")[0]} == dict(cu130.packages)
+
+
+def test_base_is_pinned_by_digest() -> None:
+    assert re.fullmatch(r"debian:bookworm-\d{8}-slim@sha256:[0-9a-f]{64}", KIT.base_image)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [("cpuu", "did you mean cpu?"), ("cu13", "did you mean cu130?"), ("rocm", "choose one of them.")],
+)
+def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
+    with pytest.raises(UserError, match="there is no profile") as refusal:
+        KIT.profile(asked)
+    assert str(refusal.value).endswith(named)
+    assert "cpu, cu130, cu124" in str(refusal.value)
+
+
+def test_a_file_without_a_key_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text("[base]\nimage = 'x'\n")
+    with pytest.raises(UserError, match=r"pins\.toml lacks the key 'packages'"):
+        pins.load(path)
+
+
+def test_version_has_one_source() -> None:
+    assert pins.version() == tomllib.loads((pins.ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"## {pins.version()}" in (pins.ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_sdk_for_docker_is_not_hidden() -> None:
+    assert not (DOCKER / "__init__.py").exists()
+    import docker
+
+    assert hasattr(docker, "from_env")

@@ -1,0 +1,69 @@
+"""BuildKit's plain output read as steps, and a failed build told in a few lines."""
+
+from pathlib import Path
+
+from berth.images.build import failure_sentence
+from berth.images.progress import Progress
+
+OUTPUT = """\
+#1 [internal] load build definition from train.Dockerfile
+#1 DONE 0.0s
+#5 [python 1/1] RUN     --mount=type=secret,id=ca     --mount=type=tmpfs,target=/tmp     /tmp/layers/python.sh "3.11"
+#5 sha256:0a1b
+#5 CACHED
+#7 [deps 1/1] RUN     --mount=type=bind,source=docker/layers,target=/tmp/layers     /tmp/layers/deps.sh train
+#7 0.214 Resolved 60 packages
+#7 12.90 error: hash mismatch
+"""
+
+
+def fed(text: str) -> Progress:
+    progress = Progress()
+    for line in text.splitlines():
+        progress.feed(line)
+    return progress
+
+
+def test_steps_are_named_by_stage_and_script() -> None:
+    steps = fed(OUTPUT).layers
+    assert [(step.name, step.cached, step.seconds) for step in steps] == [
+        ("python: python.sh", True, 0.0),
+        ("deps: deps.sh", False, None),
+    ]
+
+
+def test_begin_and_end_are_told_once_each() -> None:
+    progress = Progress()
+    told = [step.number for step in map(progress.feed, [*OUTPUT.splitlines(), "#7 DONE 14.2s"]) if step]
+    assert told == [5, 5, 7, 7]
+    assert progress.steps[7].seconds == 14.2
+
+
+def test_a_failure_shows_the_step_and_its_last_lines() -> None:
+    text = OUTPUT + '#7 ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
+    assert failure_sentence(fed(text), text, Path("/logs/x.log")) == (
+        "the step `deps: deps.sh` failed; its last lines:\n"
+        "    Resolved 60 packages\n"
+        "    error: hash mismatch\n"
+        '    ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
+        "  The whole log: /logs/x.log"
+    )
+
+
+def test_a_layers_own_sentence_is_the_reason() -> None:
+    text = (
+        "#5 [python 1/1] RUN x\n#5 0.1 berth error: the base image is Alpine; give another.\n#5 ERROR: exit code: 1\n"
+    )
+    assert failure_sentence(fed(text), text, Path("/l")) == (
+        "the base image is Alpine; give another. The whole log: /l"
+    )
+
+
+def test_a_full_disk_is_named() -> None:
+    text = "#7 [deps 1/1] RUN x\n#7 ERROR: failed to write: no space left on device\n"
+    assert "the disk of the Docker engine is full" in failure_sentence(fed(text), text, Path("/l"))
+
+
+def test_a_failure_before_any_step() -> None:
+    text = "failed to solve: dockerfile parse error\n"
+    assert failure_sentence(fed(text), text, Path("/l")).startswith("the build failed before its first step: failed to")

@@ -1,0 +1,176 @@
+"""Sizes read from archives like those of `docker save`, and from an environment with two packages."""
+
+import gzip
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from berth.images import layers, packages, size
+from berth.images.layers import Layer
+
+PLAIN = b"0123456789abcdef" * 65536
+ZIPPED = gzip.compress(PLAIN, compresslevel=9, mtime=0)
+
+
+def digest(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def save(path: Path, blobs: dict[str, bytes], links: dict[str, str], order: list[str], history: list[dict]) -> Path:
+    config = {"rootfs": {"diff_ids": [digest(PLAIN)] * len(order)}, "history": history}
+    everything = {
+        **blobs,
+        "config.json": json.dumps(config).encode(),
+        "manifest.json": json.dumps([{"Config": "config.json", "Layers": order}]).encode(),
+    }
+    with tarfile.open(path, "w") as tar:
+        for name, data in everything.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        for name, target in links.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            tar.addfile(member)
+    return path
+
+
+COPIED = {"created_by": "COPY a /a # buildkit"}
+NOTHING = {"created_by": "CMD true", "empty_layer": True}
+
+
+def test_layers_of_the_older_archive_with_one_layer_twice(tmp_path: Path) -> None:
+    archive = save(
+        tmp_path / "image.tar",
+        {"a/layer.tar": PLAIN},
+        {"b/layer.tar": "../a/layer.tar"},
+        ["a/layer.tar", "b/layer.tar"],
+        [COPIED, NOTHING, {"created_by": "RUN make # buildkit"}],
+    )
+    done: list[str] = []
+    found = layers.read_layers(archive, {}, done.append)
+    compressed = found[0].compressed
+    assert found == [
+        Layer(digest(PLAIN), "COPY a /a", len(PLAIN), compressed),
+        Layer(digest(PLAIN), "RUN make", len(PLAIN), compressed),
+    ]
+    # 1 MiB of a repeated line: far smaller, as gzip itself finds, and never nothing.
+    assert abs(compressed - len(gzip.compress(PLAIN, compresslevel=6, mtime=0))) <= 8
+    assert sorted(done) == ["layer 1 of 2 is measured", "layer 2 of 2 is measured"]
+
+
+def test_a_layer_that_is_gzipped_already_counts_as_it_is(tmp_path: Path) -> None:
+    archive = save(tmp_path / "image.tar", {"blobs/sha256/1": ZIPPED}, {}, ["blobs/sha256/1"], [COPIED])
+    assert layers.read_layers(archive, {}, str) == [Layer(digest(PLAIN), "COPY a /a", len(PLAIN), len(ZIPPED))]
+
+
+def test_a_known_layer_is_not_read_again(tmp_path: Path) -> None:
+    archive = save(tmp_path / "image.tar", {"a/layer.tar": PLAIN}, {}, ["a/layer.tar"], [COPIED])
+    assert layers.read_layers(archive, {digest(PLAIN): (7, 3)}, str) == [Layer(digest(PLAIN), "COPY a /a", 7, 3)]
+
+
+@pytest.mark.parametrize(
+    ("created_by", "label"),
+    [
+        pytest.param('/bin/sh -c #(nop)  CMD ["sh"]', 'CMD ["sh"]', id="old-builder-metadata"),
+        pytest.param("/bin/sh -c apt-get   update", "apt-get update", id="old-builder-run"),
+        pytest.param("RUN /bin/sh -c /layers/ssh.sh # buildkit", "RUN /layers/ssh.sh", id="buildkit-run"),
+        pytest.param("RUN |2 A=1 B= /bin/sh -c make # buildkit", "RUN make", id="buildkit-run-with-arguments"),
+        pytest.param("COPY " + "x" * 80, "COPY " + "x" * 54 + "…", id="long"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_short_label(created_by: str, label: str) -> None:
+    assert layers.short_label(created_by) == label
+
+
+def test_labels_are_left_out_rather_than_wrong() -> None:
+    assert layers.labels_of([COPIED, NOTHING], 2) == ["", ""]
+
+
+def environment(root: Path) -> Path:
+    files = {
+        "big/data.bin": bytes(range(256)) * 4096,
+        "small/__init__.py": b"x = 1\n",
+        "big-1.0.dist-info/METADATA": b"Name: big\nVersion: 1.0\n",
+        "small-2.0.dist-info/METADATA": b"Name: small\nVersion: 2.0\n",
+    }
+    records = {"big": "big/data.bin,,\nbig/pruned.bin,,\n", "small": "small/__init__.py,,\n"}
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    (root / "big-1.0.dist-info/RECORD").write_text(records["big"] + "big-1.0.dist-info/METADATA,,\n")
+    (root / "small-2.0.dist-info/RECORD").write_text(records["small"] + "small-2.0.dist-info/METADATA,,\n")
+    return root
+
+
+def test_packages_by_their_records(tmp_path: Path) -> None:
+    found = packages.measure([str(environment(tmp_path))])
+    assert [row[:3] for row in found] == [("big", "1.0", 256 * 4096 + 23), ("small", "2.0", 6 + 25)]
+    assert 0 < found[1][3] < found[0][3] < 256 * 4096
+
+
+def test_packages_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", Path(packages.__file__).read_text()],
+        # Not the checkout, whose own metadata would be found first.
+        cwd="/",
+        env={"PYTHONPATH": str(environment(tmp_path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [row[:3] for row in json.loads(done.stdout)] == [["big", "1.0", 1048599], ["small", "2.0", 31]]
+
+
+MEASURED = size.ImageSize(
+    "berth-train:cpu",
+    (Layer("sha256:1", "Imported from -", 60_000_000, 20_000_000), Layer("sha256:2", "RUN x", 4_000_000, 1_500_000)),
+    (size.Package("torch", "2.13.0", 3_000_000, 1_000_000),),
+)
+
+
+@pytest.mark.parametrize(
+    ("budget", "within", "verdict"),
+    [
+        pytest.param(None, True, "berth-train:cpu: 21.5 MB compressed, 64.0 MB on disk", id="no-budget"),
+        pytest.param(
+            22,
+            True,
+            "berth-train:cpu: 21.5 MB compressed, 64.0 MB on disk; budget 22 MB compressed, 0.5 MB to spare",
+            id="within",
+        ),
+        pytest.param(
+            20,
+            False,
+            "berth-train:cpu: 21.5 MB compressed, 64.0 MB on disk; budget 20 MB compressed, exceeded by 1.5 MB",
+            id="over",
+        ),
+    ],
+)
+def test_verdict_against_the_budget(budget: float | None, within: bool, verdict: str) -> None:
+    measured = size.ImageSize(MEASURED.image, MEASURED.layers, MEASURED.packages, budget)
+    assert (measured.within_budget, measured.verdict()) == (within, verdict)
+
+
+def test_render_names_image_layers_and_packages() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(size.render(MEASURED))
+    text = console.export_text()
+    for expected in (
+        "berth-train:cpu: layers, lowest first",
+        "Imported from -",
+        "60.0",
+        "20.0",
+        "torch",
+        "64.0",
+        "21.5",
+    ):
+        assert expected in text
