@@ -1,0 +1,57 @@
+"""A container's log, line by line while it runs, to one place that several hosts share."""
+
+import codecs
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from docker.errors import APIError
+from docker.models.containers import Container
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
+
+def lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Whole lines from the pieces that the engine sends, which end anywhere, in the middle of a character too."""
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    rest = ""
+    for chunk in chunks:
+        *whole, rest = (rest + decode(chunk)).split("\n")
+        yield from (line.rstrip("\r") for line in whole)
+    rest += decode(b"", True)
+    if rest:
+        yield rest
+
+
+def prefixed(line: str, host: str, hosts: int) -> str:
+    """The line under its host's name; a single host needs none."""
+    return line if hosts == 1 else f"{host} | {line}"
+
+
+class Follower:
+    """Hands every line that a container prints to `sink`, in a thread of its own; made before the container starts.
+
+    It attaches rather than reading the engine's log, whose last line gets lost now and then if it has no newline (seen
+    with 20.10), and which not every log driver can give back. Followers of one run share `lock`, so that `sink` is
+    called by one of them at a time.
+    """
+
+    def __init__(self, container: Container, sink: Callable[[str], None], lock: threading.Lock) -> None:
+        self._chunks: Iterator[bytes] = container.attach(stream=True, stdout=True, stderr=True)
+        self._sink = sink
+        self._lock = lock
+        self._thread = threading.Thread(target=self._follow, name=f"log of {container.name}", daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Waits until the log's last line was handed on."""
+        self._thread.join(seconds)
+
+    def _follow(self) -> None:
+        try:
+            for line in lines(self._chunks):
+                with self._lock:
+                    self._sink(line)
+        except (APIError, RequestException, HTTPError, OSError) as error:
+            # The run goes on without its log: its end is seen by the container's state.
+            with self._lock:
+                self._sink(f"(the engine stopped sending this log: {error})")

@@ -1,0 +1,159 @@
+"""/opt/ml as SageMaker lays it out in a training container: one folder per host, mounted at /opt/ml.
+
+    input/config/   hyperparameters.json, resourceconfig.json, inputdataconfig.json
+    input/data/     one folder per channel (mounted from the user's own folder, read-only)
+    model/          what becomes model.tar.gz
+    output/         failure (the reason, as text) and data/ (what becomes output.tar.gz)
+    checkpoints/    synced while the job runs
+    code/           the user's program, if he has one
+
+The texts are made by pure functions, and compared whole in the tests.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from berth.images.errors import UserError
+
+ROOT = "/opt/ml"
+CHANNELS_AT = f"{ROOT}/input/data"
+NETWORK_INTERFACE = "eth0"
+MODEL_CHANNEL = "model"
+MODEL_HYPERPARAMETER = "model_name_or_path"
+
+_KNOWN_CHANNELS = ("train", "validation", "test")
+_CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_MOST_CHANNELS = 20
+_GROUP = "homogeneousCluster"
+
+
+def host_names(count: int) -> list[str]:
+    """The hosts' names, sorted as text as SageMaker does: algo-10 stands before algo-2. The first is the leader."""
+    if count < 1:
+        raise UserError(f"{count} hosts can't run anything: ask for 1 or more.")
+    return sorted(f"algo-{number}" for number in range(1, count + 1))
+
+
+def find_channels(data: Path) -> dict[str, Path]:
+    """The channels that a file or folder holds, by name.
+
+    A folder with a subfolder `train`, `validation` or `test` has one channel per subfolder; any other folder, and a
+    single file, is the channel `train`.
+    """
+    if not data.exists():
+        raise UserError(
+            f"There is no {data}: pass a data file, or a folder, perhaps with train/ and validation/ in it."
+        )
+    folders = [] if data.is_file() else sorted(each for each in data.iterdir() if each.is_dir() and not _hidden(each))
+    names = {folder.name for folder in folders}
+    channels = {folder.name: folder for folder in folders} if names & set(_KNOWN_CHANNELS) else {"train": data}
+    check_channels(channels)
+    return channels
+
+
+def check_channels(channels: Mapping[str, Path]) -> None:
+    """Refuses what SageMaker would refuse, and channels without a single file."""
+    if not channels:
+        raise UserError("There is no data: pass at least one channel.")
+    if len(channels) > _MOST_CHANNELS:
+        raise UserError(f"There are {len(channels)} channels and SageMaker takes {_MOST_CHANNELS}: put some together.")
+    for name, path in channels.items():
+        if not _CHANNEL_NAME.fullmatch(name):
+            raise UserError(f"{name!r} can't name a channel: use letters, digits, dot, dash and underscore.")
+        if not path.exists():
+            raise UserError(f"There is no {path}, which should be the channel {name}.")
+        if not any(True for _ in channel_files(path)):
+            raise UserError(f"The channel {name} is empty: put a data file into {path}.")
+
+
+def channel_files(path: Path) -> list[Path]:
+    """The files of a channel, hidden ones left out; a file is its own channel."""
+    if path.is_file():
+        return [path]
+    found = (Path(folder) / name for folder, _, names in os.walk(path, followlinks=True) for name in names)
+    return sorted(each for each in found if not any(_hidden(part) for part in map(Path, each.relative_to(path).parts)))
+
+
+def channel_mounts(channels: Mapping[str, Path]) -> dict[str, Path]:
+    """Where each channel appears in the container: path there → path here; a file lies in its channel's folder."""
+    return {
+        f"{CHANNELS_AT}/{name}/{path.name}" if path.is_file() else f"{CHANNELS_AT}/{name}": path.absolute()
+        for name, path in channels.items()
+    }
+
+
+def with_model(hyperparameters: Mapping[str, str], has_model: bool, has_code: bool) -> dict[str, str]:
+    """The hyperparameters, told where the model channel and the user's code lie unless they say so themselves."""
+    told = dict(hyperparameters)
+    if has_model:
+        told.setdefault(MODEL_HYPERPARAMETER, f"{CHANNELS_AT}/{MODEL_CHANNEL}")
+    if has_code:
+        told.setdefault("sagemaker_submit_directory", f"{ROOT}/code")
+    return told
+
+
+def hyperparameters_json(hyperparameters: Mapping[str, str]) -> str:
+    """SageMaker knows strings only; sorted, so that the same job has the same text."""
+    return json.dumps({name: str(value) for name, value in sorted(hyperparameters.items())}, indent=2) + "\n"
+
+
+def resourceconfig_json(current_host: str, hosts: Sequence[str], instance_type: str) -> str:
+    """Who this host is and who the others are, in the service's own fields, one instance group of all hosts."""
+    return (
+        json.dumps(
+            {
+                "current_host": current_host,
+                "current_instance_type": instance_type,
+                "current_group_name": _GROUP,
+                "hosts": list(hosts),
+                "instance_groups": [
+                    {"instance_group_name": _GROUP, "instance_type": instance_type, "hosts": list(hosts)},
+                ],
+                "network_interface_name": NETWORK_INTERFACE,
+            },
+            indent=2,
+        )
+        + "\n"
+    )
+
+
+def inputdataconfig_json(channels: Sequence[str]) -> str:
+    """Every channel is whole on every host, as plain files."""
+    described = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+    return json.dumps(dict.fromkeys(sorted(channels), described), indent=2) + "\n"
+
+
+def lay_out(
+    root: Path,
+    *,
+    host: str,
+    hosts: Sequence[str],
+    instance_type: str,
+    hyperparameters: Mapping[str, str],
+    channels: Mapping[str, Path],
+    code: Path | None = None,
+) -> None:
+    """Makes one host's /opt/ml at `root`, with empty places for the channels, which are mounted over them."""
+    for folder in ("input/config", "input/data", "model", "output/data", "checkpoints", "code"):
+        (root / folder).mkdir(parents=True)
+    config = root / "input/config"
+    (config / "hyperparameters.json").write_text(hyperparameters_json(hyperparameters))
+    (config / "resourceconfig.json").write_text(resourceconfig_json(host, hosts, instance_type))
+    (config / "inputdataconfig.json").write_text(inputdataconfig_json(list(channels)))
+    for place, source in channel_mounts(channels).items():
+        here = root / Path(place).relative_to(ROOT)
+        if source.is_file():
+            here.parent.mkdir(parents=True, exist_ok=True)
+            here.touch()
+        else:
+            here.mkdir(parents=True)
+    if code is not None:
+        shutil.copytree(code, root / "code", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".git"))
+
+
+def _hidden(path: Path) -> bool:
+    return path.name.startswith(".")

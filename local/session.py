@@ -1,0 +1,176 @@
+"""One run on the engine: its network, its containers, its scratch folder, and the promise that all of it goes away.
+
+Everything carries the run's labels (owner.py), so that what this process could not remove, because it was killed,
+is found and removed by `leftovers.sweep` at the next call.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from docker import DockerClient
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.types import DeviceRequest, Mount
+from requests.exceptions import RequestException
+
+from berth.images import owner
+from berth.images.doctor import passes_gpus
+from berth.images.errors import UserError
+from berth.local import leftovers
+from berth.local.leftovers import quietly
+from berth.local.signals import Interrupts
+
+
+class Session:
+    """A run in the making; a context manager whose end removes all that it started, whatever happened.
+
+    `say` takes one line for the user. Containers get SIGTERM first and `stop_grace` seconds; a second Ctrl-C cuts that
+    short.
+    """
+
+    def __init__(self, client: DockerClient, image: str, *, say: Callable[[str], None], stop_grace: float) -> None:
+        self.client = client
+        self.image = image
+        self.say = say
+        self.stop_grace = stop_grace
+        self.run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        self.interrupts = Interrupts()
+        self.scratch = leftovers.scratch_root() / self.run_id
+        self._labels = owner.this_process().labels(self.run_id)
+        self._network: str | None = None
+
+    def __enter__(self) -> Self:
+        require_image(self.client, self.image)
+        leftovers.sweep(self.client, self.say)
+        self.scratch.mkdir(parents=True)
+        record = {**owner.this_process().record(), "image": self.image}
+        (self.scratch / leftovers.RECORD).write_text(json.dumps(record))
+        self.interrupts.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.stop()
+            leftovers.remove_run(self.client, self.run_id)
+            leftovers.remove_scratch(self.client, self.image, self.scratch)
+        finally:
+            self.interrupts.__exit__(*error)
+
+    def network(self) -> str:
+        """The run's private network, made at first use."""
+        if self._network is None:
+            name = f"berth-{self.run_id}"
+            try:
+                self.client.networks.create(name, driver="bridge", labels=self._labels, check_duplicate=True)
+            except APIError as error:
+                raise UserError(
+                    f"The engine can't make a network ({error.explanation}): try `docker network prune`."
+                ) from None
+            self._network = name
+        return self._network
+
+    def create(
+        self,
+        host: str,
+        *,
+        command: Sequence[str],
+        mounts: Mapping[str, tuple[Path, bool]],
+        environment: Mapping[str, str],
+        gpus: bool = False,
+        shm_size: str | None = None,
+        memory: str | None = None,
+        ports: Mapping[str, tuple[str, int]] | None = None,
+    ) -> Container:
+        """A container called `host` on the run's network, not started; mounts: path there → (path here, read-only)."""
+        network = self.network()
+        self.interrupts.check()
+        endpoint = self.client.api.create_endpoint_config(aliases=[host])
+        return self.client.containers.create(
+            self.image,
+            list(command),
+            name=f"berth-{self.run_id}-{host}",
+            hostname=host,
+            labels=self._labels,
+            network=network,
+            networking_config={network: endpoint},
+            mounts=[
+                Mount(there, str(here), type="bind", read_only=read_only) for there, (here, read_only) in mounts.items()
+            ],
+            environment=dict(environment),
+            device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if gpus else None,
+            shm_size=shm_size,
+            mem_limit=memory,
+            ports={**(ports or {})},
+        )
+
+    def start(self, container: Container) -> None:
+        """Starts a container, the engine's refusal turned into a sentence."""
+        self.interrupts.check()
+        try:
+            container.start()
+        except APIError as error:
+            raise UserError(f"The engine can't start {container.name} from {self.image}: {error.explanation}") from None
+
+    def stop(self) -> None:
+        """SIGTERM to every running container of the run, then SIGKILL after the grace, or at the next Ctrl-C."""
+        running = [each for each in leftovers.containers_of(self.client, self.run_id) if each.status == "running"]
+        if not running:
+            return
+        seen = self.interrupts.count
+        self.say(f"Stopping {len(running)} container(s), at most {self.stop_grace:.0f} s; Ctrl-C stops them at once.")
+        for container in running:
+            quietly(partial(container.kill, "SIGTERM"))
+        deadline = time.monotonic() + self.stop_grace
+        while running and time.monotonic() < deadline and self.interrupts.count == seen:
+            time.sleep(0.1)
+            running = [each for each in running if is_running(each)]
+        for container in running:
+            quietly(container.kill)
+
+    def hand_over(self, *others: Path) -> None:
+        """Gives the run's files, and those in `others`, which root in the containers wrote, to the caller."""
+        for folder in (self.scratch, *others):
+            leftovers.hand_over(self.client, self.image, folder)
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Turns what the Docker SDK raises when the engine refuses or dies into one sentence."""
+    try:
+        yield
+    except (DockerException, RequestException) as error:
+        reason = getattr(error, "explanation", None) or error
+        raise UserError(f"The engine failed ({reason}): run `python build.py doctor`, then try again.") from error
+
+
+def require_image(client: DockerClient, image: str) -> None:
+    """Refuses an image that is not on this engine, before anything is made."""
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        kind = "serve" if "serve" in image else "train"
+        raise UserError(f"There is no image {image} here: build it with `python build.py build {kind}`.") from None
+
+
+def require_gpus(client: DockerClient) -> None:
+    """Refuses --gpus where the engine could not pass a GPU on."""
+    if not passes_gpus(client.info()):
+        raise UserError(
+            "This engine has no NVIDIA runtime, so --gpus can't work: install nvidia-container-toolkit, run "
+            "`sudo nvidia-ctk runtime configure --runtime=docker` and restart the engine, or leave --gpus out."
+        )
+
+
+def is_running(container: Container) -> bool:
+    """Whether the container runs as of now; one that somebody removed does not."""
+    try:
+        container.reload()
+    except NotFound:
+        return False
+    return str(container.status) in ("created", "running", "paused", "restarting")

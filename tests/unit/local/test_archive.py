@@ -1,0 +1,118 @@
+"""model.tar.gz: files at the root, aside first, nothing that reaches out; and models that can't be loaded."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from berth.images.errors import UserError
+from berth.local import archive
+
+
+def files(root: Path, *names: str) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{root.name}:{name}")
+    return root
+
+
+def test_pack_puts_all_hosts_files_at_the_root(tmp_path: Path) -> None:
+    leader = files(tmp_path / "1", "model.safetensors", "code/inference.py")
+    (leader / "link").symlink_to("model.safetensors")
+    worker = files(tmp_path / "2", "model.safetensors", "extra.json")
+    packed = archive.pack([leader, worker], tmp_path / "model.tar.gz")
+    assert packed == tmp_path / "model.tar.gz"
+    with tarfile.open(packed) as tar:
+        assert tar.getnames() == ["code/inference.py", "extra.json", "link", "model.safetensors"]
+        assert {(member.uid, member.gid, member.uname) for member in tar} == {(0, 0, "")}
+        assert tar.getmember("link").linkname == "model.safetensors"
+    folder = archive.unpack(packed, tmp_path / "again")
+    assert (folder / "model.safetensors").read_text() == "1:model.safetensors"
+    assert (folder / "link").read_text() == "1:model.safetensors"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "again", "model.tar.gz"]
+
+
+def test_nothing_to_pack_leaves_the_last_archive_alone(tmp_path: Path) -> None:
+    old = tmp_path / "model.tar.gz"
+    old.write_text("old")
+    assert archive.pack([files(tmp_path / "1")], old) is None
+    assert old.read_text() == "old"
+
+
+def test_an_archive_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -> None:
+    where = tmp_path / "model.tar.gz"
+    where.mkdir()
+    with pytest.raises(UserError, match=r"model\.tar\.gz can't be written"):
+        archive.pack([files(tmp_path / "1", "a")], where)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "says"),
+    [
+        pytest.param("../out", None, "reaches out", id="parent"),
+        pytest.param("in", "/etc/passwd", "reaches out", id="absolute-link"),
+        pytest.param("in", "../../out", "reaches out", id="relative-link"),
+    ],
+)
+def test_an_archive_that_reaches_out_is_refused(tmp_path: Path, name: str, link: str | None, says: str) -> None:
+    evil = tmp_path / "model.tar.gz"
+    with tarfile.open(evil, "w:gz") as tar:
+        member = tarfile.TarInfo(name)
+        if link:
+            member.type, member.linkname = tarfile.SYMTYPE, link
+        tar.addfile(member, io.BytesIO())
+    with pytest.raises(UserError, match=says):
+        archive.unpack(evil, tmp_path / "x" / "model")
+    assert not (tmp_path / "x" / "out").exists()
+
+
+def test_half_an_archive_is_refused(tmp_path: Path) -> None:
+    whole = archive.pack([files(tmp_path / "1", "a", "b")], tmp_path / "model.tar.gz")
+    assert whole is not None
+    whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    with pytest.raises(UserError, match="can't be unpacked"):
+        archive.model_folder(whole, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("there", "home"),
+    [
+        pytest.param(["config.json", "model.safetensors"], ".", id="safetensors"),
+        pytest.param(["config.json", "pytorch_model.bin"], ".", id="bin"),
+        pytest.param(["config.json", "model-00001-of-00002.safetensors"], ".", id="sharded"),
+        pytest.param(["mine/config.json", "mine/model.safetensors"], "mine", id="one-folder-inside"),
+    ],
+)
+def test_a_models_home(tmp_path: Path, there: list[str], home: str) -> None:
+    folder = files(tmp_path / "model", *there)
+    assert archive.model_home(folder, folder) == folder / home
+    archive.check_servable(folder, folder)
+
+
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        pytest.param([], "holds no config.json", id="empty"),
+        pytest.param(["model.safetensors"], "holds no config.json", id="weights-alone"),
+        pytest.param(["config.json", "vocab.txt"], "but no weights", id="config-alone"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_refused(tmp_path: Path, there: list[str], says: str) -> None:
+    folder = files(tmp_path / "model", *there)
+    with pytest.raises(UserError, match=says):
+        archive.model_home(folder, folder)
+    with pytest.raises(UserError, match=says):
+        archive.check_servable(folder, folder)
+
+
+def test_a_users_own_model_fn_loads_what_it_likes(tmp_path: Path) -> None:
+    folder = files(tmp_path / "model", "code/inference.py", "weights.pickle")
+    archive.check_servable(folder, folder)
+
+
+def test_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="There is no "):
+        archive.model_folder(tmp_path / "nowhere", tmp_path)

@@ -1,0 +1,53 @@
+"""The demo's pure parts: its verdict, the model it starts from, the plot."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from berth.images.errors import UserError
+from berth.local import archive, demo
+from berth.local.plot import write_plot
+
+
+@pytest.mark.parametrize(
+    ("f1", "samples", "failed"),
+    [
+        pytest.param(45.0, 500, [], id="just-good-enough"),
+        pytest.param(44.9, 500, ["Held-out F1 is 44.9, below 45"], id="too-low"),
+        pytest.param(60.0, 499, ["Only 499 held-out questions"], id="too-few"),
+        pytest.param(1.0, 1, ["Only 1 held-out", "Held-out F1 is 1.0"], id="both"),
+    ],
+)
+def test_verdict(f1: float, samples: int, failed: list[str]) -> None:
+    found = demo.verdict({"eval_f1": f1, "eval_samples": samples})
+    assert len(found) == len(failed)
+    assert all(sentence.startswith(start) for sentence, start in zip(found, failed, strict=True))
+
+
+def test_the_gold_answers_stand_in_their_contexts() -> None:
+    assert [each.gold in each.context for each in demo.QUESTIONS] == [True, True]
+
+
+def test_the_pretrained_model_is_installed_and_whole() -> None:
+    folder = demo.model_folder()
+    assert archive.model_home(folder, folder) == folder
+
+
+def test_read_member(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        member = tarfile.TarInfo("metrics.json")
+        member.size = 16
+        tar.addfile(member, io.BytesIO(b'{"eval_f1": 59 }'))
+    assert demo.read_member(path, "metrics.json") == {"eval_f1": 59}
+    with pytest.raises(UserError, match=r"holds no history\.json"):
+        demo.read_member(path, "history.json")
+
+
+def test_plot(tmp_path: Path) -> None:
+    history = [{"step": 10, "loss": 4.0}, {"step": 20, "loss": 3.0}, {"step": 20, "f1": 59.0, "exact_match": 47.0}]
+    write_plot(history, tmp_path / "training.png", "title")
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "training.png").stat().st_size > 10_000

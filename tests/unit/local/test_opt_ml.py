@@ -1,0 +1,177 @@
+"""The folder that a container finds at /opt/ml: whole texts, and the refusals before any container starts."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.images.errors import UserError
+from berth.local import opt_ml
+
+
+def files(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    return root
+
+
+RESOURCES_OF_ALGO_2 = """\
+{
+  "current_host": "algo-2",
+  "current_instance_type": "local",
+  "current_group_name": "homogeneousCluster",
+  "hosts": [
+    "algo-1",
+    "algo-2"
+  ],
+  "instance_groups": [
+    {
+      "instance_group_name": "homogeneousCluster",
+      "instance_type": "local",
+      "hosts": [
+        "algo-1",
+        "algo-2"
+      ]
+    }
+  ],
+  "network_interface_name": "eth0"
+}
+"""
+
+INPUT_DATA = """\
+{
+  "train": {
+    "TrainingInputMode": "File",
+    "S3DistributionType": "FullyReplicated",
+    "RecordWrapperType": "None"
+  },
+  "validation": {
+    "TrainingInputMode": "File",
+    "S3DistributionType": "FullyReplicated",
+    "RecordWrapperType": "None"
+  }
+}
+"""
+
+HYPERPARAMETERS = """\
+{
+  "learning_rate": "3e-05",
+  "model_name_or_path": "123",
+  "name": "\\"bert\\""
+}
+"""
+
+
+def test_one_hosts_folder(tmp_path: Path) -> None:
+    data = files(
+        tmp_path / "data", "train/a.json", "validation.json", "my code/main.py", "my code/__pycache__/main.pyc"
+    )
+    channels = {"validation": data / "validation.json", "train": data / "train"}
+    opt_ml.lay_out(
+        tmp_path / "ml",
+        host="algo-2",
+        hosts=opt_ml.host_names(2),
+        instance_type="local",
+        hyperparameters={"name": '"bert"', "model_name_or_path": "123", "learning_rate": "3e-05"},
+        channels=channels,
+        code=data / "my code",
+    )
+    found = {path.relative_to(tmp_path / "ml").as_posix(): path for path in (tmp_path / "ml").rglob("*")}
+    assert sorted(found) == [
+        "checkpoints",
+        "code",
+        "code/main.py",
+        "input",
+        "input/config",
+        "input/config/hyperparameters.json",
+        "input/config/inputdataconfig.json",
+        "input/config/resourceconfig.json",
+        "input/data",
+        "input/data/train",
+        "input/data/validation",
+        "input/data/validation/validation.json",
+        "model",
+        "output",
+        "output/data",
+    ]
+    assert found["input/config/hyperparameters.json"].read_text() == HYPERPARAMETERS
+    assert found["input/config/resourceconfig.json"].read_text() == RESOURCES_OF_ALGO_2
+    assert found["input/config/inputdataconfig.json"].read_text() == INPUT_DATA
+    assert opt_ml.channel_mounts(channels) == {
+        "/opt/ml/input/data/validation/validation.json": data / "validation.json",
+        "/opt/ml/input/data/train": data / "train",
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        pytest.param(1, ["algo-1"], id="one"),
+        pytest.param(11, ["algo-1", "algo-10", "algo-11", *(f"algo-{n}" for n in range(2, 10))], id="sorted-as-text"),
+    ],
+)
+def test_host_names(count: int, names: list[str]) -> None:
+    assert opt_ml.host_names(count) == names
+
+
+@pytest.mark.parametrize(
+    ("there", "data", "channels"),
+    [
+        pytest.param(["a.json"], ".", {"train": "."}, id="folder-of-files"),
+        pytest.param(["a.json"], "a.json", {"train": "a.json"}, id="one-file"),
+        pytest.param(
+            ["train/a.json", "validation/b.json", "notes.txt", ".git/config"],
+            ".",
+            {"train": "train", "validation": "validation"},
+            id="folder-of-channels",
+        ),
+        pytest.param(["train/a", "faces/b"], ".", {"train": "train", "faces": "faces"}, id="channel-of-another-name"),
+        pytest.param(["2024/a.json", "2025/b.json"], ".", {"train": "."}, id="folders-that-are-no-channels"),
+    ],
+)
+def test_channels_of_a_path(tmp_path: Path, there: list[str], data: str, channels: dict[str, str]) -> None:
+    files(tmp_path, *there)
+    assert opt_ml.find_channels(tmp_path / data) == {name: tmp_path / path for name, path in channels.items()}
+
+
+@pytest.mark.parametrize(
+    ("there", "data", "says"),
+    [
+        pytest.param([], "nowhere", "There is no ", id="missing"),
+        pytest.param([], ".", "The channel train is empty", id="empty"),
+        pytest.param([".hidden"], ".", "The channel train is empty", id="hidden-files-only"),
+        pytest.param(["train/a.json", "my channel/b"], ".", "'my channel' can't name a channel", id="bad-name"),
+        pytest.param([f"{n}/a" for n in ("train", *range(20))], ".", "There are 21 channels", id="too-many"),
+    ],
+)
+def test_data_is_refused(tmp_path: Path, there: list[str], data: str, says: str) -> None:
+    files(tmp_path, *there)
+    with pytest.raises(UserError, match=says):
+        opt_ml.find_channels(tmp_path / data)
+
+
+def test_an_empty_channel_beside_a_full_one_is_refused(tmp_path: Path) -> None:
+    files(tmp_path, "train/a.json")
+    (tmp_path / "validation").mkdir()
+    with pytest.raises(UserError, match="The channel validation is empty"):
+        opt_ml.find_channels(tmp_path)
+
+
+def test_no_host_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^0 hosts"):
+        opt_ml.host_names(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "has_model", "has_code", "told"),
+    [
+        pytest.param({"a": "1"}, False, False, {"a": "1"}, id="nothing-to-add"),
+        pytest.param({}, True, False, {"model_name_or_path": "/opt/ml/input/data/model"}, id="model"),
+        pytest.param({"model_name_or_path": "bert"}, True, False, {"model_name_or_path": "bert"}, id="model-given"),
+        pytest.param({}, False, True, {"sagemaker_submit_directory": "/opt/ml/code"}, id="code"),
+    ],
+)
+def test_hyperparameters_are_completed(
+    given: dict[str, str], has_model: bool, has_code: bool, told: dict[str, str]
+) -> None:
+    assert opt_ml.with_model(given, has_model, has_code) == told

@@ -1,0 +1,188 @@
+"""The pure parts of a run: log lines, owners, signals, ports, and what a host's end means."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from berth.images import labels, owner
+from berth.images.errors import UserError
+from berth.local import loglines, serving
+from berth.local.job import HostState, failure_text, first_failure
+from berth.local.logs import lines, prefixed
+from berth.local.signals import Interrupted, Interrupts
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        pytest.param([b"a\nb\n"], ["a", "b"], id="two-lines"),
+        pytest.param([b"a", b"b\nc"], ["ab", "c"], id="cut-anywhere"),
+        pytest.param(["für".encode()[:2], "für".encode()[2:], b"\r\n"], ["für"], id="cut-in-a-character"),
+        pytest.param([b"\xff\n"], ["\ufffd"], id="not-utf-8"),
+        pytest.param([b"\n\n"], ["", ""], id="empty-lines"),
+        pytest.param([], [], id="nothing"),
+    ],
+)
+def test_lines_of_a_log(chunks: list[bytes], expected: list[str]) -> None:
+    assert list(lines(chunks)) == expected
+
+
+@pytest.mark.parametrize(("hosts", "shown"), [(1, "hello"), (2, "algo-2 | hello")])
+def test_a_line_names_its_host_if_there_are_several(hosts: int, shown: str) -> None:
+    assert prefixed("hello", "algo-2", hosts) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        pytest.param("step 40 of 312  loss: 2.13  learning rate: 4.50e-04", loglines.Step(40, 312, 2.13), id="step"),
+        pytest.param("[1,0]<stdout>:step 1 of 2  loss: 3.0", loglines.Step(1, 2, 3.0), id="step-of-a-tagged-rank"),
+        pytest.param("evaluation 20 % done", loglines.Evaluated(20), id="evaluation"),
+        pytest.param("f1 = 59.3421", loglines.Metric("f1", 59.3421), id="metric"),
+        pytest.param("warning: batch size = large", None, id="for-people"),
+        pytest.param("berth: step by step", None, id="no-number"),
+    ],
+)
+def test_what_a_log_line_says(line: str, says: object) -> None:
+    assert loglines.read(line) == says
+
+
+ENDED = HostState(0, "2026-11-21T10:00:05Z")
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        pytest.param({"algo-1": ENDED, "algo-2": ENDED}, 0, id="none"),
+        pytest.param(
+            {"algo-1": HostState(137, "2026-11-21T10:00:09Z"), "algo-2": HostState(3, "2026-11-21T10:00:04Z")},
+            3,
+            id="the-others-were-stopped",
+        ),
+    ],
+)
+def test_a_jobs_exit_code_is_the_first_failures(states: dict[str, HostState], code: int) -> None:
+    assert first_failure(states) == code
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "says"),
+    [
+        pytest.param("old", ENDED, "", id="ended-well"),
+        pytest.param("ValueError: boom\n", replace(ENDED, exit_code=1), "ValueError: boom", id="its-own-words"),
+        pytest.param(
+            None,
+            replace(ENDED, exit_code=137),
+            "The container ended with exit code 137 (SIGKILL) and wrote no /opt/ml/output/failure.",
+            id="killed",
+        ),
+        pytest.param(
+            None,
+            replace(ENDED, exit_code=137, out_of_memory=True, memory_limit=64_000_000),
+            "Out of memory: the kernel killed a process at the container's limit of 64 MB: use smaller batches.",
+            id="out-of-memory",
+        ),
+    ],
+)
+def test_why_a_host_failed(tmp_path: Path, told: str | None, state: HostState, says: str) -> None:
+    (tmp_path / "output").mkdir()
+    if told is not None:
+        (tmp_path / "output/failure").write_text(told)
+    assert failure_text(tmp_path, state) == says
+
+
+def test_an_owner_is_found_again_by_labels_and_record() -> None:
+    me = owner.this_process()
+    found = me.labels("run-1")
+    assert (found[labels.KIT], found[labels.RUN], found[labels.PID]) == ("run", "run-1", str(os.getpid()))
+    assert owner.from_labels(found) == me
+    assert owner.from_record(json.loads(json.dumps(me.record()))) == me
+    assert not owner.is_gone(me)
+
+
+def test_an_owner_that_ended_is_gone_and_its_number_may_be_used_again() -> None:
+    me = owner.this_process()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert owner.is_gone(replace(me, pid=child.pid))
+    assert owner.is_gone(replace(me, started="another time"))
+    assert not owner.is_gone(replace(me, pid=child.pid, machine="another machine"))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({labels.PID: "0", labels.STARTED: "", labels.MACHINE: "m"}, id="pid-0"),
+        pytest.param({labels.PID: "-1", labels.STARTED: "", labels.MACHINE: "m"}, id="negative"),
+        pytest.param({labels.PID: "12"}, id="pid-alone"),
+    ],
+)
+def test_labels_without_an_owner(found: dict[str, str]) -> None:
+    assert owner.from_labels(found) is None
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_waits_to_be_looked_at(signum: signal.Signals) -> None:
+    before = signal.getsignal(signum)
+    with Interrupts() as interrupts:
+        interrupts.check()
+        os.kill(os.getpid(), signum)
+        with pytest.raises(Interrupted, match=signum.name) as caught:
+            interrupts.wait(10)
+        assert caught.value.exit_code == 128 + signum
+        os.kill(os.getpid(), signum)
+        assert interrupts.count == 2
+    assert signal.getsignal(signum) == before
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(UserError, match=f"Port {port} is taken"):
+            serving.require_port(port)
+    serving.require_port(port)
+
+
+def test_a_number_that_is_no_port_is_refused() -> None:
+    with pytest.raises(UserError, match="70000 is no port"):
+        serving.require_port(70000)
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """Answers a question about rain, and refuses any other."""
+
+    def do_POST(self) -> None:
+        """One request: the body comes back in the refusal."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        good = body == {"inputs": {"question": "Rain?", "context": "It rains."}}
+        self.send_response(200 if good else 400)
+        self.end_headers()
+        self.wfile.write(b'{"score": 0.5, "start": 3, "end": 8, "answer": "rains"}' if good else b"no rain")
+
+    def log_message(self, *arguments: object) -> None:
+        """Stays quiet."""
+
+
+def test_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with HTTPServer(("127.0.0.1", 0), Scripted) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert serving.ask(url, "Rain?", "It rains.") == {"score": 0.5, "start": 3, "end": 8, "answer": "rains"}
+        with pytest.raises(UserError, match="The endpoint answered 400: no rain"):
+            serving.ask(url, "Snow?", "It rains.")
+        server.shutdown()
+    with pytest.raises(UserError, match="gave no answer"):
+        serving.ask(url, "Rain?", "It rains.")
