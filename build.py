@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""The command line of berth: builds, tests, runs and looks after the training and the inference image.
+
+Arguments in, a call into images/, local/ or ecr/, a result out; nothing else happens here. Results go to stdout,
+progress and errors to stderr; a mistake of the user is one sentence and exit code 1.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.markup import escape
+
+    from berth.ecr import uri as ecr_uri
+    from berth.images import build as building
+    from berth.images import clean as cleaning
+    from berth.images import doctor as doctoring
+    from berth.images import engine, locks, network, pins, plan
+    from berth.images import size as sizing
+    from berth.images.bar import progress_bar
+    from berth.images.errors import UserError
+    from berth.images.progress import Progress, Step
+    from berth.local import demo as demonstration
+    from berth.local import job as local_job
+    from berth.local import serving as local_serving
+    from berth.local.signals import Interrupted
+except ModuleNotFoundError as missing:
+    sys.exit(
+        f"error: the package {missing.name} is not installed here: run `make setup`, then `.venv/bin/python build.py`."
+    )
+
+app = typer.Typer(
+    help=__doc__.split("\n")[0],
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+run_app = typer.Typer(help="Run an image as SageMaker does, on this machine.", no_args_is_help=True)
+app.add_typer(run_app, name="run")
+
+note = Console(stderr=True, highlight=False)
+result = Console(highlight=False, soft_wrap=True)
+
+
+class Which(StrEnum):
+    """The images that a command is for."""
+
+    train = "train"
+    serve = "serve"
+    all = "all"
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        return pins.IMAGES if self is Which.all else (self.value,)
+
+
+WhichArgument = Annotated[Which, typer.Argument(help="The image: train, serve or all.")]
+ImageArgument = Annotated[Which, typer.Argument(help="The image: train or serve.")]
+ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def say(text: str) -> None:
+    note.print(escape(text), soft_wrap=True)
+
+
+@app.command()
+def build(
+    which: WhichArgument = Which.all,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    base_image: Annotated[
+        str | None, typer.Option(help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the docker build lines; build nothing.")] = False,
+) -> None:
+    """Build images, tagged berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
+    plans = [building.prepare(image, profile, base_image, dry_run=dry_run, say=say) for image in which.images]
+    if dry_run:
+        for planned in plans:
+            result.print(escape(planned.command(str(_client_or_docker()))))
+        return
+    client = engine.find_client()
+    for planned in plans:
+        built = _build_one(planned, client)
+        result.print(f"{built.plan.tags[0]}  {built.image_id}")
+
+
+def _client_or_docker() -> Path:
+    try:
+        return engine.find_client()
+    except UserError:
+        return Path("docker")
+
+
+def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
+    """Builds one image; a terminal sees a bar and the running step, a log sees a line when a step ends."""
+    say(f"building {planned.tags[0]}")
+    with progress_bar(note, transient=True, disable=not note.is_terminal) as bar:
+        task = bar.add_task(planned.image, total=plan.step_count(planned.image, pins.ROOT))
+
+        def show(step: Step, progress: Progress) -> None:
+            ended = sum(each.ended for each in progress.layers)
+            bar.update(task, completed=ended, description=escape(f"{planned.image}: {step.name}"))
+            if step.ended and not step.failed:
+                took = "cached" if step.cached else f"{step.seconds:.1f} s"
+                bar.print(escape(f"  [{ended}/{bar.tasks[0].total:.0f}] {step.name}  {took}"), soft_wrap=True)
+
+        built = building.run(planned, client, show)
+    say(f"built {planned.tags[1]} in {built.seconds:.1f} s; the whole log: {built.log}")
+    return built
+
+
+@app.command("test")
+def run_tests(which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
+    """Run the image tests on built images."""
+    for image in which.images:
+        ecr_uri.local_image(engine.connect(), image, profile)
+    folders = [str(pins.ROOT / "tests" / "images" / image) for image in which.images]
+    command = [sys.executable, "-m", "pytest", "-q", str(pins.ROOT / "tests" / "images" / "test_both.py"), *folders]
+    raise typer.Exit(subprocess.run(command, cwd=pins.ROOT, env={**os.environ, "BERTH_PROFILE": profile}).returncode)
+
+
+@run_app.command("train")
+def run_train(
+    data: Annotated[
+        Path, typer.Option(help="SQuAD data: a file, or a folder with train/, validation/ or test/ inside.")
+    ],
+    model: Annotated[Path | None, typer.Option(help="A model folder or model.tar.gz to start from.")] = None,
+    hosts: Annotated[int, typer.Option(help="How many hosts, algo-1 to algo-N.")] = 1,
+    hyperparameter: Annotated[
+        list[str] | None, typer.Option("--hyperparameter", "-p", help="name=value; may be given many times.")
+    ] = None,
+    code: Annotated[Path | None, typer.Option(help="The folder of your own program.")] = None,
+    entry_point: Annotated[str | None, typer.Option(help="Your program in --code, such as train.py.")] = None,
+    environment: Annotated[
+        list[str] | None, typer.Option("--env", "-e", help="NAME=value for the containers; may be given many times.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Where model.tar.gz goes.")] = Path("out"),
+    gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+) -> None:
+    """Run a training job on this machine, in one container a host, and keep its model.tar.gz."""
+    hyperparameters = _pairs(hyperparameter or [], "--hyperparameter")
+    if (code is None) != (entry_point is None):
+        raise UserError("--code and --entry-point go together: give the folder and the program in it.")
+    if entry_point is not None:
+        hyperparameters |= {
+            "sagemaker_program": json.dumps(entry_point),
+            "sagemaker_submit_directory": json.dumps("/opt/ml/code"),
+        }
+    if model is None and code is None and "model_name_or_path" not in hyperparameters and not (data / "model").exists():
+        raise UserError(
+            "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME where the hub answers."
+        )
+    done = local_job.run_train(
+        data,
+        image=f"berth-train:{profile}",
+        output=output,
+        model=model,
+        hosts=hosts,
+        hyperparameters=hyperparameters,
+        environment=_pairs(environment or [], "--env"),
+        code=code,
+        gpus=gpus,
+        log=_plain,
+        say=say,
+    )
+    if done.exit_code != 0:
+        first = next((text.splitlines()[0] for text in done.failures.values() if text.strip()), "see its log above.")
+        say(f"error: the job ended with exit code {done.exit_code}: {first}")
+    elif done.model_archive is not None:
+        result.print(str(done.model_archive))
+    raise typer.Exit(done.exit_code)
+
+
+@run_app.command("serve")
+def run_serve(
+    model: Annotated[Path, typer.Option(help="The model.tar.gz of a job, or a model folder.")],
+    port: Annotated[int, typer.Option(help="The port on this machine's loopback.")] = 8080,
+    gpus: Annotated[bool, typer.Option("--gpus", help="Give the container this machine's GPUs.")] = False,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+) -> None:
+    """Serve a model on 127.0.0.1 until interrupted."""
+    code = local_serving.run_serve(model, image=f"berth-serve:{profile}", port=port, gpus=gpus, log=_plain, say=say)
+    raise typer.Exit(code)
+
+
+def _pairs(words: list[str], option: str) -> dict[str, str]:
+    wrong = [word for word in words if "=" not in word or word.startswith("=")]
+    if wrong:
+        raise UserError(f"{option} {wrong[0]!r} is no pair: write name=value.")
+    return dict(word.split("=", 1) for word in words)
+
+
+def _plain(line: str) -> None:
+    print(line, flush=True)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Where the model and the plot go.")] = Path("out"),
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+) -> None:
+    """Fine-tune on the embedded sample, serve the result and ask it two questions."""
+    raise typer.Exit(demonstration.demo(f"berth-train:{profile}", f"berth-serve:{profile}", output, result))
+
+
+@app.command()
+def size(
+    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
+) -> None:
+    """Show where an image's bytes are: by layer, by package, against its budget."""
+    budget = pins.load().profile(profile).budget
+    client = engine.connect()
+    for image in which.images:
+        tag = ecr_uri.local_image(client, image, profile).tag
+        with note.status(f"{tag}: measuring the layers") as status:
+            measured = sizing.image_size(client, tag, budget_mb=budget[image], step=status.update)
+        result.print(json.dumps(asdict(measured)) if as_json else sizing.render(measured))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine lacks, each with the command that mends it; exit code 0 if the images can be built here."""
+    findings = doctoring.findings(doctoring.probe())
+    result.print(doctoring.render(findings))
+    raise typer.Exit(0 if doctoring.can_build(findings) else 1)
+
+
+@app.command()
+def uri(
+    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
+) -> None:
+    """Print what estimators take as image_uri: the local name now, the registry's once `push` has its place here."""
+    for image in which.images:
+        found = ecr_uri.local_image(engine.connect(), image, profile)
+        result.print(json.dumps(found.as_dict()) if as_json else f"{found.exact_tag}  {found.digest}")
+
+
+@app.command()
+def shell(which: ImageArgument = Which.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
+    """Open a shell in an image."""
+    if which is Which.all:
+        raise UserError("a shell opens in one image: name train or serve.")
+    found = ecr_uri.local_image(engine.connect(), which.value, profile)
+    terminal = ["--interactive", *(["--tty"] if sys.stdin.isatty() else [])]
+    client = str(engine.find_client())
+    os.execv(client, [client, "run", "--rm", *terminal, "--entrypoint", "bash", found.tag])
+
+
+@app.command()
+def clean(dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False) -> None:
+    """Remove the containers, networks and images that the kit made."""
+    items = cleaning.clean(engine.connect(), dry_run=dry_run)
+    for item in items:
+        result.print(escape(str(item)))
+    gone = sum(not item.kept for item in items)
+    say(f"{gone} thing(s) {'would go' if dry_run else 'removed'}")
+
+
+@app.command("pins")
+def render_pins(
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    no_locks: Annotated[bool, typer.Option("--no-locks", help="Render the Dockerfiles only.")] = False,
+) -> None:
+    """Render docker/pins.toml into the Dockerfiles' defaults and make the hashed locks again."""
+    kit = pins.load()
+    default = kit.profile(pins.DEFAULT_PROFILE)
+    for image in pins.IMAGES:
+        path = pins.ROOT / "docker" / f"{image}.Dockerfile"
+        path.write_text(pins.render_arguments(path.read_text(), pins.build_arguments(kit, default, image)))
+        result.print(str(path.relative_to(pins.ROOT)))
+    if not no_locks:
+        folders = [str(folder) for folder in network.gather(os.environ).index.folders]
+        for path in locks.write_locks(kit, kit.profile(profile), folders):
+            result.print(str(path.relative_to(pins.ROOT)))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; every error that a user can cause is printed here and nowhere else."""
+    command: Callable[..., object] = typer.main.get_command(app)
+    try:
+        code = command(arguments, standalone_mode=False)
+    except UserError as error:
+        note.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        return 1
+    except typer.Exit as end:
+        return int(end.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        say("interrupted; what was started is gone")
+        return 130
+    except Interrupted as stop:
+        say("interrupted; what was started is gone")
+        return stop.exit_code
+    except typer.TyperException as error:
+        # Without a command the message is the help itself.
+        say(str(error) if str(error).startswith("Usage:") else f"error: {_usage_sentence(error)}")
+        return 2
+    return int(code) if isinstance(code, int) else 0
+
+
+def _usage_sentence(error: Exception) -> str:
+    """A mistake on the command line as one sentence that names the option and where to read on."""
+    command = str(getattr(getattr(error, "ctx", None), "command_path", "build.py"))
+    help_of = f"`python {command} --help`"
+    said = str(error).removeprefix("Value error, ").rstrip(".")
+    said = said.replace(". Did you mean ", " (did you mean ").replace("?", "?)") if said.endswith("?") else said
+    options = getattr(getattr(error, "param", None), "opts", None)
+    if options and said.startswith("Missing parameter"):
+        return f"{options[0]} is missing: {help_of} says what it takes."
+    if options:
+        return f"{options[0]}: {said}; see {help_of}."
+    return f"{said}; {help_of} lists what there is."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
