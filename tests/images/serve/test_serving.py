@@ -1,0 +1,203 @@
+"""From a training job to answers: the archive that the training image leaves, served by the inference image."""
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from berth.images import pins
+from berth.local.job import run_train
+from berth.local.serving import Endpoint, ask, serving
+
+Excerpt = Callable[[str, int], dict[str, Any]]
+PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+QUESTION = {
+    "question": "What does Philipp do for living?",
+    "context": "My Name is Philipp and I am a data scientist who lives in Tacoma, Washington.",
+}
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass
+class Served:
+    """A running endpoint and what its container has printed so far."""
+
+    endpoint: Endpoint
+    log: list[str] = field(default_factory=list)
+
+    def request(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
+        """Status and JSON body of a GET, or of a POST where there is a body."""
+        return request(f"{self.endpoint.url}{path}", body)
+
+
+def request(url: str, body: bytes | None = None) -> tuple[int, Any]:
+    wanted = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        with DIRECT.open(wanted, timeout=60) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def unexpected(log: list[str]) -> list[str]:
+    """The server writes `berth: …`, with the level from warning on: anything else is unexpected."""
+    return [
+        line for line in log if not line.startswith("berth: ") or line.startswith(("berth: warning", "berth: error"))
+    ]
+
+
+@pytest.fixture(scope="module")
+def archive(pretrained: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a short job on the demo's model leaves."""
+    data = tmp_path_factory.mktemp("data")
+    (data / "squad.json").write_text(json.dumps(excerpt("train", 24)))
+    done = run_train(
+        data,
+        image=f"berth-train:{PROFILE}",
+        output=tmp_path_factory.mktemp("output"),
+        model=pretrained,
+        hyperparameters={"do_train": "True", "max_steps": "2", "per_device_train_batch_size": "4"},
+        timeout=300,
+    )
+    assert done.exit_code == 0
+    assert done.model_archive is not None
+    return done.model_archive
+
+
+@pytest.fixture(scope="module")
+def served(archive: Path) -> Iterator[Served]:
+    log: list[str] = []
+    with serving(archive, image=f"berth-serve:{PROFILE}", port=None, log=log.append) as endpoint:
+        yield Served(endpoint, log)
+    print("\n".join(log))
+
+
+def assert_answer(answer: Any, context: str) -> None:
+    assert set(answer) == {"score", "start", "end", "answer"}
+    assert 0 <= answer["score"] <= 1
+    assert answer["answer"] == context[answer["start"] : answer["end"]]
+    assert answer["answer"].strip()
+
+
+def test_ping(served: Served) -> None:
+    assert served.request("/ping") == (200, {"status": "ready"})
+
+
+def test_a_short_question(served: Served) -> None:
+    assert_answer(ask(served.endpoint.url, **QUESTION), QUESTION["context"])
+
+
+def test_a_list_is_answered_in_order(served: Served, excerpt: Excerpt) -> None:
+    asked = [QUESTION]
+    for article in excerpt("heldout", 12)["data"]:
+        for paragraph in article["paragraphs"]:
+            asked += [
+                {"question": question["question"], "context": paragraph["context"]} for question in paragraph["qas"]
+            ]
+    status, answers = served.request("/invocations", json.dumps({"inputs": asked}).encode())
+    assert status == 200
+    assert len(answers) == len(asked) >= 13
+    for question, answer in zip(asked, answers, strict=True):
+        assert_answer(answer, question["context"])
+    assert answers[0] == pytest.approx(ask(served.endpoint.url, **QUESTION), abs=1e-4)
+
+
+def test_a_context_of_many_windows_with_characters_of_all_kinds(served: Served, excerpt: Excerpt) -> None:
+    contexts = [paragraph["context"] for each in excerpt("heldout", 40)["data"] for paragraph in each["paragraphs"]]
+    context = "\r\n🙂 e\u0301 ".join([*contexts, QUESTION["context"]])
+    assert len(context.split()) > 2 * 384, "more than two windows"
+    assert_answer(ask(served.endpoint.url, QUESTION["question"], context), context)
+
+
+REFUSED = {
+    "wrong JSON": (b'{"inputs": ', "the body is not JSON"),
+    "nothing": (b" ", "the body is empty"),
+    "no inputs": (b"{}", "`inputs` is missing"),
+    "no context": (b'{"inputs": {"question": "Who?"}}', "`inputs.context` is missing"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_answered_is_refused_with_a_sentence(served: Served, name: str) -> None:
+    body, says = REFUSED[name]
+    status, told = served.request("/invocations", body)
+    assert status == 400
+    assert set(told) == {"error", "error_type"}
+    assert told["error_type"] == "bad_request"
+    assert says in told["error"]
+
+
+def test_an_unknown_path_is_refused_alike(served: Served) -> None:
+    status, told = served.request("/predict")
+    assert (status, told["error_type"]) == (404, "not_found")
+
+
+def test_sigterm_ends_it_in_seconds_with_exit_code_0(archive: Path) -> None:
+    log: list[str] = []
+    with serving(archive, image=f"berth-serve:{PROFILE}", port=None, log=log.append) as endpoint:
+        assert_answer(ask(endpoint.url, **QUESTION), QUESTION["context"])
+        began = time.monotonic()
+        endpoint.container.kill("SIGTERM")
+        code = endpoint.container.wait(timeout=30)["StatusCode"]
+        seconds = time.monotonic() - began
+    print("\n".join(log), f"\n{seconds:.1f} s from SIGTERM to the end")
+    assert code == 0
+    assert seconds < 5
+    assert unexpected(log) == []
+
+
+def test_a_broken_model_says_so_and_ends(client: docker.DockerClient, pretrained: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((pretrained / name).read_bytes())
+    (tmp_path / "model.safetensors").write_bytes((pretrained / "model.safetensors").read_bytes()[:100_000])
+    container = client.containers.run(
+        f"berth-serve:{PROFILE}",
+        ["serve"],
+        detach=True,
+        volumes=[f"{tmp_path}:/opt/ml/model:ro"],
+        ports={"8080/tcp": ("127.0.0.1", None)},
+        environment={"BERTH_FAILURE_GRACE": "4"},
+        labels={"berth.test": "1"},
+    )
+    try:
+        container.reload()
+        url = f"http://127.0.0.1:{container.ports['8080/tcp'][0]['HostPort']}/ping"
+        status, told = wait_for_sentence(url)
+        code = container.wait(timeout=60)["StatusCode"]
+        log = container.logs().decode()
+    finally:
+        container.remove(force=True)
+    assert status == 503
+    assert told["error_type"] == "not_ready"
+    assert "the model in /opt/ml/model can't be loaded" in told["error"]
+    assert "save it again" in told["error"]
+    assert code != 0
+    assert f"berth: error: {told['error']}" in log.splitlines()
+    assert "Traceback" not in log, log
+
+
+def wait_for_sentence(url: str) -> tuple[int, Any]:
+    """What /ping says once the model has been tried: an answer other than that it is being loaded."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            status, told = request(url)
+        except OSError:
+            status, told = 0, {"error": "being loaded"}
+        if "being loaded" not in told.get("error", ""):
+            return status, told
+        time.sleep(0.2)
+    raise AssertionError("/ping never said how loading went")
+
+
+def test_the_log_of_a_healthy_server_has_no_warning(served: Served) -> None:
+    assert any("ready: loaded in" in line for line in served.log)
+    assert unexpected(served.log) == []

@@ -1,0 +1,148 @@
+"""What holds for both images: labels, entry, versions as pinned, nothing that a job does not need, size."""
+
+import re
+from importlib.metadata import version as installed_version
+
+import docker
+from docker.models.images import Image
+from testinfra.host import Host
+
+from berth.images import pins
+from berth.images.locks import LOCKS
+from berth.images.size import image_size
+
+
+def name_of(image: Image) -> str:
+    name: str = image.labels["berth.kit"]
+    return name
+
+
+def output(host: Host, command: str) -> str:
+    """What a command prints, which must end well and within a minute."""
+    text: str = host.check_output(f"timeout 60 {command}")
+    return text
+
+
+def test_one_linux_amd64_image_whose_labels_say_what_is_inside(image: Image, profile: pins.Profile) -> None:
+    assert (image.attrs["Os"], image.attrs["Architecture"]) == ("linux", "amd64")
+    labels = image.labels
+    assert labels["berth.profile"] == profile.name
+    assert labels["berth.torch"] == profile.torch
+    assert labels["berth.transformers"] == profile.packages["transformers"]
+    assert labels["org.opencontainers.image.version"] == pins.version() == installed_version("berth")
+    assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?|none", labels["org.opencontainers.image.revision"])
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["org.opencontainers.image.base.digest"])
+    # SageMaker takes a label's value of up to 256 characters.
+    assert all(len(value) <= 256 for value in labels.values())
+
+
+def test_entry_is_in_exec_form_and_trains_or_serves_by_default(image: Image) -> None:
+    name = name_of(image)
+    assert image.attrs["Config"]["Entrypoint"] == [name]
+    assert image.attrs["Config"]["Cmd"] == [name]
+    assert image.attrs["Config"]["User"] == ""
+
+
+def test_tags(image: Image, profile: pins.Profile) -> None:
+    name, revision = name_of(image), image.labels["org.opencontainers.image.revision"]
+    assert f"berth-{name}:{profile.name}" in image.tags
+    assert f"berth-{name}:{pins.version()}-{profile.name}-{revision}" in image.tags
+
+
+def test_the_command_is_the_kits_own(image: Image, client: docker.DockerClient) -> None:
+    """sagemaker-training installs a `train` too; a replaced entrypoint must find ours."""
+    name = name_of(image)
+    script = client.containers.run(
+        image.id, ["-c", f"cat $(command -v {name})"], entrypoint=["bash"], network_mode="none", remove=True
+    ).decode()
+    assert f"from berth.{name}.entry import main" in script
+    assert script.startswith("#!/opt/berth/bin/python")
+
+
+def test_the_other_images_command_is_refused_with_a_sentence(image: Image, client: docker.DockerClient) -> None:
+    other = {"train": "serve", "serve": "train"}[name_of(image)]
+    container = client.containers.run(image.id, [other], network_mode="none", detach=True)
+    try:
+        assert container.wait(timeout=60)["StatusCode"] != 0
+        said = container.logs().decode()
+    finally:
+        container.remove(force=True)
+    assert re.search(r"this is the (training|inference) image", said, flags=re.IGNORECASE), said
+    assert "Traceback" not in said
+
+
+def test_any_other_command_is_run_as_it_is(image: Image, client: docker.DockerClient) -> None:
+    said = client.containers.run(image.id, ["python", "-c", "print(6 * 7)"], network_mode="none", remove=True)
+    assert said.decode() == "42\n"
+
+
+def test_python_and_its_tools_come_first_on_path(either: Host) -> None:
+    assert output(either, "bash -c 'command -v python python3'") == "/opt/berth/bin/python\n/opt/berth/bin/python3"
+    assert output(either, "python --version").startswith("Python 3.11.")
+
+
+def test_installed_packages_are_the_locked_ones(
+    image: Image, client: docker.DockerClient, profile: pins.Profile
+) -> None:
+    """Read back from the image, so that a pin which does not bind shows."""
+    name = name_of(image)
+    listing = (
+        "from importlib.metadata import distributions as d\n"
+        "for x in d(): print(x.name.lower().replace('_', '-').replace('.', '-'), x.version)"
+    )
+    said = client.containers.run(image.id, ["python", "-c", listing], network_mode="none", remove=True).decode()
+    installed = dict(line.split() for line in said.splitlines())
+    layers = ["pytorch", "openmpi", "deps", "source"] if name == "train" else ["pytorch", "deps", "source"]
+    locked: dict[str, str] = {"berth": pins.version()}
+    for layer in layers:
+        files = [LOCKS / layer / f"{profile.name}.txt", LOCKS / layer / f"{name}-{profile.name}.txt"]
+        for file in (file for file in files if file.exists()):
+            locked |= dict(re.findall(r"^([a-z0-9-]+)==(\S+)", file.read_text(), flags=re.MULTILINE))
+    assert installed == locked
+
+
+def test_only_this_images_rooms_are_installed(image: Image, either: Host) -> None:
+    for name, wanted in {"train": ["qa", "train"], "serve": ["qa", "serve"]}.items():
+        if name == name_of(image) and either.run(f"command -v {name}").rc == 0:
+            rooms = output(either, "ls /opt/berth/lib/python3.11/site-packages/berth").split()
+            assert rooms == wanted
+
+
+def test_packages_fit_together(either: Host) -> None:
+    check = "from importlib.metadata import distributions as d; print(sum(1 for _ in d()))"
+    assert int(output(either, f'python -c "{check}"')) > 30
+    assert output(either, "python -c 'import berth.qa.squad, berth.qa.windows, berth.qa.spans, berth.qa.metrics'") == ""
+
+
+def test_no_compiler(either: Host) -> None:
+    for tool in ("cc", "gcc", "g++", "c++", "clang", "ld", "as", "make", "cmake", "mpicc"):
+        assert either.run(f"command -v {tool}").rc != 0, tool
+
+
+def test_no_caches_tests_headers_or_leftovers(either: Host) -> None:
+
+    for folder in ("/var/lib/apt/lists", "/root/.cache", "/tmp", "/var/cache/apt/archives", "/run/secrets"):
+        found = output(either, f"bash -c 'find {folder} -type f ! -name lock 2>/dev/null || true'")
+        assert found == "", f"{folder}: {found[:300]}"
+    site = "/opt/berth/lib/python3.11/site-packages"
+    assert output(either, f"find /opt/berth -name '*.a' -o -name '*.pyx' -path '{site}/pyarrow/*'") == ""
+    assert not {"include", "share", "test"} & set(output(either, f"ls {site}/torch").split())
+
+
+def test_no_private_key(either: Host) -> None:
+    found = output(
+        either, "bash -c 'grep -rlE \"BEGIN ([A-Z]+ )?PRIVATE KEY\" /etc /root /home /run /opt/ml 2>/dev/null || true'"
+    )
+    assert found == ""
+    assert output(either, "bash -c 'ls /etc/ssh/ssh_host_* 2>/dev/null || true'") == ""
+
+
+def test_within_budget(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
+    name = name_of(image)
+    measured = image_size(client, f"berth-{name}:{profile.name}", budget_mb=profile.budget[name])
+    assert measured.within_budget, measured.verdict()
+
+
+def test_importing_torch_says_nothing(either: Host) -> None:
+    done = either.run("timeout 120 python -W error -c 'import torch, transformers'")
+    assert (done.rc, done.stdout, done.stderr) == (0, "", "")

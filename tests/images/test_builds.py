@@ -1,0 +1,136 @@
+"""Builds themselves: the printed line, a rebuild after an edit, and bases that can't work."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import docker
+import pytest
+
+from berth.images import build, engine, network, pins
+from berth.images.errors import UserError
+from berth.images.plan import Base, BuildPlan, Revision, build_plan
+from berth.images.size import image_size
+
+
+def command_line(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(pins.ROOT / "build.py"), *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **variables},
+    )
+
+
+def plan_for(image: str, tag: str, base: str, root: Path = pins.ROOT) -> BuildPlan:
+    """A build of `root` under a tag of the test's own, with this machine's network settings."""
+    kit = pins.load()
+    plan = build_plan(
+        kit,
+        kit.profile(pins.DEFAULT_PROFILE),
+        image,
+        version=pins.version(),
+        revision=Revision("test"),
+        base=Base(base, "sha256:test"),
+        secrets=network.gather(os.environ).write_secrets(build.CACHE / "secrets"),
+        root=root,
+    )
+    words = [word for word in plan.argv[:-1] if word != "--tag" and word not in plan.tags]
+    return BuildPlan(image, plan.profile, (tag,), (*words, "--tag", tag, plan.argv[-1]))
+
+
+def run(plan: BuildPlan) -> build.Built:
+    return build.run(plan, engine.find_client(), lambda *_: None)
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_the_printed_line_builds_the_same_image(image: str, client: docker.DockerClient) -> None:
+    built = command_line("build", image)
+    assert built.returncode == 0, built.stderr
+    before = client.images.get(f"berth-{image}:cpu").id
+    printed = command_line("build", image, "--dry-run")
+    assert printed.returncode == 0, printed.stderr
+    done = subprocess.run(printed.stdout, shell=True, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert client.images.get(f"berth-{image}:cpu").id == before
+
+
+def test_an_edit_of_run_qa_makes_one_small_layer(client: docker.DockerClient, tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=pins.ROOT, capture_output=True, check=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(pins.ROOT / name, tmp_path / name)
+    for wheel in (pins.ROOT / "docker" / "wheels").glob("*.whl"):
+        os.link(wheel, tmp_path / "docker" / "wheels" / wheel.name)
+    with (tmp_path / "train" / "run_qa.py").open("a") as file:
+        file.write("\n# edited\n")
+
+    before = client.images.get("berth-train:cpu")
+    built = run(plan_for("train", "berth-test:edited", build.base_at_hand(pins.load(), None).reference, tmp_path))
+    try:
+        after = client.images.get("berth-test:edited")
+        old, new = (set(image.attrs["RootFS"]["Layers"]) for image in (before, after))
+        fresh = [layer for layer in image_size(client, "berth-test:edited").layers if layer.digest in new - old]
+        print(f"rebuilt in {built.seconds:.1f} s, new: {[(layer.made_by, layer.compressed) for layer in fresh]}")
+        assert len(fresh) == 1
+        assert fresh[0].compressed < 1_000_000
+    finally:
+        client.images.remove("berth-test:edited", force=True)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("printf 'ID=alpine\\nPRETTY_NAME=\"Alpine 3\"\\n' > /etc/os-release", "the base image is Alpine 3; give"),
+        ("rm -f /etc/os-release", "the base image is of an unknown kind; give"),
+        (
+            "for f in /etc/apt/sources.list /etc/apt/sources.list.d/*; do rm -f $f; done",
+            "can't be installed on Debian GNU/Linux 12 (bookworm); give",
+        ),
+    ],
+    ids=["not-debian", "unknown", "no-python"],
+)
+def test_a_base_that_cannot_work_is_refused_with_the_reason(
+    edit: str, said: str, client: docker.DockerClient, tmp_path: Path
+) -> None:
+    base = build.base_at_hand(pins.load(), None).reference
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {edit}\n")
+    command = [engine.find_client(), "build", "--quiet", "--tag", "berth-test:base", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, env=engine.client_environment(os.environ))
+    try:
+        with pytest.raises(UserError, match="The whole log:") as refusal:
+            run(plan_for("serve", "berth-test:refused", "berth-test:base"))
+        assert said in str(refusal.value)
+        assert not client.images.list("berth-test:refused")
+    finally:
+        client.images.remove("berth-test:base", force=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("build", "train", "--profile", "cu13"), "did you mean cu130?"),
+        (("build", "train", "--profile", "cu130"), "profile cu130 can't be built yet"),
+        (("build", "train", "--base-image", "berth-test:absent"), "is not on the engine and can't be pulled"),
+        (("uri", "train", "--profile", "cu124"), "run `python build.py build train --profile cu124`"),
+        (("size", "serve", "--profile", "cu124"), "run `python build.py build serve --profile cu124`"),
+    ],
+    ids=["unknown-profile", "profile-without-layers", "no-such-base", "uri-of-nothing", "size-of-nothing"],
+)
+def test_mistakes_are_one_sentence_and_exit_code_1(words: tuple[str, ...], said: str) -> None:
+    done = command_line(*words)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_without_an_engine_the_sentence_says_how_to_get_one() -> None:
+    done = command_line("build", "train", DOCKER_HOST="unix:///nowhere.sock")
+    assert done.returncode == 1
+    assert "no Docker engine answers at DOCKER_HOST=unix:///nowhere.sock: run `docker/engine.sh`" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,92 @@
+"""What the training image holds for mpirun, for the SDK's drivers and for a user's program."""
+
+import os
+
+import docker
+import pytest
+from testinfra.host import Host
+
+from berth.images import pins
+
+IMAGE = f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
+
+
+def output(host: Host, command: str) -> str:
+    text: str = host.check_output(f"timeout 120 {command}")
+    return text
+
+
+def test_commands_that_the_sdks_call_are_on_path(train: Host) -> None:
+    for command in ("bash", "python3", "python", "pip", "pip3", "mpirun", "ssh", "ssh-keygen", "torchrun", "train"):
+        assert output(train, f"bash -c 'command -v {command}'"), command
+    assert train.file("/usr/sbin/sshd").mode & 0o111
+    assert train.file("/run/sshd").is_directory, "sshd dies without it, with nothing in its log"
+
+
+def test_mpirun_is_the_pinned_one_and_runs_two_ranks(train: Host) -> None:
+    assert "4.1.8" in output(train, "mpirun --version")
+    sums = output(
+        train,
+        "mpirun --allow-run-as-root --oversubscribe -np 2 "
+        "python -c 'from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1))'",
+    )
+    # Unbuffered, so a rank's line and its end are two writes, which the other rank's may come between.
+    assert sorted(sums.replace("\n", "")) == ["3", "3"]
+
+
+def test_a_program_may_use_mpi_without_mpirun(train: Host) -> None:
+    said = output(train, "python -c 'from mpi4py import MPI; print(MPI.Get_library_version())'")
+    assert "Open MPI v4.1.8" in said
+
+
+def test_torch_has_gloo_and_no_mpi(train: Host) -> None:
+    said = output(
+        train, "python -c 'import torch.distributed as d; print(d.is_gloo_available(), d.is_mpi_available())'"
+    )
+    assert said == "True False"
+
+
+def test_what_the_drivers_import(train: Host) -> None:
+    assert (
+        output(train, "python -c 'import paramiko, mpi4py, sagemaker_training.environment, datasets, accelerate'") == ""
+    )
+
+
+def test_tensors_can_be_shared_between_data_loaders(train: Host) -> None:
+    program = (
+        'import torch, torch.utils.data as d; torch.multiprocessing.set_sharing_strategy("file_system");'
+        "loader = d.DataLoader(d.TensorDataset(torch.arange(4)), num_workers=1);"
+        "print(sum(int(batch[0]) for batch in loader))"
+    )
+    assert output(train, f"python -c '{program}'") == "6"
+
+
+def test_parquet_and_json_are_read_without_what_was_pruned(train: Host) -> None:
+    program = (
+        'import pyarrow as a, pyarrow.parquet as p; p.write_table(a.table({"x": [1, 2]}), "/tmp/x.parquet");'
+        "import datasets; datasets.disable_progress_bars();"
+        'print(datasets.load_dataset("parquet", data_files="/tmp/x.parquet", cache_dir="/tmp/c")["train"]["x"][1])'
+    )
+    assert output(train, f"python -c '{program}'") == "2"
+    output(train, "rm -rf /tmp/x.parquet /tmp/c")
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "command"),
+    [(None, None), (None, ["train"]), (["bash", "-c"], ["train"])],
+    ids=["image-alone", "image-train", "replaced-entrypoint"],
+)
+def test_every_way_to_start_it_trains(
+    entrypoint: list[str] | None, command: list[str] | None, client: docker.DockerClient
+) -> None:
+    """Without any data, so that it says at once what a job needs."""
+    container = client.containers.create(IMAGE, command, entrypoint=entrypoint, network_mode="none")
+    try:
+        container.start()
+        assert container.wait(timeout=90)["StatusCode"] == 1
+        said = container.logs().decode()
+    finally:
+        container.remove(force=True)
+    assert "berth: launch plan" in said
+    assert "berth: failed: There is nothing to do: pass SQuAD files as channel train" in said, said
+    assert "Traceback" not in said

@@ -1,0 +1,272 @@
+"""What users get wrong and what breaks: one sentence, a non-zero exit code, the same on every host, within seconds.
+
+Each case adds a row to the table that the test run prints at its end.
+"""
+
+import copy
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.images import pins
+
+Excerpt = Callable[[str, int], dict[str, Any]]
+Row = Callable[[str, str, int, float], None]
+ENDS_WITHIN = 15.0
+TRAIN = {"do_train": "True", "max_steps": "1", "per_device_train_batch_size": "4"}
+
+
+def first_question(data: dict[str, Any]) -> dict[str, Any]:
+    question: dict[str, Any] = data["data"][0]["paragraphs"][0]["qas"][0]
+    return question
+
+
+def without_id(data: dict[str, Any]) -> dict[str, Any]:
+    del first_question(data)["id"]
+    return data
+
+
+def misplaced(data: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+    """The same data with the answers of `count` questions (None: of all) one character beside their offsets."""
+    questions = [
+        question for article in data["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"]
+    ]
+    for question in questions[:count]:
+        for answer in question["answers"]:
+            answer["answer_start"] += 1
+    return data
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake that run_qa finds: `change` spoils good data for the channel, `says` must be in the sentence."""
+
+    says: tuple[str, ...]
+    change: Callable[[dict[str, Any]], Any] = lambda data: data
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    channel: str = "train"
+    model: bool = True
+
+
+MISTAKES = {
+    "unknown hyperparameter": Mistake(("learning_rat", "learning_rate"), hyperparameters={"learning_rat": "3e-5"}),
+    "data that is not SQuAD": Mistake(("train/data.json",), lambda data: {"rows": [1, 2, 3]}),
+    "empty data file": Mistake(("train/data.json",), lambda data: ""),
+    "no question in the data": Mistake(("no question",), lambda data: {"version": "1.1", "data": []}),
+    "a question without id": Mistake(("id",), without_id),
+    "channel train missing": Mistake(("no train data", "train_file"), channel="validation"),
+    "model folder without weights": Mistake(("no weights",), model=False),
+    "all answers beside their offsets": Mistake(("answer_start", "16 of 16"), misplaced),
+}
+
+
+def assert_told(ran: Any, hosts: int, says: tuple[str, ...], since: float) -> tuple[str, float]:
+    """Checks how a job failed; gives its sentence and the seconds until its last host had ended."""
+    sentences = ran.sentences()
+    assert len(sentences) == hosts, ran.outcome
+    sentence = sentences["algo-1"]
+    assert set(sentences.values()) == {sentence}, "each host has the same sentence"
+    assert ran.outcome.exit_code != 0
+    for words in says:
+        assert words in sentence
+    assert "Traceback" not in sentence
+    assert ran.outcome.model_archive is None, "a failed job leaves no model"
+    seconds = max(ran.ended.values()) - since
+    assert len(ran.ended) == hosts
+    assert seconds < ENDS_WITHIN
+    return sentence, seconds
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_that_run_qa_finds(
+    name: str,
+    train_job: Callable[..., Any],
+    channels: Callable[..., dict[str, Path]],
+    tiny_model: Path,
+    excerpt: Excerpt,
+    fault_row: Row,
+    tmp_path: Path,
+) -> None:
+    mistake = MISTAKES[name]
+    model = tiny_model
+    if not mistake.model:
+        model = tmp_path / "model"
+        model.mkdir()
+        (model / "config.json").write_text((tiny_model / "config.json").read_text())
+    good = excerpt("train", 16)
+    data = channels(**{mistake.channel: mistake.change(copy.deepcopy(good))})
+    ran = train_job(data | {"model": model}, hosts=2, hyperparameters=TRAIN | dict(mistake.hyperparameters))
+    sentence, seconds = assert_told(ran, 2, mistake.says, ran.when("^algo-. . berth error: "))
+    assert "Traceback" not in ran.log, "a mistake is told by its sentence alone"
+    fault_row(name, sentence, ran.outcome.exit_code, seconds)
+
+
+def test_a_few_answers_beside_their_offsets_are_skipped(
+    train_job: Callable[..., Any],
+    channels: Callable[..., dict[str, Path]],
+    tiny_model: Path,
+    excerpt: Excerpt,
+    fault_row: Row,
+) -> None:
+    data = channels(train=misplaced(excerpt("train", 40), 2))
+    ran = train_job(data | {"model": tiny_model}, hyperparameters=TRAIN)
+    assert ran.outcome.exit_code == 0
+    line = next(line for line in ran.log.splitlines() if "skipped" in line)
+    assert "2 questions skipped" in line
+    fault_row("2 of 40 answers beside their offsets", f"(log) {line}", 0, ran.ended["algo-1"] - ran.when("skipped"))
+
+
+RAISES = """
+import os, time
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 1:
+    print("FAULT", flush=True)
+    raise ValueError("no rows left")
+time.sleep(100)
+"""
+KILLED = RAISES.replace('raise ValueError("no rows left")', "os.kill(os.getpid(), 9)")
+ALONE = """
+import os, time
+if os.environ["SM_CURRENT_HOST"] == "algo-2":
+    time.sleep(2)
+    print("FAULT", flush=True)
+    raise ValueError("no rows left")
+time.sleep(100)
+"""
+LEADER_EXITS = ALONE.replace("algo-2", "algo-1").replace('raise ValueError("no rows left")', "raise SystemExit(7)")
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A user's program that dies, under mpirun unless `environment` says otherwise."""
+
+    program: str
+    says: tuple[str, ...]
+    code: int
+    environment: Mapping[str, str] = field(default_factory=lambda: {"BERTH_DISTRIBUTION": "mpi"})
+
+
+CRASHES = {
+    "a rank raises": Crash(RAISES, ("ValueError: no rows left", "train.py:7"), 1),
+    "a rank is killed with SIGKILL": Crash(KILLED, ("rank 1 on algo-2 was killed by SIGKILL",), 137),
+    "one host's program raises": Crash(ALONE, ("ValueError: no rows left", "train.py:6"), 1, {}),
+    "the leader's program exits with 7": Crash(LEADER_EXITS, ("exit code 7",), 7, {}),
+}
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_program_that_dies(name: str, user_job: Callable[..., Any], fault_row: Row) -> None:
+    crash = CRASHES[name]
+    ran = user_job({"train.py": crash.program}, "train.py", hosts=2, environment=crash.environment)
+    sentence, seconds = assert_told(ran, 2, crash.says, ran.when("FAULT"))
+    assert ran.outcome.exit_code == crash.code
+    fault_row(name, sentence, ran.outcome.exit_code, seconds)
+
+
+def test_model_parallelism_is_refused(
+    train_job: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row
+) -> None:
+    asked = {"mp_parameters": '{"partitions": 2}', "sagemaker_mpi_enabled": "true"}
+    began = time.time()
+    ran = train_job(channels(train="x"), hosts=2, hyperparameters=TRAIN | asked)
+    sentence, seconds = assert_told(ran, 2, ("mp_parameters", "fsdp"), began)
+    fault_row("mp_parameters", sentence, ran.outcome.exit_code, seconds)
+
+
+def test_host_that_never_comes_is_named(
+    lone_hosts: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row, tmp_path: Path
+) -> None:
+    environment = {"BERTH_RENDEZVOUS_TIMEOUT": "5"}
+    with lone_hosts(channels(train="x"), TRAIN, hosts=3, present=["algo-1", "algo-2"], environment=environment) as here:
+        began = time.time()
+        codes = {host: container.wait(timeout=60)["StatusCode"] for host, container in here.items()}
+    seconds = time.time() - began - 5
+    first = {host: (tmp_path / host / "output/failure").read_text().splitlines()[0] for host in here}
+    assert set(first.values()) == {first["algo-1"]}
+    assert "algo-3 never came" in first["algo-1"]
+    assert all(code != 0 for code in codes.values())
+    assert seconds < ENDS_WITHIN
+    fault_row("one of three hosts never comes, limit 5 s", first["algo-1"], codes["algo-1"], seconds)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What build.py refuses before any container starts."""
+
+    arguments: tuple[str, ...]
+    says: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
+REFUSALS = {
+    "run train without an engine": Refusal(
+        ("train", "--data", "{data}", "--model", "{model}"), ("no Docker engine answers",), NO_ENGINE
+    ),
+    "run serve without an engine": Refusal(("serve", "--model", "{model}"), ("no Docker engine answers",), NO_ENGINE),
+    "run serve on a port that is taken": Refusal(
+        ("serve", "--model", "{model}", "--port", "{port}"), ("Port {port} is taken", "--port")
+    ),
+    "run train on data that is not there": Refusal(
+        ("train", "--data", "{data}-not", "--model", "{model}"), ("There is no {data}-not",)
+    ),
+    "run train on an empty channel": Refusal(("train", "--data", "{empty}", "--model", "{model}"), ("is empty",)),
+    "run train with a model without weights": Refusal(
+        ("train", "--data", "{data}", "--model", "{weightless}"), ("no weights",)
+    ),
+    "run serve of a model without weights": Refusal(("serve", "--model", "{weightless}"), ("no weights",)),
+    "run train with half a hyperparameter": Refusal(
+        ("train", "--data", "{data}", "--hyperparameter", "max_steps"), ("is no pair", "name=value")
+    ),
+    "run train on no host": Refusal(
+        ("train", "--data", "{data}", "--model", "{model}", "--hosts", "0"), ("1 or more",)
+    ),
+    "run train without a model": Refusal(("train", "--data", "{data}"), ("no model to start from", "--model")),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusal_before_anything_starts(
+    name: str, channels: Callable[..., dict[str, Path]], tiny_model: Path, fault_row: Row, tmp_path: Path
+) -> None:
+    refusal = REFUSALS[name]
+    weightless = tmp_path / "weightless"
+    weightless.mkdir()
+    (weightless / "config.json").write_text("{}")
+    (tmp_path / "empty/train").mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {
+            "data": channels(train="x")["train"],
+            "model": tiny_model,
+            "weightless": weightless,
+            "empty": tmp_path / "empty",
+            "port": taken.getsockname()[1],
+        }
+        words = [word.format(**values) for word in refusal.arguments]
+        if words[0] == "train":
+            words += ["--output", str(tmp_path / "out")]
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, str(pins.ROOT / "build.py"), "run", *words],
+            cwd=tmp_path,
+            env={**os.environ, **refusal.environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    print(done.stdout, done.stderr)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert (done.returncode, len(errors)) == (1, 1)
+    assert "Traceback" not in done.stderr
+    for words_said in refusal.says:
+        assert words_said.format(**values) in errors[0]
+    fault_row(name, errors[0], done.returncode, time.monotonic() - began)

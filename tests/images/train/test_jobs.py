@@ -1,0 +1,129 @@
+"""run_qa in real containers: one host and two, from data to a model.tar.gz that can be served."""
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from safetensors.numpy import load
+
+from berth.images import labels
+from berth.local import leftovers
+
+Excerpt = Callable[[str, int], dict[str, Any]]
+# The expressions with which notebooks read metrics out of a job's log.
+PATTERNS = {
+    "train_runtime": r"train_runtime.*=\D*(.*?)$",
+    "train_samples_per_second": r"train_samples_per_second.*=\D*(.*?)$",
+    "epoch": r"epoch.*=\D*(.*?)$",
+    "f1": r"f1.*=\D*(.*?)$",
+    "exact_match": r"exact_match.*=\D*(.*?)$",
+}
+SERVABLE = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "metrics.json"}
+
+
+def read(archive: Path) -> dict[str, bytes]:
+    with tarfile.open(archive) as tar:
+        return {
+            member.name: file.read() for member in tar if (file := tar.extractfile(member)) is not None
+        }  # links have no file of their own
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one-host", "two-hosts"])
+def job(
+    request: pytest.FixtureRequest,
+    train_job: Callable[..., Any],
+    tiny_model: Path,
+    excerpt: Excerpt,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Any:
+    """A whole job of the recipe's hyperparameters, on as many hosts as the parameter says."""
+    data = tmp_path_factory.mktemp("data")
+    for channel, name in {"train": "train", "validation": "heldout"}.items():
+        (data / channel).mkdir()
+        (data / channel / "squad.json").write_text(json.dumps(excerpt(name, 24)))
+    ran = train_job(
+        {name: data / name for name in ("train", "validation")},
+        model=tiny_model,
+        hosts=request.param,
+        hyperparameters={
+            "do_train": "True",
+            "do_eval": "True",
+            "per_device_train_batch_size": "4",
+            "num_train_epochs": "1",
+            "max_seq_length": "384",
+            "doc_stride": "128",
+            "max_steps": "3",
+            "output_dir": "/opt/ml/model",
+        },
+    )
+    assert ran.outcome.exit_code == 0, ran.log
+    return ran, request.param
+
+
+def test_the_archive_can_be_served_and_is_the_callers(job: Any) -> None:
+    ran, _ = job
+    archive = ran.outcome.model_archive
+    assert set(read(archive)) >= SERVABLE
+    assert archive.stat().st_uid == os.getuid()
+    assert ran.outcome.failures == {}
+
+
+def test_metrics_are_found_by_the_notebooks_expressions(job: Any) -> None:
+    ran, _ = job
+    for name, pattern in PATTERNS.items():
+        found = [match[1] for _, line in ran.lines if (match := re.search(pattern, line))]
+        assert len(found) == 1, f"{name}: {found}"
+        assert re.fullmatch(r"\d+(\.\d+)?", found[0]), f"{name}: {found}"
+    metrics = json.loads(read(ran.outcome.model_archive)["metrics.json"])
+    assert {"train_runtime", "eval_f1", "eval_exact_match"} <= set(metrics)
+
+
+def test_the_plan_stands_before_the_first_step(job: Any) -> None:
+    ran, hosts = job
+    lines = [line for _, line in ran.lines]
+    step = next(index for index, line in enumerate(lines) if "step 1 of 3" in line)
+    plan = "\n".join(lines[:step])
+    assert plan.count("launch plan") == hosts
+    assert f"ranks: 1 on each host, {hosts} in all" in plan
+    assert "launch by mpirun: " in plan
+
+
+def test_every_host_ends_soon_after_the_last_rank(job: Any) -> None:
+    ran, hosts = job
+    last = ran.when(r"done: model, metrics\.json and history\.json")
+    assert len(ran.ended) == hosts
+    late = {host: round(ended - last, 2) for host, ended in ran.ended.items()}
+    print(f"seconds from the last rank's last line to the host's end: {late}")
+    assert max(late.values()) < 2.0, late
+
+
+def test_all_ranks_held_the_weights_that_were_written(job: Any) -> None:
+    """metrics.json has the digest that the ranks compared; here it is made again, from the archive."""
+    ran, hosts = job
+    files = read(ran.outcome.model_archive)
+    digest = hashlib.sha256()
+    for name, weight in sorted(load(files["model.safetensors"]).items()):
+        digest.update(name.encode())
+        digest.update(weight.tobytes())
+    assert json.loads(files["metrics.json"])["weights_sha256"] == digest.hexdigest()
+    assert ("weights: the same on all 2 ranks" in ran.log) == (hosts == 2)
+
+
+def test_nothing_of_the_run_is_left(job: Any, client: docker.DockerClient) -> None:
+    mine = {"label": f"{labels.PID}={os.getpid()}"}
+    assert client.containers.list(all=True, filters=mine) == []
+    assert client.networks.list(filters=mine) == []
+    records = [json.loads(path.read_text()) for path in leftovers.scratch_root().glob(f"*/{leftovers.RECORD}")]
+    assert str(os.getpid()) not in {record["pid"] for record in records}
+
+
+def test_the_log_has_no_warning(job: Any, unexpected_lines: Callable[..., list[str]]) -> None:
+    ran, _ = job
+    assert unexpected_lines(ran.log) == []

@@ -1,0 +1,94 @@
+"""Two hosts train one model: their gradients are averaged, so they end where one process on both their batches does."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from berth.local import archive
+
+Excerpt = Callable[[str, int], dict[str, Any]]
+Weights = dict[str, np.ndarray[Any, Any]]
+PER_HOST = 8
+STEPS = 2
+# Plain descent without chance: steps large enough to see, whole batches, no dropout.
+HYPERPARAMETERS = {
+    "do_train": "True",
+    "max_steps": str(STEPS),
+    "optim": "sgd",
+    "learning_rate": "0.1",
+    "lr_scheduler_type": "constant",
+    "max_grad_norm": "0",
+    "hidden_dropout_prob": "0",
+    "attention_probs_dropout_prob": "0",
+    "logging_steps": "1",
+}
+
+
+def questions(whole: dict[str, Any], first: int, count: int) -> dict[str, Any]:
+    """`count` questions of a SQuAD file, from the one numbered `first`."""
+    flat = [
+        {"context": paragraph["context"], "qas": [question]}
+        for article in whole["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+        if len(paragraph["context"]) < 900  # one window each, so that a batch is what it says
+    ]
+    return {"version": "1.1", "data": [{"title": "", "paragraphs": flat[first : first + count]}]}
+
+
+@pytest.fixture(scope="module")
+def weights(
+    train_job: Callable[..., Any],
+    tiny_model: Path,
+    excerpt: Excerpt,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Weights]:
+    """The weights before, and after jobs on each half alone, on both in one process, and on both by two hosts."""
+    whole = excerpt("train", 60)
+    jobs = {
+        "first half": (questions(whole, 0, PER_HOST), 1, PER_HOST),
+        "second half": (questions(whole, PER_HOST, PER_HOST), 1, PER_HOST),
+        "one process": (questions(whole, 0, 2 * PER_HOST), 1, 2 * PER_HOST),
+        "two hosts": (questions(whole, 0, 2 * PER_HOST), 2, PER_HOST),
+    }
+    found = {"before": load_file(tiny_model / "model.safetensors")}
+    for name, (data, hosts, batch) in jobs.items():
+        folder = tmp_path_factory.mktemp("half")
+        (folder / "squad.json").write_text(json.dumps(data))
+        ran = train_job(
+            {"train": folder},
+            model=tiny_model,
+            hosts=hosts,
+            hyperparameters=HYPERPARAMETERS | {"per_device_train_batch_size": str(batch)},
+        )
+        assert ran.outcome.exit_code == 0, ran.log
+        assert f"train data: {batch * hosts} windows" in ran.log
+        if hosts == 2:
+            assert "weights: the same on all 2 ranks" in ran.log
+        unpacked = archive.unpack(ran.outcome.model_archive, folder / "model")
+        found[name] = load_file(unpacked / "model.safetensors")
+    return found
+
+
+def distance(one: Weights, other: Weights) -> float:
+    """The largest difference of any weight."""
+    assert one.keys() == other.keys()
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+
+def test_two_hosts_end_where_one_process_on_the_joint_batch_does(weights: dict[str, Weights]) -> None:
+    moved = distance(weights["two hosts"], weights["before"])
+    apart = distance(weights["two hosts"], weights["one process"])
+    print(f"weights moved by {moved:.2e}; two hosts and one process are {apart:.2e} apart")
+    assert moved > 1e-3
+    assert apart < 1e-5
+
+
+@pytest.mark.parametrize("alone", ["first half", "second half"])
+def test_two_hosts_end_where_neither_half_alone_does(weights: dict[str, Weights], alone: str) -> None:
+    assert distance(weights["two hosts"], weights[alone]) > 1e-3

@@ -1,0 +1,109 @@
+"""A user's own program in the training image: once per host, under mpirun, as a shell script, with requirements."""
+
+import base64
+import hashlib
+import io
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+# Named like the kit's own rooms, which must not get in the way.
+PROGRAM = """
+import os, sys
+import qa
+print("program", qa.OWN, os.environ["SM_CURRENT_HOST"], sys.argv[1:], os.environ.get("WORLD_SIZE"), flush=True)
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "made-by-" + os.environ["SM_CURRENT_HOST"]), "w") as file:
+    file.write("x")
+"""
+MPI_PROGRAM = """
+import os
+from mpi4py import MPI
+import qa
+world = MPI.COMM_WORLD
+places = world.gather((world.rank, int(os.environ["RANK"]), os.environ["SM_CURRENT_HOST"], qa.OWN))
+if world.rank == 0:
+    print("places", world.size, os.environ["WORLD_SIZE"], places, flush=True)
+"""
+QA = "OWN = 'own qa'\n"
+
+
+def test_train_py_with_its_own_qa_py_runs_once_per_host(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+    ran = user_job(
+        {"train.py": PROGRAM, "qa.py": QA},
+        "train.py",
+        {"epochs": "3", "learning-rate": "3e-05", "name": '"bert"', "b": "4"},
+        hosts=2,
+    )
+    assert ran.outcome.exit_code == 0, ran.log
+    arguments = "['-b', '4', '--epochs', '3', '--learning-rate', '3e-05', '--name', 'bert']"
+    for host in ("algo-1", "algo-2"):
+        said = [line for line in ran.of(host) if line.startswith("program")]
+        assert said == [f"program own qa {host} {arguments} None"]
+    assert "your own program runs once per host unless a distribution is asked for" in ran.log
+    assert ran.outcome.model_archive is not None
+    assert unexpected_lines(ran.log) == []
+
+
+def test_mpi_by_an_environment_variable_makes_one_world(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+    ran = user_job(
+        {"train.py": MPI_PROGRAM, "qa.py": QA},
+        "train.py",
+        hosts=2,
+        environment={"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"},
+    )
+    assert ran.outcome.exit_code == 0, ran.log
+    hosts = ("algo-1", "algo-1", "algo-2", "algo-2")
+    places = [(rank, rank, host, "own qa") for rank, host in enumerate(hosts)]
+    assert [line for line in ran.of("algo-1") if line.startswith("places")] == [f"places 4 4 {places}"]
+    assert unexpected_lines(ran.log) == []
+
+
+def test_a_shell_script_gets_hyperparameters_too(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+    script = 'set -eu\necho "shell $SM_CURRENT_HOST $* $SM_HP_EPOCHS"\necho trained > "$SM_MODEL_DIR/model.txt"\n'
+    ran = user_job({"start.sh": script}, "start.sh", {"epochs": "3"})
+    assert ran.outcome.exit_code == 0, ran.log
+    assert "shell algo-1 --epochs 3 3" in ran.log.splitlines()
+    assert unexpected_lines(ran.log) == []
+
+
+def wheel(name: str, source: str) -> bytes:
+    """A wheel of one module, as pip takes it."""
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = ""
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        record += f"{path},sha256={digest},{len(text)}\n"
+    files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return packed.getvalue()
+
+
+def test_requirements_of_vendored_wheels_are_installed(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+    ran = user_job(
+        {
+            "train.py": "import vendored\nprint('vendored says', vendored.WORD, flush=True)\n",
+            "requirements.txt": "--no-index\n--find-links .\nvendored==1.0\n",
+            "vendored-1.0-py3-none-any.whl": wheel("vendored", "WORD = 'hello'\n"),
+        },
+        "train.py",
+    )
+    assert ran.outcome.exit_code == 0, ran.log
+    assert "vendored says hello" in ran.log.splitlines()
+    assert unexpected_lines(ran.log) == []
+
+
+def test_mpi_as_the_framework_estimators_ask_for_it(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+    asked = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
+    ran = user_job({"train.py": MPI_PROGRAM, "qa.py": QA}, "train.py", asked)
+    assert ran.outcome.exit_code == 0, ran.log
+    places = [(rank, rank, "algo-1", "own qa") for rank in range(2)]
+    assert f"places 2 2 {places}" in ran.log.splitlines()
+    assert unexpected_lines(ran.log) == []

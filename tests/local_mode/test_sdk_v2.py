@@ -1,0 +1,119 @@
+"""SDK v2's generic Estimator in local mode: the recipe of well-known notebooks on one and two hosts, an endpoint."""
+
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.local.serving import ask, serving
+
+RECIPE = {
+    "model_name_or_path": "/opt/ml/input/data/model",
+    "dataset_name": "squad",
+    "do_train": True,
+    "do_eval": True,
+    "fp16": True,
+    "per_device_train_batch_size": 4,
+    "per_device_eval_batch_size": 4,
+    "num_train_epochs": 1,
+    "max_seq_length": 384,
+    "max_steps": 4,
+    "pad_to_max_length": True,
+    "doc_stride": 128,
+    "output_dir": "/opt/ml/model",
+}
+# How the notebooks of that recipe read metrics from the log, as the estimator's metric_definitions.
+METRICS = {
+    "train_runtime": r"train_runtime.*=\D*(.*?)$",
+    "train_samples_per_second": r"train_samples_per_second.*=\D*(.*?)$",
+    "epoch": r"epoch.*=\D*(.*?)$",
+    "f1": r"f1.*=\D*(.*?)$",
+    "exact_match": r"exact_match.*=\D*(.*?)$",
+}
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, pretrained: Path, excerpt: Any) -> dict[str, str]:
+    for channel, name, questions in (("train", "train", 40), ("validation", "heldout", 8)):
+        folder = tmp_path / "data" / channel
+        folder.mkdir(parents=True)
+        (folder / f"{name}.json").write_text(json.dumps(excerpt(name, questions)))
+    return {
+        "train": str(tmp_path / "data" / "train"),
+        "validation": str(tmp_path / "data" / "validation"),
+        "model": str(pretrained),
+    }
+
+
+def long_question(excerpt: Any) -> dict[str, str]:
+    """A question whose context is far over one window of 384 tokens."""
+    paragraphs = [each["paragraphs"][0] for each in excerpt("heldout", 12)["data"]]
+    return {
+        "question": paragraphs[7]["qas"][0]["question"],
+        "context": "\n".join(each["context"] for each in paragraphs),
+    }
+
+
+def captured(regex: str, log: str) -> list[str]:
+    """What a metric's regular expression takes from the lines of a log, without the host's prefix and colours."""
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).partition(" | ")[2].rstrip() for line in log.splitlines()]
+    return [found[1] for found in (re.search(regex, line) for line in plain) if found]
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: dict[str, str], excerpt: Any) -> None:
+    questions = [
+        {"question": "What is used for inference?", "context": "This model is used with sagemaker for inference."},
+        long_question(excerpt),
+    ]
+    result = fit(
+        image_uri="berth-train:cpu",
+        serve_image_uri="berth-serve:cpu",
+        instance_count=hosts,
+        hyperparameters=RECIPE,
+        inputs=inputs,
+        questions=questions,
+    )
+    assert "error" not in result, result["error"]
+    for name, regex in METRICS.items():
+        values = captured(regex, result["log"])
+        assert values, f"no line for {name}"
+        assert all(re.fullmatch(r"\d+(\.\d+)?", value) for value in values), f"{name}: {values}"
+
+    archive = Path(result["model_data"].removeprefix("file://"))
+    with tarfile.open(archive) as tar:
+        names = {member.name.removeprefix("./") for member in tar}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert not [name for name in names if name.startswith("checkpoint")]
+    assert f"ranks: 1 on each host, {hosts} in all" in result["log"]
+
+    assert result["list"] == result["answers"]
+    for question, answer in zip(questions, result["answers"], strict=True):
+        assert answer["answer"] == question["context"][answer["start"] : answer["end"]]
+    with serving(archive, image="berth-serve:cpu", port=None) as endpoint:
+        direct = [ask(endpoint.url, **question) for question in questions]
+    assert direct == result["answers"]
+
+
+def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, str]) -> None:
+    result = fit(
+        image_uri="berth-train:cpu",
+        instance_count=2,
+        hyperparameters={**RECIPE, "lerning_rate": 3e-5},
+        inputs=inputs,
+    )
+    assert "error" in result
+    assert "did you mean learning_rate" in result["log"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU here (no nvidia-smi); it needs one, and profile cu130"
+)
+def test_the_recipe_trains_on_local_gpu(fit: Any, inputs: dict[str, str]) -> None:
+    result = fit(image_uri="berth-train:cu130", instance_type="local_gpu", hyperparameters=RECIPE, inputs=inputs)
+    assert "error" not in result, result["error"]
