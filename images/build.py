@@ -55,7 +55,7 @@ def prepare(
 
     found = network.gather(os.environ)
     secrets = found.write_secrets(CACHE / "secrets")
-    link_local_wheels(found, profile)
+    link_local_wheels(found, profile, pins.ROOT)
 
     base: Base | None
     if dry_run:
@@ -76,10 +76,10 @@ def prepare(
     )
 
 
-def link_local_wheels(found: network.Network, profile: pins.Profile) -> None:
-    """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the build context."""
-    locks = [path.read_text() for path in sorted((pins.ROOT / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
-    network.link_wheels(network.wanted_wheels(found.index.folders, locks), pins.ROOT / "docker" / "wheels")
+def link_local_wheels(found: network.Network, profile: pins.Profile, root: Path) -> None:
+    """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the context `root`."""
+    locks = [path.read_text() for path in sorted((root / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
+    network.link_wheels(network.wanted_wheels(found.index.folders, locks), root / "docker" / "wheels")
 
 
 def base_at_hand(kit: pins.Pins, requested: str | None) -> Base:

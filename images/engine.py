@@ -15,6 +15,7 @@ import docker
 from docker.errors import DockerException
 
 from berth.images.errors import UserError
+from berth.images.plan import BUILDKIT
 
 NO_ENGINE = (
     "no Docker engine answers{where}: run `docker/engine.sh`, which starts one or says what to install, "
@@ -79,4 +80,4 @@ def _output(command: list[str]) -> str:
 def client_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a build: BuildKit on, and no default platform or builder of the caller's in its way."""
     dropped = ("DOCKER_DEFAULT_PLATFORM", "BUILDX_BUILDER")
-    return {**{key: value for key, value in environ.items() if key not in dropped}, "DOCKER_BUILDKIT": "1"}
+    return {**{key: value for key, value in environ.items() if key not in dropped}, **BUILDKIT}

@@ -1,6 +1,6 @@
 """What a build will do, decided before anything runs: tags, labels and the exact command line. Pure.
 
-`build_plan` gives a `BuildPlan`; `BuildPlan.argv` is what runs and what `--dry-run` prints.
+`build_plan` gives a `BuildPlan`; `BuildPlan.argv` is what runs, and what `--dry-run` prints.
 """
 
 import re
@@ -13,6 +13,9 @@ from berth.images import pins
 from berth.images.errors import UserError
 
 SOURCE_LABEL = "org.opencontainers.image"
+# BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
+# the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.
+BUILDKIT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 
 
 @dataclass(frozen=True)
@@ -37,16 +40,24 @@ class Base:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """One build: `argv` is the command without its client, `tags` the exact one first, then the moving one."""
+    """One build: the options of `docker build`, its tags, the exact one first, then the moving one, and its context."""
 
     image: str
     profile: str
+    options: tuple[str, ...]
     tags: tuple[str, ...]
-    argv: tuple[str, ...]
+    root: Path
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The whole command, without its client."""
+        tags = (word for tag in self.tags for word in ("--tag", tag))
+        return ("build", *self.options, *tags, str(self.root))
 
     def command(self, client: str = "docker") -> str:
         """The line that a person can paste into a shell."""
-        return "DOCKER_BUILDKIT=1 " + shlex.join([client, *self.argv])
+        settings = " ".join(f"{name}={value}" for name, value in BUILDKIT.items())
+        return f"{settings} {shlex.join([client, *self.argv])}"
 
 
 def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[str, str]:
@@ -112,18 +123,15 @@ def build_plan(
         raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
     default = pins.build_arguments(kit, kit.profile(pins.DEFAULT_PROFILE), image)
     arguments = {**pins.build_arguments(kit, profile, image), "BASE_IMAGE": base.reference}
-    found = tags(image, profile.name, version, revision)
 
-    argv = ["build", "--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
+    options = ["--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
     for name, value in arguments.items():
         if value != default[name]:
-            argv += ["--build-arg", f"{name}={value}"]
+            options += ["--build-arg", f"{name}={value}"]
     for name in proxies:
-        argv += ["--build-arg", name]
+        options += ["--build-arg", name]
     for name, path in sorted(secrets.items()):
-        argv += ["--secret", f"id={name},src={path}"]
+        options += ["--secret", f"id={name},src={path}"]
     for name, value in image_labels(profile, version, revision, base).items():
-        argv += ["--label", f"{name}={value}"]
-    for tag in found:
-        argv += ["--tag", tag]
-    return BuildPlan(image, profile.name, found, (*argv, str(root)))
+        options += ["--label", f"{name}={value}"]
+    return BuildPlan(image, profile.name, tuple(options), tags(image, profile.name, version, revision), root)

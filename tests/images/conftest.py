@@ -1,7 +1,11 @@
-"""Running containers of the built images, looked at through testinfra."""
+"""Running containers of the built images, looked at through testinfra, and builds of the tests' own."""
 
 import os
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import docker
 import pytest
@@ -9,8 +13,9 @@ import testinfra
 from docker.models.images import Image
 from testinfra.host import Host
 
-from berth.images import engine, pins
+from berth.images import build, engine, network, pins
 from berth.images.errors import UserError
+from berth.images.plan import Revision, build_plan
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 
@@ -70,3 +75,58 @@ def either(request: pytest.FixtureRequest) -> Host:
 def image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
     """Each image in turn, as the engine describes it."""
     return built(client, request.param)
+
+
+@pytest.fixture
+def kit_copy(tmp_path: Path) -> Path:
+    """What a build reads of this checkout, in a folder of the test's own, which it may edit."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=pins.ROOT, capture_output=True, check=True).stdout
+    copy = tmp_path / "kit"
+    for name in filter(None, listed.decode().split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(pins.ROOT / name, copy / name)
+    build.link_local_wheels(network.gather(os.environ), pins.load().profile(PROFILE), copy)
+    return copy
+
+
+Build = Callable[..., build.Built]
+
+
+@pytest.fixture
+def build_as(client: docker.DockerClient) -> Iterator[Build]:
+    """`build_as(tag, image, root, base=…, settings=…)`: builds `root` under a tag that goes when the test ends.
+
+    base: a reference, by default the one at hand; settings: a Network, by default this machine's; secrets: the folder
+    for its files.
+    """
+    made: list[str] = []
+
+    def run(
+        tag: str,
+        image: str,
+        root: Path,
+        *,
+        base: str | None = None,
+        settings: network.Network | None = None,
+        secrets: Path = build.CACHE / "secrets",
+    ) -> build.Built:
+        kit = pins.load()
+        found = settings or network.gather(os.environ)
+        plan = build_plan(
+            kit,
+            kit.profile(PROFILE),
+            image,
+            version=pins.version(),
+            revision=Revision("test"),
+            base=build.base_at_hand(kit, base),
+            secrets=found.write_secrets(secrets),
+            proxies=found.proxies,
+            root=root,
+        )
+        made.append(tag)
+        return build.run(replace(plan, tags=(tag,)), engine.find_client(), lambda *_: None)
+
+    yield run
+    for tag in made:
+        if client.images.list(tag):
+            client.images.remove(tag, force=True)

@@ -6,80 +6,74 @@ Files that a later layer deletes are found too, for each layer is read by itself
 import io
 import json
 import os
+import secrets
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import certifi
 import docker
 import pytest
 
-from berth.images import build, engine, network, pins
-from berth.images.plan import BuildPlan, Revision, build_plan
+from berth.images import build, network, pins
 
 CANARY = "berth-canary-7f3a91"
 PUBLIC_HOSTS = "deb.debian.org,security.debian.org,pypi.org,files.pythonhosted.org,download.pytorch.org,localhost"
 
 
-@pytest.fixture(scope="module", params=pins.IMAGES)
+@pytest.fixture(params=pins.IMAGES)
 def canary_image(
-    request: pytest.FixtureRequest, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    client: docker.DockerClient,
+    kit_copy: Path,
+    tmp_path: Path,
+    build_as: Callable[..., build.Built],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[str]:
-    """An image built without cache, with a canary in each secret, proxy and AWS variable."""
-    folder = tmp_path_factory.mktemp(f"canaries-{request.param}")
-    kit = pins.load()
+    """An image built with a canary in each secret, proxy and AWS variable, with nothing taken from the build cache."""
     here = network.gather(os.environ)
-    ca = folder / "ca.pem"
-    ca.write_text(f"# {CANARY}-ca\n" + (here.ca.read_text() if here.ca else certifi_bundle()))
-    index = replace(
-        here.index,
-        url=with_password(here.index.url or "https://pypi.org/simple", f"{CANARY}-pip"),
-    )
+    ca = tmp_path / "ca.pem"
+    ca.write_text(f"# {CANARY}-ca\n" + (here.ca.read_text() if here.ca else Path(certifi.where()).read_text()))
     planted = replace(
         here,
         ca=ca,
-        index=index,
+        index=replace(here.index, url=with_password(here.index.url or "https://pypi.org/simple", f"{CANARY}-pip")),
         apt=here.apt + f'Acquire::http::User-Agent "{CANARY}-apt";\n',
         apt_auth=here.apt_auth + f"machine canary.invalid login x password {CANARY}-auth\n",
-    )
-    build.link_local_wheels(here, kit.profile(pins.DEFAULT_PROFILE))
-    base = build.base_at_hand(kit, None)
-    plan = build_plan(
-        kit,
-        kit.profile(pins.DEFAULT_PROFILE),
-        request.param,
-        version=pins.version(),
-        revision=Revision("canary"),
-        base=base,
-        secrets=planted.write_secrets(folder / "secrets"),
         proxies=("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
-        root=pins.ROOT,
     )
-    tag = f"berth-canary:{request.param}"
-    words = [word for word in plan.argv if not word.startswith(f"berth-{request.param}:")]
-    argv = [words[0], "--no-cache", *(word for word in words[1:-1] if word != "--tag"), "--tag", tag, words[-1]]
+    # BuildKit's cache does not look at secrets. A layer script of its own makes this build another one from the first
+    # step on; `--no-cache` would put its layers in the place of the developer's own.
+    with (kit_copy / "docker" / "layers" / "network.sh").open("a") as file:
+        file.write(f"# {secrets.token_hex(8)}\n")
     hosts = ",".join(filter(None, [PUBLIC_HOSTS, os.environ.get("NO_PROXY"), os.environ.get("no_proxy")]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HTTP_PROXY", f"http://x:{CANARY}-proxy@proxy.invalid:3128")
-        patch.setenv("HTTPS_PROXY", f"http://x:{CANARY}-proxy@proxy.invalid:3128")
-        patch.setenv("NO_PROXY", hosts)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", f"{CANARY}-aws")
-        patch.setenv("AWS_SESSION_TOKEN", f"{CANARY}-token")
-        built = build.run(
-            BuildPlan(request.param, pins.DEFAULT_PROFILE, (tag,), tuple(argv)), engine.find_client(), lambda *_: None
-        )
+    for name, value in {
+        "HTTP_PROXY": f"http://x:{CANARY}-proxy@proxy.invalid:3128",
+        "HTTPS_PROXY": f"http://x:{CANARY}-proxy@proxy.invalid:3128",
+        "NO_PROXY": hosts,
+        "AWS_SECRET_ACCESS_KEY": f"{CANARY}-aws",
+        "AWS_SESSION_TOKEN": f"{CANARY}-token",
+    }.items():
+        monkeypatch.setenv(name, value)
+    kept = set(cache_records(client))
+    tag = f"berth-test:canary-{request.param}"
+    built = build_as(tag, request.param, kit_copy, settings=planted, secrets=tmp_path / "secrets")
+    log = built.log.read_text()
+    assert "CACHED" not in log.partition("[python")[2], "a step came from the cache, perhaps without the canaries"
     # The proxy's password may stand in no log either.
-    assert CANARY not in built.log.read_text()
-    try:
-        yield tag
-    finally:
-        client.images.remove(tag, force=True)
+    assert CANARY not in log
+    yield tag
+    client.images.remove(tag, force=True)
+    for record in cache_records(client):
+        if record not in kept:
+            client.api.prune_builds(filters={"id": record}, all=True)
 
 
-def certifi_bundle() -> str:
-    import certifi
-
-    return Path(certifi.where()).read_text()
+def cache_records(client: docker.DockerClient) -> list[str]:
+    """The ids of what BuildKit keeps, newest first, for the older ones go only after those made on top of them."""
+    records = sorted(client.api.df()["BuildCache"], key=lambda record: record["CreatedAt"], reverse=True)
+    return [record["ID"] for record in records]
 
 
 def with_password(url: str, password: str) -> str:
@@ -90,22 +84,35 @@ def with_password(url: str, password: str) -> str:
 def test_no_canary_in_any_layer_config_or_history(
     canary_image: str, client: docker.DockerClient, tmp_path: Path
 ) -> None:
+    image = client.images.get(canary_image)
+    told = json.dumps([image.history(), image.attrs])
+    assert "proxy.invalid" not in told
+    assert CANARY not in told
     archive = tmp_path / "image.tar"
     with archive.open("wb") as file:
-        for chunk in client.images.get(canary_image).save(named=True):
+        for chunk in image.save(named=True):
             file.write(chunk)
     needle = CANARY.encode()
+    layers = manifest_layers(archive)
     files = 0
-    with tarfile.open(archive) as image:
-        for member in image:
-            reader = image.extractfile(member)
+    with tarfile.open(archive) as saved:
+        for member in saved:
+            reader = saved.extractfile(member)
             if reader is None:
                 continue
-            if member.name.endswith("layer.tar"):
+            if member.name in layers:
                 files += sum(1 for _ in searched_files(reader, needle, member.name))
             else:
                 assert needle not in reader.read(), member.name
     assert files > 5000, "the layers were not read"
+
+
+def manifest_layers(archive: Path) -> set[str]:
+    """The members that are layers, whichever of its two forms `docker save` gave the archive."""
+    with tarfile.open(archive) as saved:
+        manifest = saved.extractfile("manifest.json")
+        assert manifest is not None
+        return set(json.load(manifest)[0]["Layers"])
 
 
 def searched_files(layer: io.BufferedIOBase, needle: bytes, where: str) -> Iterator[str]:
@@ -130,10 +137,3 @@ def searched_files(layer: io.BufferedIOBase, needle: bytes, where: str) -> Itera
 def hash_based(bytecode: bytes) -> bool:
     """Whether a .pyc is checked by its source's hash: the flags of PEP 552."""
     return int.from_bytes(bytecode[4:8], "little") == 0b11
-
-
-def test_history_names_no_secret_and_no_proxy(canary_image: str, client: docker.DockerClient) -> None:
-    image = client.images.get(canary_image)
-    told = json.dumps([image.history(), image.attrs])
-    assert "proxy.invalid" not in told
-    assert CANARY not in told

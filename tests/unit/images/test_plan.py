@@ -38,7 +38,8 @@ def plan_of(image: str, profile: str = "cpu", **changes: object) -> str:
 
 def test_the_default_build_needs_no_arguments() -> None:
     assert plan_of("train") == (
-        "DOCKER_BUILDKIT=1 docker build --platform linux/amd64 --file /kit/docker/train.Dockerfile"
+        "DOCKER_BUILDKIT=1 BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build"
+        " --platform linux/amd64 --file /kit/docker/train.Dockerfile"
         " --label org.opencontainers.image.version=0.1.0"
         " --label org.opencontainers.image.revision=1a2b3c4d5e6f"
         f" --label org.opencontainers.image.base.name={KIT.base_image}"
