@@ -1,7 +1,7 @@
 """What runs in the training image, in the order in which a job goes through it.
 
 entry        process 1: reads the job, decides, starts, and ends as SageMaker expects
-job, asked   what SageMaker said, and what the user asked for
+job, asked   what SageMaker said, and what the user asked for; its strings are typed by hyperparameters
 hardware     what this host has
 plan, mpirun the launch plan and its command line; pure
 hosts/       how several hosts meet, see that each other lives, and end together

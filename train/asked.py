@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from berth.train.job import Job, plain
+from berth.train.hyperparameters import UNSET, decode, unquote
+from berth.train.job import Job
 
 MOST_PROCESSES = 256
 _REFUSED = {
@@ -67,7 +68,7 @@ class Asked:
 
 def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
     """Read every wish about distribution; never raises, all problems are collected."""
-    values = {name: plain(text) for name, text in job.hyperparameters.items()}
+    values = {name: unquote(text).strip() for name, text in job.hyperparameters.items()}
     reasons: list[str] = []
     problems: list[str] = []
     for name, sentence in _REFUSED.items():
@@ -75,10 +76,11 @@ def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
             problems.append(f"{name} {sentence}")
 
     def on(name: str) -> bool:
-        value = values.get(name, "false").lower()
-        if value not in ("true", "false", "1", "0", ""):
+        try:
+            return decode(values.get(name, ""), bool) is True
+        except ValueError:
             problems.append(f"{name} must be true or false, not {values[name]!r}.")
-        return value in ("true", "1")
+            return False
 
     mpi = mpi4py = on("sagemaker_mpi_enabled")
     if mpi:
@@ -123,11 +125,14 @@ def _processes(
         places["processes_per_host"] = values.get("processes_per_host", "")
     places["sagemaker_mpi_num_of_processes_per_host"] = values.get("sagemaker_mpi_num_of_processes_per_host", "")
     for source, text in places.items():
-        text = text.strip()
-        if text.lower() in ("", "null", "none"):
+        try:
+            number = decode(text, int)
+        except ValueError:
+            number = 0
+        if number is UNSET:
             continue
-        if re.fullmatch(r"\d{1,6}", text) and 1 <= int(text) <= MOST_PROCESSES:
-            return int(text), source
+        if 1 <= number <= MOST_PROCESSES:
+            return int(number), source
         problems.append(f"{source} must be a whole number from 1 to {MOST_PROCESSES}, not {text!r}.")
     return None, ""
 

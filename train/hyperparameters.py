@@ -6,7 +6,7 @@ notebooks encode again before the SDK does. The text alone can't say what was me
 name), so it is read by the declared type of the option it belongs to. `parse` checks every name and value and reports
 all errors at once.
 
-Standard library only: the `train` entry reads its own settings with it before torch is there.
+Standard library only: the `train` entry reads its own settings with it, without the seconds that torch takes.
 """
 
 import ast
@@ -25,14 +25,12 @@ from berth.train.failure import JobError
 TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f"})
 NONE_WORDS = frozenset({"None", "null", ""})
+# Values that transformers 5 no longer takes, by name: what each is read as.
+OLD_VALUES = {"optim": {"adamw_hf": "adamw_torch"}}
 QUOTE_LAYERS = 3  # the most that was seen: a notebook's json.dumps twice, and a framework estimator's own
 
 PLATFORM_PREFIXES = ("sagemaker_", "_tuning_")
 PLATFORM_NAMES = frozenset({"default_user_module_name"})
-# Asked for by a framework estimator's distribution=..., and not there: refused where it is switched on.
-REFUSED_SWITCHES = {
-    "sagemaker_parameter_server_enabled": "asks for a parameter server, which PyTorch does not use: leave it out",
-}
 # The kit's launcher reads this one before any rank starts; run_qa only has to know the name.
 LAUNCHER_NAMES = frozenset({"processes_per_host"})
 
@@ -149,17 +147,18 @@ def parse(
         name = given.replace("-", "_")
         try:
             if is_platform(name):
-                if name in REFUSED_SWITCHES and decode(value, bool) is True:
-                    raise ValueError(REFUSED_SWITCHES[name])
                 parsed.platform[given] = as_text(value)
             elif name in launcher:
                 continue
             elif name in old_names and old_names[name].counts(name, options):
                 _replace(name, value, old_names[name], options, replaced, parsed.notes)
             elif name in options:
-                typed = decode(value, options[name].type, options[name].choices)
+                new = OLD_VALUES.get(name, {}).get(unquote(as_text(value)).strip())
+                typed = decode(new or value, options[name].type, options[name].choices)
                 if typed is not UNSET:
                     parsed.values[name] = typed
+                if new:
+                    parsed.notes.append(f"{name}: taken as {new}")
             else:
                 raise ValueError(_unknown(name, [*options, *old_names, *launcher]))
         except ValueError as reason:

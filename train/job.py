@@ -15,6 +15,7 @@ from typing import Any
 
 from berth.train.failure import JobError
 from berth.train.hardware import Hardware
+from berth.train.hyperparameters import is_platform, unquote
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
@@ -78,24 +79,13 @@ def read_job(root: Path, environ: Mapping[str, str] = os.environ) -> Job:
         hyperparameters=hyperparameters,
         input_data=_read_object(config / "inputdataconfig.json"),
         resources={**resources, "hosts": list(hosts), "current_host": current},
-        program=environ.get("SAGEMAKER_PROGRAM") or plain(hyperparameters.get("sagemaker_program", "")) or None,
-        submit_directory=plain(hyperparameters.get("sagemaker_submit_directory", ""))
+        program=environ.get("SAGEMAKER_PROGRAM")
+        or unquote(hyperparameters.get("sagemaker_program", "")).strip()
+        or None,
+        submit_directory=unquote(hyperparameters.get("sagemaker_submit_directory", "")).strip()
         or environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
         or None,
     )
-
-
-def plain(value: str) -> str:
-    """A platform value without its layers of JSON quotes: '"train.py"' and 'train.py' are the same to us."""
-    for _ in range(3):
-        if not (len(value) >= 2 and value.startswith('"') and value.endswith('"')):
-            break
-        try:
-            decoded = json.loads(value)
-        except ValueError:
-            break
-        value = decoded if isinstance(decoded, str) else value
-    return value.strip()
 
 
 def _read_hosts(resources: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
@@ -154,7 +144,7 @@ def _decoded(job: Job) -> _Given:
         except ValueError:
             values[name] = text
         if name in ("sagemaker_job_name", "sagemaker_region", "sagemaker_program", "sagemaker_submit_directory"):
-            values[name] = plain(text)
+            values[name] = unquote(text).strip()
     return values
 
 
@@ -164,13 +154,8 @@ def program_arguments(job: Job) -> list[str]:
     """
     from sagemaker_training import mapping
 
-    own = {name: value for name, value in _decoded(job).items() if not is_platform_key(name)}
+    own = {name: value for name, value in _decoded(job).items() if not is_platform(name)}
     return [str(argument) for argument in mapping.to_cmd_args(own)]
-
-
-def is_platform_key(name: str) -> bool:
-    """Whether a hyperparameter is SageMaker's own and no program's business."""
-    return name.startswith("sagemaker_") or name == "_tuning_objective_metric"
 
 
 def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:

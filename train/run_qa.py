@@ -29,12 +29,12 @@ from berth.train.failure import JobError, tell
 from berth.train.finetune import checkpoints, data, model, ranks, report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.hyperparameters import HyperparameterError, parse
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.old_names import OLD_NAMES
 from berth.train.finetune.ranks import Rank
 from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete, options
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
+from berth.train.hyperparameters import HyperparameterError, parse
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
 

@@ -13,11 +13,11 @@ from berth.qa.windows import Window
 from berth.train.finetune import checkpoints, data, model, ranks, report
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
-from berth.train.finetune.hyperparameters import HyperparameterError
 from berth.train.finetune.model import ModelError
 from berth.train.finetune.ranks import Rank, RankError
 from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete
 from berth.train.finetune.trainer import span_loss
+from berth.train.hyperparameters import HyperparameterError
 
 PATHS = Paths(Path("/opt/ml"))
 CPU = Surroundings(channels=frozenset({"train", "validation"}))

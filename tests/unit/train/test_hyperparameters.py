@@ -14,9 +14,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from transformers import TrainingArguments
 
-from berth.train.finetune.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
 from berth.train.finetune.old_names import OLD_NAMES
 from berth.train.finetune.recipe import Recipe, options
+from berth.train.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
 
 OPTIONS = options(TrainingArguments)
 ENCODINGS: dict[str, Callable[[Any], str]] = {
@@ -205,6 +205,9 @@ def test_what_old_names_become_is_known() -> None:
         ({"per-device-train-batch-size": "3"}, {"per_device_train_batch_size": 3}),
         ({"processes_per_host": "2"}, {}),
         ({"no_cuda": "None"}, {}),
+        ({"optim": "adamw_hf"}, {"optim": "adamw_torch"}),
+        ({"optim": '"adamw_hf"'}, {"optim": "adamw_torch"}),
+        ({"optim": "sgd"}, {"optim": "sgd"}),
     ],
 )
 def test_meanings(given: dict[str, str], values: dict[str, Any]) -> None:
@@ -256,7 +259,6 @@ def test_platform_keys_are_kept_away() -> None:
         ({"sharded_ddp": "simple"}, "sharded_ddp no longer exists: use fsdp instead"),
         ({"half_precision_backend": "apex"}, "half_precision_backend can't be apex"),
         ({"mp_parameters": '{"partitions": 2}'}, "mp_parameters asks for model parallelism"),
-        ({"sagemaker_parameter_server_enabled": "true"}, "asks for a parameter server"),
     ],
 )
 def test_mistakes(given: dict[str, str], sentence: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from berth.train.failure import JobError
 from berth.train.hardware import Hardware
-from berth.train.job import plain, program_arguments, read_job, sagemaker_variables
+from berth.train.job import program_arguments, read_job, sagemaker_variables
 
 
 def write(root: Path, **files: object) -> Path:
@@ -72,19 +72,9 @@ def test_broken_files(tmp_path: Path, files: dict[str, object], sentence: str) -
     assert sentence in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ('"train.py"', "train.py"),
-        ("train.py", "train.py"),
-        ('"\\"2\\""', "2"),
-        ('"', '"'),
-        ('"a', '"a'),
-        ('" x "', "x"),
-    ],
-)
-def test_plain(text: str, value: str) -> None:
-    assert plain(text) == value
+@pytest.mark.parametrize("text", ['"train.py"', "train.py", '"\\"train.py\\""', '" train.py "'])
+def test_the_programs_name_in_each_encoding(text: str, tmp_path: Path) -> None:
+    assert read_job(write(tmp_path, hyperparameters={"sagemaker_program": text}), {}).program == "train.py"
 
 
 def test_arguments_leave_platform_keys_out(tmp_path: Path) -> None:
