@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes a Debian 12 base image of the package archive, where no image registry can be reached: the slim set of packages,
-# without documentation, imported into the engine as TAG.
-# Usage: base.sh TAG [MIRROR]      needs root and mmdebstrap (installed here if apt can); the engine must answer
+# without documentation, imported into the engine as TAG. It has Debian's public sources, whatever it was made from.
+# Usage: base.sh TAG [SOURCES]     SOURCES: a file in the form of sources.list that names this network's mirror
+#                                  needs root and mmdebstrap (installed here if apt can); the engine must answer
 set -eu
-tag=${1:?usage: base.sh TAG [MIRROR]}
-mirror=${2:-http://deb.debian.org/debian}
+tag=${1:?usage: base.sh TAG [SOURCES]}
+sources=${2:-}
 docker=${DOCKER:-docker}
 
 if [ "$(id -u)" -ne 0 ]; then
@@ -21,17 +22,30 @@ if ! command -v mmdebstrap >/dev/null; then
 fi
 
 folder=$(mktemp -d)
+# A shell that a signal ends runs no EXIT trap of its own accord.
 trap 'rm -rf "$folder"' EXIT
-echo "base: Debian 12 from $(echo "$mirror" | sed 's|//[^/@]*@|//|'), about half a minute" >&2
-# usr-is-merged instead of usrmerge, which would bring all of Perl.
+trap 'exit 130' INT TERM
+
+cat >"$folder/public" <<'END'
+deb http://deb.debian.org/debian bookworm main
+deb http://deb.debian.org/debian bookworm-updates main
+deb http://security.debian.org/debian-security bookworm-security main
+END
+cp "${sources:-$folder/public}" "$folder/sources"
+echo "base: Debian 12 from $(sed -n '1s|^deb \([a-z]*://\)\([^/@]*@\)\{0,1\}\([^ ]*\).*|\1\3|p' "$folder/sources"), about half a minute" >&2
+# usr-is-merged instead of usrmerge, which would bring all of Perl. A mirror's address, perhaps with a password in it, and
+# this machine's passwords for archives are there while packages are fetched, and gone before the image is made.
 mmdebstrap --quiet --variant=minbase --architectures=amd64 --include=usr-is-merged \
     --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/info/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
-    bookworm "$folder/base.tar" "$mirror" >"$folder/log" 2>&1 || {
-    tail -n 20 "$folder/log" >&2
-    echo "berth error: the Debian base could not be made of $(echo "$mirror" | sed 's|//[^/@]*@|//|'): see the lines above, and check that this machine reaches its package archive." >&2
+    --setup-hook='mkdir -p "$1/etc/apt/auth.conf.d"; cp /etc/apt/auth.conf /etc/apt/auth.conf.d/*.conf "$1/etc/apt/auth.conf.d/" 2>/dev/null || true' \
+    --customize-hook='rm -rf "$1"/etc/apt/auth.conf.d/* "$1"/etc/apt/sources.list.d/*' \
+    --customize-hook="cp '$folder/public' \"\$1/etc/apt/sources.list\"" \
+    bookworm "$folder/base.tar" "$folder/sources" >"$folder/log" 2>&1 || {
+    sed 's|//[^/@ ]*@|//|g' "$folder/log" | tail -n 20 >&2
+    echo "berth error: the Debian base could not be made: see the lines above, and check that this machine reaches its package archive." >&2
     exit 1
 }
 "$docker" import --platform linux/amd64 --change 'LABEL berth.kit=base' "$folder/base.tar" "$tag"

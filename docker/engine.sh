@@ -30,7 +30,13 @@ if ! command -v dockerd >/dev/null; then
     fi
     echo "engine: no Docker engine answers; installing Debian's docker.io" >&2
     export DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes
-    if ! { apt-get update -qq && apt-get install -qq --yes --no-install-recommends docker.io iptables >/dev/null; }; then
+    apt-get update -qq || true
+    set -- docker.io iptables
+    # From version 23 on the client builds with BuildKit by this plugin only; Debian 12's 20.10 has no such package.
+    if apt-cache show docker-buildx >/dev/null 2>&1; then
+        set -- "$@" docker-buildx
+    fi
+    if ! apt-get install -qq --yes --no-install-recommends "$@" >/dev/null; then
         echo "berth error: docker.io can't be installed: see above what apt says, or install Docker Engine 20.10 or newer by hand." >&2
         exit 1
     fi

@@ -9,8 +9,9 @@
 # deps      transformers, starlette, uvicorn, sagemaker-inference
 # serve     the packages berth.serve and berth.qa
 #
-# Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. No syntax line: it
-# would pull a frontend, and Docker 20.10's own knows all that is used here.
+# Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. apt reads the CA
+# as a user of its own, hence its mode. No syntax line: it would pull a frontend, and Docker 20.10's own knows all that is
+# used here.
 
 # The profile cpu of docker/pins.toml, rendered by `python build.py pins`.
 # pins: begin
@@ -31,7 +32,7 @@ ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
     LANG=C.UTF-8 \
     PYTHONUNBUFFERED=1
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -42,7 +43,7 @@ RUN \
 FROM python AS builder
 ARG PYTHON
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -53,7 +54,7 @@ RUN \
 FROM builder AS source
 ARG PROFILE
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -76,7 +77,7 @@ ARG PROFILE
 ARG TORCH
 ARG TORCH_INDEX
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -92,7 +93,7 @@ FROM pytorch AS deps
 ARG PROFILE
 ARG TRANSFORMERS
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \

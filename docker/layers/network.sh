@@ -20,10 +20,19 @@ export PYTHONDONTWRITEBYTECODE=1
 
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
 
+# A mirror's sources, where they are for this base: of Debian's they would break an Ubuntu base.
+apt_get() {
+    suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null || true)
+    if grep -qs " ${suite:-unknown}[ /-]" /run/secrets/apt-sources; then
+        set -- -o Dir::Etc::SourceList=/run/secrets/apt-sources -o Dir::Etc::SourceParts=/dev/null "$@"
+    fi
+    apt-get "$@"
+}
+
 # install_debian PACKAGE...: from the archive, without what is only recommended, leaving no lists, caches or logs.
 install_debian() {
-    apt-get update -qq &&
-        apt-get install -qq --yes --no-install-recommends -o Dpkg::Use-Pty=0 "$@" &&
+    apt_get update -qq &&
+        apt_get install -qq --yes --no-install-recommends -o Dpkg::Use-Pty=0 "$@" &&
         apt-get clean &&
         rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache /var/lib/dpkg/*-old \
             /var/log/apt /var/log/dpkg.log /var/log/alternatives.log

@@ -4,8 +4,6 @@ import os
 import stat
 from pathlib import Path
 
-import pytest
-
 from berth.images import network
 from berth.images.network import Network, PackageIndex
 
@@ -48,6 +46,44 @@ def test_variables_go_before_files_and_uv_before_pip() -> None:
     assert network.package_index({}, {"index-url": "https://file"}).url == "https://file"
 
 
+def test_lists_of_uv_are_separated_by_commas_and_may_be_named(tmp_path: Path) -> None:
+    index = network.package_index(
+        {"UV_FIND_LINKS": f"{tmp_path},https://corp/wheels", "UV_INDEX": "corp=https://corp/simple"}, {}
+    )
+    assert (index.folders, index.links, index.extra) == (
+        (tmp_path,),
+        ("https://corp/wheels",),
+        ("https://corp/simple",),
+    )
+
+
+def test_gather_reads_pips_file_and_the_variables(tmp_path: Path) -> None:
+    (tmp_path / "corp.pem").write_text("certificate")
+    (tmp_path / "pip.conf").write_text(
+        f"[global]\nindex-url = https://corp/simple\ncert = {tmp_path / 'corp.pem'}\n[install]\ntrusted_host = corp\n"
+    )
+    environ = {
+        "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
+        "https_proxy": "http://u:p@proxy:3128",
+        "NO_PROXY": "corp",
+    }
+    found = network.gather(environ)
+    assert found.ca == tmp_path / "corp.pem"
+    assert (found.index.url, found.index.trusted) == ("https://corp/simple", ("corp",))
+    assert found.proxies == ("NO_PROXY", "https_proxy")
+    assert "u:p" not in repr(found)
+
+
+def test_a_variable_names_the_ca_before_pips_file(tmp_path: Path) -> None:
+    for name in ("a.pem", "b.pem"):
+        (tmp_path / name).write_text("certificate")
+    (tmp_path / "pip.conf").write_text(f"[global]\ncert = {tmp_path / 'a.pem'}\n")
+    environ = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "SSL_CERT_FILE": str(tmp_path / "b.pem")}
+    assert network.gather(environ).ca == tmp_path / "b.pem"
+    # A variable that points nowhere does not hide the file.
+    assert network.gather(environ | {"SSL_CERT_FILE": "/nowhere.pem"}).ca == tmp_path / "a.pem"
+
+
 def test_an_open_network_gives_no_secrets() -> None:
     assert Network(None, PackageIndex(folders=(Path("/w"),)), (), "", "", "").secrets() == {}
 
@@ -60,8 +96,6 @@ def test_apt_settings_point_at_the_other_secrets() -> None:
         "apt-sources": "deb x y z\n",
         "apt": 'Acquire::Retries "3";\n'
         'Dir::Etc::Netrc "/run/secrets/apt-auth";\n'
-        'Dir::Etc::SourceList "/run/secrets/apt-sources";\n'
-        'Dir::Etc::SourceParts "/dev/null";\n'
         'Acquire::https::CaInfo "/run/secrets/ca";\n',
     }
 
@@ -73,50 +107,16 @@ def test_secrets_are_files_for_this_user_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(paths["apt"].stat().st_mode) == 0o600
 
 
-DEB822 = """\
-Types: deb deb-src
-URIs: https://mirror.corp/debian
-Suites: bookworm bookworm-updates
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-
-Types: deb
-URIs: https://mirror.corp/other
-Suites: stable
-Components: main
-"""
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ([("debian.sources", DEB822.replace("mirror.corp", "deb.debian.org"))], ""),
-        (
-            [("debian.sources", DEB822)],
-            "deb https://mirror.corp/debian bookworm main\ndeb https://mirror.corp/debian bookworm-updates main\n",
-        ),
-        ([("sources.list", "deb [signed-by=/k] http://m/debian bookworm main\n# deb http://m/x bookworm y\n")], None),
-        ([("ubuntu.sources", DEB822.replace("bookworm", "jammy"))], ""),
-        ([], ""),
-    ],
-    ids=["public", "mirror", "one-line", "other-suite", "none"],
-)
-def test_only_a_mirror_of_the_bases_own_suite_is_passed_on(files: list[tuple[str, str]], expected: str | None) -> None:
-    found = network.private_sources(files)
-    assert found == ("deb http://m/debian bookworm main\n" if expected is None else expected)
-
-
-def test_the_mirror_for_a_base_is_the_main_one() -> None:
-    sources = "deb http://m/security bookworm-security main\ndeb http://m/debian bookworm main\n"
-    assert network.mirror_of(sources) == "http://m/debian"
-    assert network.mirror_of("") is None
-
-
 def test_only_locked_wheels_are_linked(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    for name in ("torch-2.13.0+cpu-cp311-x.whl", "torch-2.12.0+cpu-cp311-x.whl", "Foo_Bar-1.0-py3-none-any.whl"):
+    for name in (
+        "torch-2.13.0+cpu-cp311-x.whl",
+        "torch-2.12.0+cpu-cp311-x.whl",
+        "Foo_Bar-1.0-py3-none-any.whl",
+        "x.whl",
+    ):
         (here / name).write_bytes(b"wheel")
     wheels = network.wanted_wheels([here], ["torch==2.13.0+cpu \\\n    --hash=x\n", "foo-bar==1.0 \\\n"])
     assert [wheel.name for wheel in wheels] == ["Foo_Bar-1.0-py3-none-any.whl", "torch-2.13.0+cpu-cp311-x.whl"]

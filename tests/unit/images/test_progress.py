@@ -52,10 +52,17 @@ def test_a_failure_shows_the_step_and_its_last_lines() -> None:
 
 def test_a_layers_own_sentence_is_the_reason() -> None:
     text = (
-        "#5 [python 1/1] RUN x\n#5 0.1 berth error: the base image is Alpine; give another.\n#5 ERROR: exit code: 1\n"
+        "#5 [python 1/1] RUN x\n"
+        "#5 0.1 E: Unable to locate package\n"
+        "#5 0.2 berth error: the base image is Alpine; give another.\n"
+        "#5 ERROR: exit code: 1\n"
     )
     assert failure_sentence(fed(text), text, Path("/l")) == (
-        "the base image is Alpine; give another. The whole log: /l"
+        "the base image is Alpine; give another.\n"
+        "  The last lines of `python: RUN x`:\n"
+        "    E: Unable to locate package\n"
+        "    ERROR: exit code: 1\n"
+        "  The whole log: /l"
     )
 
 
