@@ -1,24 +1,17 @@
 """What is missing on this machine, with the exact command that mends it.
 
-`probe` looks (engine, tools, disk, credentials) and decides nothing; every check is a small pure function from what was
-seen to a Finding. `can_build` says whether the default profile can be built here.
+Every check is a small pure function from what was seen (`images/probe.py`) to a Finding. `can_build` says whether the
+default profile can be built here.
 """
 
-import os
-import platform
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from docker.errors import DockerException
 from rich.table import Table
 from rich.text import Text
 
-from berth.images.engine import connect, find_client
-from berth.images.errors import UserError
+from berth.images.probe import Probe
 
 DISK_WANTED_GB = 15.0
 DISK_NEEDED_GB = 6.0
@@ -38,43 +31,9 @@ class Finding:
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes."""
-
-    machine: str
-    engine: Mapping[str, Any] | None
-    engine_error: str
-    client: str | None
-    client_error: str
-    disk_free: int | None
-    memory: int
-    gpus: Sequence[str] = field(default_factory=tuple)
-    compose: str | None = None
-    credentials: str | None = None
-
-
-def probe() -> Probe:
-    """Looks at everything, quietly: what is not there is a finding, not an error."""
-    engine, engine_error = _engine()
-    client, client_error = _client()
-    return Probe(
-        machine=platform.machine(),
-        engine=engine,
-        engine_error=engine_error,
-        client=client,
-        client_error=client_error,
-        disk_free=_disk_free(engine),
-        memory=int(engine["MemTotal"]) if engine else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        gpus=_output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
-        compose=_compose(),
-        credentials=_credentials(),
-    )
-
-
 def findings(seen: Probe) -> list[Finding]:
     """Every check's finding, in the order in which a person would mend things."""
-    return [check(seen) for check in (engine, client, architecture, disk, memory, gpu, compose, credentials)]
+    return [check(seen) for check in CHECKS]
 
 
 def can_build(found: Sequence[Finding]) -> bool:
@@ -92,7 +51,7 @@ def engine(seen: Probe) -> Finding:
 def client(seen: Probe) -> Finding:
     """A docker command that can drive BuildKit."""
     if seen.client is None:
-        remedy = "sudo apt-get install docker.io   # or the package docker-buildx-plugin of Docker's own archive"
+        remedy = "sudo apt-get install docker-buildx   # on Debian 12, which has none: docker.io"
         return Finding("BuildKit client", "missing", seen.client_error, remedy)
     return Finding("BuildKit client", "ok", seen.client)
 
@@ -102,12 +61,17 @@ def architecture(seen: Probe) -> Finding:
     name = "Architecture"
     where = seen.machine if seen.engine is None else seen.engine["Architecture"]
     if seen.engine is not None and seen.engine["OSType"] != "linux":
-        remedy = "switch Docker Desktop to Linux containers"
+        remedy = r"& 'C:\Program Files\Docker\Docker\DockerCli.exe' -SwitchLinuxEngine"
         return Finding(name, "missing", f"the engine runs {seen.engine['OSType']} containers", remedy)
     if where in _AMD64:
         return Finding(name, "ok", "linux/amd64")
     if seen.engine is not None and "Docker Desktop" in seen.engine["OperatingSystem"]:
-        return Finding(name, "warn", f"{where}: linux/amd64 is emulated, and slow", "build on a linux/amd64 machine")
+        return Finding(
+            name,
+            "warn",
+            f"{where}: linux/amd64 is emulated, and slow",
+            "docker context use NAME   # of a linux/amd64 machine",
+        )
     remedy = "docker run --privileged --rm tonistiigi/binfmt --install amd64   # or build on a linux/amd64 machine"
     return Finding(name, "missing", f"{where}, and the images are for linux/amd64", remedy)
 
@@ -127,11 +91,33 @@ def disk(seen: Probe) -> Finding:
     return Finding(name, "ok", free)
 
 
+def base(seen: Probe) -> Finding:
+    """The image that a build starts from: there, to be pulled, or to be made of the package archive."""
+    name = "Base image"
+    if seen.base is not None:
+        return Finding(name, "ok", seen.base)
+    if not seen.registry_error:
+        return Finding(name, "ok", "not there yet; a build pulls it")
+    if seen.makes_base:
+        return Finding(name, "ok", "not there yet; no registry answers, so a build makes it by docker/base.sh")
+    remedy = "sudo docker/base.sh berth-base:bookworm   # or build with --base-image, an image that the engine has"
+    return Finding(name, "missing", f"not there, and can't be pulled ({seen.registry_error})", remedy)
+
+
+def index(seen: Probe) -> Finding:
+    """The package index, which every layer asks that is not in the build cache."""
+    if seen.index_error:
+        remedy = "pip config set global.index-url https://INDEX/simple   # and global.cert for a CA of your own"
+        return Finding("Package index", "missing", f"{seen.index} gives no answer ({seen.index_error})", remedy)
+    return Finding("Package index", "ok", seen.index)
+
+
 def memory(seen: Probe) -> Finding:
     """Memory for training the demo's model beside everything else."""
     has = f"{seen.memory / _GB:.0f} GB"
     if seen.memory < MEMORY_WANTED_GB * _GB:
-        return Finding("Memory", "warn", f"{has}; training wants {MEMORY_WANTED_GB:.0f} or more", "use smaller batches")
+        remedy = "python build.py run train … -p per_device_train_batch_size=4"
+        return Finding("Memory", "warn", f"{has}; training wants {MEMORY_WANTED_GB:.0f} or more", remedy)
     return Finding("Memory", "ok", has)
 
 
@@ -168,6 +154,9 @@ def credentials(seen: Probe) -> Finding:
     return Finding("AWS credentials", "ok", f"found ({seen.credentials})")
 
 
+CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, compose, credentials)
+
+
 def passes_gpus(info: Mapping[str, Any]) -> bool:
     """Whether an engine of which this is the info can hand GPUs to a container: NVIDIA's runtime, or CDI devices."""
     devices = [each.get("Source") for each in info.get("DiscoveredDevices") or []]
@@ -183,56 +172,3 @@ def render(found: Sequence[Finding]) -> Table:
             text.append(f"\n→ {finding.remedy}", style="bold")
         table.add_row(Text(finding.status, style=_STYLES[finding.status]), finding.name, text)
     return table
-
-
-def _engine() -> tuple[Mapping[str, Any] | None, str]:
-    try:
-        return connect().info(), ""
-    except (UserError, DockerException) as error:
-        return None, str(error)
-
-
-def _client() -> tuple[str | None, str]:
-    try:
-        return str(find_client()), ""
-    except UserError as error:
-        return None, str(error)
-
-
-def _disk_free(info: Mapping[str, Any] | None) -> int | None:
-    """Free bytes under the engine's folder; None if the engine keeps it elsewhere, in a machine of its own."""
-    folder = Path(info["DockerRootDir"]) if info else Path("/var/lib")
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None
-
-
-def _compose() -> str | None:
-    """The first line that a compose says of itself, in either of its two forms."""
-    for command in (["docker-compose", "--version"], ["docker", "compose", "version"]):
-        told = _output(command)
-        if told:
-            return told.splitlines()[0]
-    return None
-
-
-def _credentials() -> str | None:
-    """Where boto3 found credentials, never what they are."""
-    import boto3  # half a second, which `run` would pay as well
-    from botocore.exceptions import BotoCoreError
-
-    try:
-        found = boto3.Session().get_credentials()
-    except BotoCoreError:
-        return None
-    return str(found.method) if found else None
-
-
-def _output(command: Sequence[str]) -> str:
-    """What a command prints, empty if it is not there or fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -8,8 +8,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import docker
 from docker.errors import DockerException
@@ -65,8 +67,8 @@ def find_client(search: str | None = None) -> Path:
         seen.append(f"{found} ({version or 'no version'})")
     if seen:
         raise UserError(
-            f"no Docker client here drives BuildKit, found {', '.join(seen)}: install the buildx plugin, "
-            "or Debian's client with `apt-get install docker.io`."
+            f"no Docker client here drives BuildKit, found {', '.join(seen)}: install its plugin with "
+            "`apt-get install docker-buildx`, or on Debian 12 the client of `apt-get install docker.io`."
         )
     raise UserError("there is no `docker` command on PATH: install Docker's client with `apt-get install docker.io`.")
 
@@ -81,3 +83,10 @@ def client_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a build: BuildKit on, and no default platform or builder of the caller's in its way."""
     dropped = ("DOCKER_DEFAULT_PLATFORM", "BUILDX_BUILDER")
     return {**{key: value for key, value in environ.items() if key not in dropped}, **BUILDKIT}
+
+
+def become_shell(image: str) -> NoReturn:
+    """Turns this process into a shell in a container of `image`, which goes when the shell ends."""
+    client = str(find_client())
+    terminal = ["--interactive", *(["--tty"] if sys.stdin.isatty() else [])]
+    os.execv(client, [client, "run", "--rm", *terminal, "--entrypoint", "bash", image])

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from berth.images import doctor
+from berth.images.probe import Probe
 
 GB = 1_000_000_000
 ENGINE: dict[str, Any] = {
@@ -17,13 +18,14 @@ ENGINE: dict[str, Any] = {
     "OSType": "linux",
     "Runtimes": {"runc": {}},
 }
-WELL = doctor.Probe(
+WELL = Probe(
     machine="x86_64",
     engine=ENGINE,
     engine_error="",
     client="/usr/bin/docker",
     client_error="",
     disk_free=70 * GB,
+    base="berth-base:bookworm",
     memory=16 * GB,
     compose="docker-compose version 1.29.2",
     credentials="shared-credentials-file",
@@ -37,6 +39,8 @@ def test_a_machine_where_all_is_well() -> None:
         ("BuildKit client", "ok", ""),
         ("Architecture", "ok", ""),
         ("Disk", "ok", ""),
+        ("Base image", "ok", ""),
+        ("Package index", "ok", ""),
         ("Memory", "ok", ""),
         ("GPU", "ok", ""),
         ("Compose", "ok", ""),
@@ -65,7 +69,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "BuildKit client",
             "missing",
             "no client drives BuildKit",
-            "apt-get install docker.io",
+            "apt-get install docker-buildx",
             id="no-buildkit",
         ),
         pytest.param(
@@ -84,15 +88,40 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "Architecture",
             "missing",
             "windows containers",
-            "Linux containers",
+            "-SwitchLinuxEngine",
             id="windows-containers",
         ),
         pytest.param(
             replace(WELL, disk_free=5 * GB), "Disk", "missing", "5 GB free", "docker system prune", id="disk-full"
         ),
+        pytest.param(replace(WELL, base=None), "Base image", "ok", "a build pulls it", "", id="base-to-pull"),
+        pytest.param(
+            replace(WELL, base=None, registry_error="no such host", makes_base=True),
+            "Base image",
+            "ok",
+            "a build makes it",
+            "",
+            id="base-to-make",
+        ),
+        pytest.param(
+            replace(WELL, base=None, registry_error="no such host"),
+            "Base image",
+            "missing",
+            "can't be pulled (no such host)",
+            "sudo docker/base.sh",
+            id="no-base",
+        ),
+        pytest.param(
+            replace(WELL, index_error="timed out"),
+            "Package index",
+            "missing",
+            "https://pypi.org/simple gives no answer (timed out)",
+            "pip config set global.index-url",
+            id="no-index",
+        ),
         pytest.param(replace(WELL, disk_free=10 * GB), "Disk", "warn", "10 GB free", "prune", id="disk-tight"),
         pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be seen", "system df", id="disk-elsewhere"),
-        pytest.param(replace(WELL, memory=2 * GB), "Memory", "warn", "2 GB", "smaller batches", id="little-memory"),
+        pytest.param(replace(WELL, memory=2 * GB), "Memory", "warn", "2 GB", "batch_size=4", id="little-memory"),
         pytest.param(
             replace(WELL, gpus=["NVIDIA T4, 580.95"]),
             "GPU",
@@ -110,7 +139,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
         ),
     ],
 )
-def test_a_finding(seen: doctor.Probe, name: str, status: str, says: str, mends: str) -> None:
+def test_a_finding(seen: Probe, name: str, status: str, says: str, mends: str) -> None:
     found = {finding.name: finding for finding in doctor.findings(seen)}
     assert found[name].status == status
     assert says in found[name].message

@@ -1,0 +1,162 @@
+"""What a build, a run or a push would find on this machine: engine, tools, disk, network, credentials.
+
+`probe` looks and decides nothing, quietly: what is not there is a finding of `images/doctor.py`, not an error.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+
+from berth.images import network, pins
+from berth.images.base import local_base
+from berth.images.engine import connect, find_client
+from berth.images.errors import UserError
+
+PUBLIC_INDEX = "https://pypi.org/simple"
+_PATIENCE_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes.
+
+    `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
+    docker/base.sh can run here; `index_error` says why the package index gives no answer.
+    """
+
+    machine: str
+    engine: Mapping[str, Any] | None
+    engine_error: str
+    client: str | None
+    client_error: str
+    disk_free: int | None
+    memory: int
+    base: str | None = None
+    registry_error: str = ""
+    makes_base: bool = False
+    index: str = PUBLIC_INDEX
+    index_error: str = ""
+    gpus: Sequence[str] = field(default_factory=tuple)
+    compose: str | None = None
+    credentials: str | None = None
+
+
+def probe() -> Probe:
+    """Looks at everything."""
+    engine, engine_error = _engine()
+    client, client_error = _client()
+    base, registry_error = _base() if engine else (None, "")
+    index, index_error = _index()
+    return Probe(
+        machine=platform.machine(),
+        engine=engine,
+        engine_error=engine_error,
+        client=client,
+        client_error=client_error,
+        disk_free=_disk_free(engine),
+        memory=int(engine["MemTotal"]) if engine else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        base=base,
+        registry_error=registry_error,
+        makes_base=os.geteuid() == 0 and shutil.which("apt-get") is not None,
+        index=index,
+        index_error=index_error,
+        gpus=_output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
+        compose=_compose(),
+        credentials=_credentials(),
+    )
+
+
+def _engine() -> tuple[Mapping[str, Any] | None, str]:
+    try:
+        return connect().info(), ""
+    except (UserError, DockerException) as error:
+        return None, str(error)
+
+
+def _client() -> tuple[str | None, str]:
+    try:
+        return str(find_client()), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def _base() -> tuple[str | None, str]:
+    """The base on the engine, else why the engine can't get the pinned one from its registry ("" if it can)."""
+    kit = pins.load()
+    try:
+        found = local_base(connect(), kit, None)
+        if found is not None:
+            return found.reference, ""
+        connect(timeout_s=_PATIENCE_S).images.get_registry_data(kit.base_image)
+    except (UserError, DockerException, RequestException) as error:
+        return None, _reason(error)
+    return None, ""
+
+
+def _index() -> tuple[str, str]:
+    """The index that a build would ask, without its password, and why it gives no answer ("" if it does)."""
+    found = network.gather(os.environ)
+    url = found.index.url or PUBLIC_INDEX
+    shown = re.sub("//[^/@]*@", "//", url)
+    try:
+        answer = requests.head(
+            f"{url.rstrip('/')}/pip/", verify=str(found.ca) if found.ca else True, timeout=_PATIENCE_S
+        )
+    except (RequestException, OSError) as error:
+        return shown, _reason(error)
+    return shown, f"status {answer.status_code}" if answer.status_code >= 400 else ""
+
+
+def _reason(error: Exception) -> str:
+    """What an exception says, without addresses of objects and passwords, in at most a line."""
+    text = str(getattr(error, "explanation", None) or error)
+    return re.sub("//[^/@ ]*@", "//", " ".join(text.split()))[:160].rstrip(".")
+
+
+def _disk_free(info: Mapping[str, Any] | None) -> int | None:
+    """Free bytes under the engine's folder; None if the engine keeps it elsewhere, in a machine of its own."""
+    folder = Path(info["DockerRootDir"]) if info else Path("/var/lib")
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def _compose() -> str | None:
+    """The first line that a compose says of itself, in either of its two forms."""
+    for command in (["docker-compose", "--version"], ["docker", "compose", "version"]):
+        told = _output(command)
+        if told:
+            return told.splitlines()[0]
+    return None
+
+
+def _credentials() -> str | None:
+    """Where boto3 found credentials, never what they are."""
+    import boto3  # half a second, which `run` would pay as well
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        found = boto3.Session().get_credentials()
+    except BotoCoreError:
+        return None
+    return str(found.method) if found else None
+
+
+def _output(command: Sequence[str]) -> str:
+    """What a command prints, empty if it is not there or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
