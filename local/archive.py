@@ -4,6 +4,7 @@ The files stand at the archive's root, as SageMaker wants them.
 """
 
 import os
+import shutil
 import tarfile
 import zlib
 from collections.abc import Sequence
@@ -57,10 +58,22 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def model_folder(model: Path, scratch: Path) -> Path:
-    """The folder of a model given as a folder or as an archive, which is unpacked below `scratch`."""
+    """The folder of a model given as a folder or as an archive, which is unpacked below `scratch`.
+
+    A folder with links that lead out of it (a hub's cache is made of them) is copied there, for in a container, where
+    it is mounted alone, they would lead nowhere.
+    """
     if not model.exists():
         raise UserError(f"There is no {model}: pass a model folder or a model.tar.gz.")
-    return model.absolute() if model.is_dir() else unpack(model, scratch / "model")
+    if not model.is_dir():
+        return unpack(model, scratch / "model")
+    home = model.resolve()
+    if all(path.resolve().is_relative_to(home) for path in home.rglob("*") if path.is_symlink()):
+        return home
+    try:
+        return Path(shutil.copytree(home, scratch / "model", ignore_dangling_symlinks=True))
+    except (OSError, shutil.Error) as error:
+        raise UserError(f"The links in {model} can't be followed ({error}): pass a folder of plain files.") from None
 
 
 def model_home(folder: Path, named: Path) -> Path:
@@ -75,12 +88,6 @@ def model_home(folder: Path, named: Path) -> Path:
     if not with_weights:
         raise UserError(f"{named} has a config.json but no weights (*.safetensors or *.bin): put them beside it.")
     return with_weights[0]
-
-
-def check_servable(folder: Path, named: Path) -> None:
-    """Refuses a folder that can't be served; with code/inference.py the user's own model_fn loads what it likes."""
-    if not (folder / "code" / "inference.py").is_file():
-        model_home(folder, named)
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -25,7 +25,7 @@ from berth.images.errors import UserError
 from berth.images.pins import ROOT
 from berth.images.size import kept_size
 from berth.local import loglines
-from berth.local.job import TrainOutcome, run_train
+from berth.local.job import TrainOutcome, run_train, writable
 from berth.local.plot import write_plot
 from berth.local.serving import ask, serving
 
@@ -90,8 +90,7 @@ def demo(
     hyperparameters: over those of the demo. Raises UserError if something can't run, Interrupted after a signal.
     """
     began = time.monotonic()
-    out = out.absolute()
-    out.mkdir(parents=True, exist_ok=True)
+    out = writable(out)
     _require_images(train_image, serve_image)
     console.rule("1. fine-tune in the training image")
     outcome = _train(train_image, out, {**HYPERPARAMETERS, **(hyperparameters or {})}, console)

@@ -4,6 +4,7 @@ What SageMaker does with an image, data and hyperparameters, `run_train` does wi
 collect, and leave nothing behind but the output folder.
 """
 
+import contextlib
 import math
 import os
 import shutil
@@ -13,19 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from docker.errors import NotFound
+from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
+from requests.exceptions import RequestException
 
-from berth.images import labels
 from berth.images.engine import connect
 from berth.images.errors import UserError
 from berth.local import archive, opt_ml
-from berth.local.logs import Follower, prefixed
+from berth.local.logs import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus
-from berth.local.signals import Interrupted
 
-LABEL = labels.RUN
-
+# /dev/shm of each host: Docker's 64 MB are too few for data loaders (a bus error).
+_SHM_SIZE = "1g"
 _TIMED_OUT = 124
 _KILLED = 137
 _POLL_SECONDS = 0.25
@@ -63,8 +63,6 @@ def run_train(
     code: Path | None = None,
     checkpoints: Path | None = None,
     gpus: bool = False,
-    shm_size: str = "1g",
-    memory: str | None = None,
     timeout: float | None = None,
     stop_grace: float = 30.0,
     log: Callable[[str], None] = print,
@@ -75,8 +73,8 @@ def run_train(
     data: a file, a folder (see opt_ml.find_channels), or the channels by name. model: a folder or model.tar.gz, becomes
     the channel `model`. code: the user's source folder, copied to /opt/ml/code (hyperparameter sagemaker_program names
     the file). checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays; without one they are
-    kept (in `output`) only if the job does not end well. shm_size, memory: per host, as Docker writes them (`1g`).
-    timeout, stop_grace: seconds. log takes the containers' lines, say takes ours.
+    kept (in `output`) only if the job does not end well. timeout, stop_grace: seconds. log takes the containers' lines,
+    say takes ours.
 
     Raises UserError before any container starts if the input can't work, and Interrupted after a signal, when
     everything it started is gone.
@@ -90,7 +88,7 @@ def run_train(
         )
     if code is not None and not code.is_dir():
         raise UserError(f"There is no folder {code}: pass the folder that holds your program.")
-    output = _writable(output)
+    output = writable(output)
     with engine_errors():
         client = connect()
         if gpus:
@@ -102,8 +100,7 @@ def run_train(
             for name, path in sorted(channels.items()):
                 files = opt_ml.channel_files(path)
                 say(f"Channel {name}: {len(files)} file(s) from {path}")
-            saved = session.scratch / "checkpoints" if checkpoints is None else checkpoints.absolute()
-            saved.mkdir(parents=True, exist_ok=True)
+            saved = writable(session.scratch / "checkpoints" if checkpoints is None else checkpoints)
             containers: dict[str, Container] = {}
             for name in names:
                 root = session.scratch / name
@@ -124,8 +121,7 @@ def run_train(
                     mounts=mounts,
                     environment={"TRAINING_JOB_NAME": f"berth-{session.run_id}", **(environment or {})},
                     gpus=gpus,
-                    shm_size=shm_size,
-                    memory=memory,
+                    shm_size=_SHM_SIZE,
                 )
             return _carry_out(session, containers, output, saved, timeout, log)
 
@@ -137,7 +133,6 @@ class HostState:
     exit_code: int
     finished: str
     out_of_memory: bool = False
-    memory_limit: int = 0
 
 
 def first_failure(states: Mapping[str, HostState]) -> int:
@@ -153,10 +148,7 @@ def failure_text(root: Path, state: HostState) -> str:
     told = root / "output/failure"
     reasons = [told.read_text(errors="replace").strip()] if told.is_file() else []
     if state.out_of_memory:
-        limit = f" of {state.memory_limit / 1e6:.0f} MB" if state.memory_limit else ""
-        reasons.append(
-            f"Out of memory: the kernel killed a process at the container's limit{limit}: use smaller batches."
-        )
+        reasons.append("Out of memory: the kernel killed a process of this host: use smaller batches.")
     elif not reasons:
         by = " (SIGKILL)" if state.exit_code == _KILLED else ""
         reasons.append(f"The container ended with exit code {state.exit_code}{by} and wrote no /opt/ml/output/failure.")
@@ -177,11 +169,12 @@ def _carry_out(
     followers: list[Follower] = []
     try:
         for name, container in containers.items():
-            followers.append(Follower(container, _prefixing(log, name, len(containers)), lock))
+            followers.append(Follower(container, _prefixing(log, name), lock))
             session.start(container)
         timed_out = _wait(session, list(containers.values()), timeout)
-    except Interrupted:
-        _settle(session, followers, checkpoints)
+    except BaseException:  # a signal, or an engine that fails: what the job has saved so far stays
+        with contextlib.suppress(DockerException, RequestException):
+            _settle(session, followers, checkpoints)
         _keep(session, checkpoints, output)
         raise
     _settle(session, followers, checkpoints)
@@ -191,16 +184,25 @@ def _carry_out(
     failures = {name: reason for name in containers if (reason := failure_text(roots[name], states[name]))}
     if timed_out:
         failures = dict.fromkeys(containers, f"The job was stopped at its time limit of {timeout:.0f} s.")
-    results = archive.pack([root / "output/data" for root in roots.values()], output / "output.tar.gz")
-    if exit_code != 0:
-        kept = _keep(session, checkpoints, output)
-        return TrainOutcome(exit_code, time.monotonic() - began, None, results, kept, failures)
-    model_archive = archive.pack([root / "model" for root in roots.values()], output / "model.tar.gz")
-    return TrainOutcome(0, time.monotonic() - began, model_archive, results)
+    kept = _keep(session, checkpoints, output) if exit_code != 0 else None
+    model_archive = _pack(session, roots, "model", output / "model.tar.gz") if exit_code == 0 else None
+    results = _pack(session, roots, "output/data", output / "output.tar.gz")
+    return TrainOutcome(exit_code, time.monotonic() - began, model_archive, results, kept, failures)
 
 
-def _prefixing(log: Callable[[str], None], name: str, hosts: int) -> Callable[[str], None]:
-    return lambda line: log(prefixed(line, name, hosts))
+def _pack(session: Session, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
+    """The archive of one folder of every host; if it can't be written, the folders stay where the error says."""
+    folders = [root / folder for root in roots.values()]
+    try:
+        return archive.pack(folders, target)
+    except UserError as error:
+        rescued = session.rescue([path for path in folders if any(path.iterdir())])
+        raise UserError(f"{error} What the job wrote is kept in {rescued}.") from None
+
+
+def _prefixing(log: Callable[[str], None], name: str) -> Callable[[str], None]:
+    """A sink that puts the host's name before each line, as compose does in the SDK's local mode."""
+    return lambda line: log(f"{name} | {line}")
 
 
 def _wait(session: Session, running: list[Container], timeout: float | None) -> bool:
@@ -236,7 +238,7 @@ def _keep(session: Session, checkpoints: Path, output: Path) -> Path | None:
         return None
     if checkpoints.is_relative_to(session.scratch):
         checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
-    session.say(f"Checkpoints are kept in {checkpoints}")
+    session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to go on from them.")
     return checkpoints
 
 
@@ -246,16 +248,15 @@ def _state_of(container: Container) -> HostState:
     except NotFound:
         return HostState(_KILLED, "")  # somebody removed it
     state = container.attrs["State"]
-    limit = container.attrs["HostConfig"].get("Memory", 0)
-    return HostState(state["ExitCode"], state["FinishedAt"], state["OOMKilled"], limit)
+    return HostState(state["ExitCode"], state["FinishedAt"], state["OOMKilled"])
 
 
-def _writable(folder: Path) -> Path:
-    """The output folder, made if need be; refused before the work if it could not take the result after it."""
+def writable(folder: Path) -> Path:
+    """A folder for results, made if need be; refused before the work if it could not take them after it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder} can't be made ({error.strerror}): choose another --output.") from None
+        raise UserError(f"{folder} can't be made ({error.strerror}): choose another.") from None
     if not os.access(folder, os.W_OK):
-        raise UserError(f"{folder} is not yours to write to: choose another --output.")
+        raise UserError(f"{folder} is not yours to write to: choose another.")
     return folder.absolute()

@@ -74,13 +74,17 @@ def sweep(client: DockerClient, say: Callable[[str], None]) -> None:
 
 def remove_scratch(client: DockerClient, image: str, folder: Path) -> None:
     """Removes a run's folder, files of root's included."""
-    if not folder.exists():
+    # Another run may sweep the same folder at this moment: only one of them can rename it.
+    going = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        folder.rename(going)
+    except FileNotFoundError:
         return
     try:
-        shutil.rmtree(folder)
+        shutil.rmtree(going)
     except PermissionError:
-        hand_over(client, image, folder)
-        shutil.rmtree(folder)
+        hand_over(client, image, going)
+        shutil.rmtree(going)
 
 
 def hand_over(client: DockerClient, image: str, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """A container's log, line by line while it runs, to one place that several hosts share."""
 
 import codecs
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -20,11 +21,6 @@ def lines(chunks: Iterable[bytes]) -> Iterator[str]:
     rest += decode(b"", True)
     if rest:
         yield rest
-
-
-def prefixed(line: str, host: str, hosts: int) -> str:
-    """The line under its host's name; a single host needs none."""
-    return line if hosts == 1 else f"{host} | {line}"
 
 
 class Follower:
@@ -47,11 +43,19 @@ class Follower:
         self._thread.join(seconds)
 
     def _follow(self) -> None:
-        try:
-            for line in lines(self._chunks):
-                with self._lock:
-                    self._sink(line)
-        except (APIError, RequestException, HTTPError, OSError) as error:
-            # The run goes on without its log: its end is seen by the container's state.
-            with self._lock:
-                self._sink(f"(the engine stopped sending this log: {error})")
+        received = lines(self._chunks)
+        while True:
+            try:
+                line = next(received, None)
+            except (APIError, RequestException, HTTPError, OSError) as error:
+                # The run goes on without its log: its end is seen by the container's state.
+                self._hand_on(f"(the engine stopped sending this log: {error})")
+                return
+            if line is None:
+                return
+            self._hand_on(line)
+
+    def _hand_on(self, line: str) -> None:
+        # A reader that has gone (`| head`) must not stop the container, which would wait for its pipe to be emptied.
+        with self._lock, contextlib.suppress(OSError):
+            self._sink(line)

@@ -152,7 +152,11 @@ def lay_out(
         else:
             here.mkdir(parents=True)
     if code is not None:
-        shutil.copytree(code, root / "code", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".git"))
+        ignored = shutil.ignore_patterns("__pycache__", ".git")
+        try:
+            shutil.copytree(code, root / "code", dirs_exist_ok=True, ignore=ignored, ignore_dangling_symlinks=True)
+        except (OSError, shutil.Error) as error:
+            raise UserError(f"{code} can't be copied ({error}): pass a folder whose files can all be read.") from None
 
 
 def _hidden(path: Path) -> bool:

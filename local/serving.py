@@ -99,7 +99,7 @@ def serving(
             require_gpus(client)
         with Session(client, image, say=say, stop_grace=10.0) as session:
             folder = archive.model_folder(model, session.scratch)
-            archive.check_servable(folder, model)
+            archive.model_home(folder, model)
             container = session.create(
                 "algo-1",
                 command=["serve"],

@@ -84,7 +84,6 @@ class Session:
         environment: Mapping[str, str],
         gpus: bool = False,
         shm_size: str | None = None,
-        memory: str | None = None,
         ports: Mapping[str, tuple[str, int]] | None = None,
     ) -> Container:
         """A container called `host` on the run's network, not started; mounts: path there → (path here, read-only)."""
@@ -105,7 +104,6 @@ class Session:
             environment=dict(environment),
             device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if gpus else None,
             shm_size=shm_size,
-            mem_limit=memory,
             ports={**(ports or {})},
         )
 
@@ -137,6 +135,15 @@ class Session:
         """Gives the run's files, and those in `others`, which root in the containers wrote, to the caller."""
         for folder in (self.scratch, *others):
             leftovers.hand_over(self.client, self.image, folder)
+
+    def rescue(self, folders: Sequence[Path]) -> Path:
+        """Moves `folders` of the scratch folder, which is about to go, beside it: on the same disk it takes no room."""
+        kept = self.scratch.with_name(f"kept-{self.run_id}")
+        for folder in folders:
+            target = kept / folder.relative_to(self.scratch)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(target)
+        return kept
 
 
 @contextmanager

@@ -73,8 +73,8 @@ def test_a_program_in_a_derived_image_imports_its_package(derived: str, tmp_path
     )
     print("\n".join(log))
     assert done.exit_code == 0
-    assert "tabulate 0.9.0" in log
-    assert "| algo-1 |      1 |" in log
+    assert "algo-1 | tabulate 0.9.0" in log
+    assert "algo-1 | | algo-1 |      1 |" in log
 
 
 def test_the_derived_image_is_still_ours(derived: str, client: docker.DockerClient) -> None:

@@ -62,7 +62,7 @@ def test_a_shell_script_gets_hyperparameters_too(user_job: Callable[..., Any], u
     script = 'set -eu\necho "shell $SM_CURRENT_HOST $* $SM_HP_EPOCHS"\necho trained > "$SM_MODEL_DIR/model.txt"\n'
     ran = user_job({"start.sh": script}, "start.sh", {"epochs": "3"})
     assert ran.outcome.exit_code == 0, ran.log
-    assert "shell algo-1 --epochs 3 3" in ran.log.splitlines()
+    assert "shell algo-1 --epochs 3 3" in ran.of("algo-1")
     assert unexpected_lines(ran.log) == []
 
 
@@ -96,7 +96,7 @@ def test_requirements_of_vendored_wheels_are_installed(user_job: Callable[..., A
         "train.py",
     )
     assert ran.outcome.exit_code == 0, ran.log
-    assert "vendored says hello" in ran.log.splitlines()
+    assert "vendored says hello" in ran.of("algo-1")
     assert unexpected_lines(ran.log) == []
 
 
@@ -105,5 +105,5 @@ def test_mpi_as_the_framework_estimators_ask_for_it(user_job: Callable[..., Any]
     ran = user_job({"train.py": MPI_PROGRAM, "qa.py": QA}, "train.py", asked)
     assert ran.outcome.exit_code == 0, ran.log
     places = [(rank, rank, "algo-1", "own qa") for rank in range(2)]
-    assert f"places 2 2 {places}" in ran.log.splitlines()
+    assert f"places 2 2 {places}" in ran.of("algo-1")
     assert unexpected_lines(ran.log) == []

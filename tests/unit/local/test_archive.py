@@ -89,7 +89,6 @@ def test_half_an_archive_is_refused(tmp_path: Path) -> None:
 def test_a_models_home(tmp_path: Path, there: list[str], home: str) -> None:
     folder = files(tmp_path / "model", *there)
     assert archive.model_home(folder, folder) == folder / home
-    archive.check_servable(folder, folder)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +103,24 @@ def test_a_model_that_cannot_be_loaded_is_refused(tmp_path: Path, there: list[st
     folder = files(tmp_path / "model", *there)
     with pytest.raises(UserError, match=says):
         archive.model_home(folder, folder)
-    with pytest.raises(UserError, match=says):
-        archive.check_servable(folder, folder)
 
 
-def test_a_users_own_model_fn_loads_what_it_likes(tmp_path: Path) -> None:
-    folder = files(tmp_path / "model", "code/inference.py", "weights.pickle")
-    archive.check_servable(folder, folder)
+def test_a_hubs_cache_is_copied_with_what_its_links_lead_to(tmp_path: Path) -> None:
+    blobs = files(tmp_path / "blobs", "1", "2")
+    snapshot = tmp_path / "snapshots" / "main"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").symlink_to(blobs / "1")
+    (snapshot / "model.safetensors").symlink_to(blobs / "2")
+    found = archive.model_folder(snapshot, tmp_path / "scratch")
+    assert found == tmp_path / "scratch" / "model"
+    assert not any(path.is_symlink() for path in found.iterdir())
+    assert archive.model_home(found, snapshot) == found
+
+
+def test_a_folder_whose_links_stay_inside_is_taken_as_it_is(tmp_path: Path) -> None:
+    folder = files(tmp_path / "model", "config.json", "model.safetensors")
+    (folder / "weights.safetensors").symlink_to("model.safetensors")
+    assert archive.model_folder(folder, tmp_path) == folder.resolve()
 
 
 def test_no_model_is_refused(tmp_path: Path) -> None:

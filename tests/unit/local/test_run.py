@@ -7,17 +7,19 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from berth.images import labels, owner
 from berth.images.errors import UserError
-from berth.local import loglines, serving
+from berth.local import leftovers, loglines, serving
 from berth.local.job import HostState, failure_text, first_failure
-from berth.local.logs import lines, prefixed
+from berth.local.logs import lines
 from berth.local.signals import Interrupted, Interrupts
 
 
@@ -36,18 +38,13 @@ def test_lines_of_a_log(chunks: list[bytes], expected: list[str]) -> None:
     assert list(lines(chunks)) == expected
 
 
-@pytest.mark.parametrize(("hosts", "shown"), [(1, "hello"), (2, "algo-2 | hello")])
-def test_a_line_names_its_host_if_there_are_several(hosts: int, shown: str) -> None:
-    assert prefixed("hello", "algo-2", hosts) == shown
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         pytest.param("step 40 of 312  loss: 2.13  learning rate: 4.50e-04", loglines.Step(40, 312, 2.13), id="step"),
-        pytest.param("[1,0]<stdout>:step 1 of 2  loss: 3.0", loglines.Step(1, 2, 3.0), id="step-of-a-tagged-rank"),
+        pytest.param("algo-1 | step 1 of 2  loss: 3.0", loglines.Step(1, 2, 3.0), id="step-under-its-host"),
         pytest.param("evaluation 20 % done", loglines.Evaluated(20), id="evaluation"),
-        pytest.param("f1 = 59.3421", loglines.Metric("f1", 59.3421), id="metric"),
+        pytest.param("algo-1 | f1 = 59.3421", loglines.Metric("f1", 59.3421), id="metric"),
         pytest.param("warning: batch size = large", None, id="for-people"),
         pytest.param("berth: step by step", None, id="no-number"),
     ],
@@ -87,8 +84,8 @@ def test_a_jobs_exit_code_is_the_first_failures(states: dict[str, HostState], co
         ),
         pytest.param(
             None,
-            replace(ENDED, exit_code=137, out_of_memory=True, memory_limit=64_000_000),
-            "Out of memory: the kernel killed a process at the container's limit of 64 MB: use smaller batches.",
+            replace(ENDED, exit_code=137, out_of_memory=True),
+            "Out of memory: the kernel killed a process of this host: use smaller batches.",
             id="out-of-memory",
         ),
     ],
@@ -186,3 +183,19 @@ def test_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         server.shutdown()
     with pytest.raises(UserError, match="gave no answer"):
         serving.ask(url, "Rain?", "It rains.")
+
+
+def test_two_runs_may_sweep_the_same_folder(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(100)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "file").write_text("x")
+
+    def sweep() -> None:
+        for folder in folders:
+            leftovers.remove_scratch(MagicMock(), "no-image", folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(sweep), pool.submit(sweep)]:
+            done.result()
+    assert list(tmp_path.iterdir()) == []
