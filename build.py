@@ -7,7 +7,6 @@ progress and errors to stderr; a mistake of the user is one sentence and exit co
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -24,7 +23,8 @@ try:
     from berth.images import build as building
     from berth.images import clean as cleaning
     from berth.images import doctor as doctoring
-    from berth.images import engine, locks, network, pins, plan
+    from berth.images import engine, locks, network, pins, plan, testing
+    from berth.images import probe as probing
     from berth.images import size as sizing
     from berth.images.bar import progress_bar
     from berth.images.errors import UserError
@@ -125,9 +125,7 @@ def run_tests(which: WhichArgument = Which.all, profile: ProfileOption = pins.DE
     """Run the image tests on built images."""
     for image in which.images:
         ecr_uri.local_image(engine.connect(), image, profile)
-    folders = [str(pins.ROOT / "tests" / "images" / image) for image in which.images]
-    command = [sys.executable, "-m", "pytest", "-q", str(pins.ROOT / "tests" / "images" / "test_both.py"), *folders]
-    raise typer.Exit(subprocess.run(command, cwd=pins.ROOT, env={**os.environ, "BERTH_PROFILE": profile}).returncode)
+    raise typer.Exit(testing.run(which.images, profile))
 
 
 @run_app.command("train")
@@ -146,6 +144,9 @@ def run_train(
         list[str] | None, typer.Option("--env", "-e", help="NAME=value for the containers; may be given many times.")
     ] = None,
     output: Annotated[Path, typer.Option(help="Where model.tar.gz goes.")] = Path("out"),
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="A folder for checkpoints; a job goes on from those that are in it.")
+    ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
 ) -> None:
@@ -171,16 +172,16 @@ def run_train(
         hyperparameters=hyperparameters,
         environment=_pairs(environment or [], "--env"),
         code=code,
+        checkpoints=checkpoints,
         gpus=gpus,
         log=_plain,
         say=say,
     )
     if done.exit_code != 0:
         first = next((text.splitlines()[0] for text in done.failures.values() if text.strip()), "see its log above.")
-        say(f"error: the job ended with exit code {done.exit_code}: {first}")
-    elif done.model_archive is not None:
-        result.print(str(done.model_archive))
-    raise typer.Exit(done.exit_code)
+        raise UserError(f"the job ended with exit code {done.exit_code}: {first}", done.exit_code)
+    if done.model_archive is not None:
+        result.print(escape(str(done.model_archive)))
 
 
 @run_app.command("serve")
@@ -232,7 +233,7 @@ def size(
 @app.command()
 def doctor() -> None:
     """Say what this machine lacks, each with the command that mends it; exit code 0 if the images can be built here."""
-    findings = doctoring.findings(doctoring.probe())
+    findings = doctoring.findings(probing.probe())
     result.print(doctoring.render(findings))
     raise typer.Exit(0 if doctoring.can_build(findings) else 1)
 
@@ -252,10 +253,7 @@ def shell(which: ImageArgument = Which.train, profile: ProfileOption = pins.DEFA
     """Open a shell in an image."""
     if which is Which.all:
         raise UserError("a shell opens in one image: name train or serve.")
-    found = ecr_uri.local_image(engine.connect(), which.value, profile)
-    terminal = ["--interactive", *(["--tty"] if sys.stdin.isatty() else [])]
-    client = str(engine.find_client())
-    os.execv(client, [client, "run", "--rm", *terminal, "--entrypoint", "bash", found.tag])
+    engine.become_shell(ecr_uri.local_image(engine.connect(), which.value, profile).tag)
 
 
 @app.command()
@@ -275,15 +273,12 @@ def render_pins(
 ) -> None:
     """Render docker/pins.toml into the Dockerfiles' defaults and make the hashed locks again."""
     kit = pins.load()
-    default = kit.profile(pins.DEFAULT_PROFILE)
-    for image in pins.IMAGES:
-        path = pins.ROOT / "docker" / f"{image}.Dockerfile"
-        path.write_text(pins.render_arguments(path.read_text(), pins.build_arguments(kit, default, image)))
-        result.print(str(path.relative_to(pins.ROOT)))
+    written = pins.render_dockerfiles(kit)
     if not no_locks:
         folders = [str(folder) for folder in network.gather(os.environ).index.folders]
-        for path in locks.write_locks(kit, kit.profile(profile), folders):
-            result.print(str(path.relative_to(pins.ROOT)))
+        written += locks.write_locks(kit, kit.profile(profile), folders)
+    for path in written:
+        result.print(escape(str(path.relative_to(pins.ROOT))))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -293,7 +288,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = command(arguments, standalone_mode=False)
     except UserError as error:
         note.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        return 1
+        return error.exit_code
     except typer.Exit as end:
         return int(end.exit_code)
     except (KeyboardInterrupt, typer.Abort):

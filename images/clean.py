@@ -40,13 +40,16 @@ def clean(client: DockerClient, *, dry_run: bool = False, images: bool = True) -
     return [*containers, *networks, *(_images(client, dry_run, going) if images else ())]
 
 
-def container_stays(found: Mapping[str, str], status: str) -> str:
-    """Why a container with these labels and this status stays; empty if it goes.
+def container_stays(found: Mapping[str, str], image: str, status: str) -> str:
+    """Why a container with these labels, of `image` and of this status, stays; empty if it goes.
 
-    One that carries no run was not started by `run`: it has its image's label only, and is a person's while it runs.
+    One that carries no run was not started by the kit: it has its image's label only. It is a person's while it runs,
+    and always if the image is his own, built FROM one of ours.
     """
     if labels.RUN in found:
         return run_stays(found)
+    if not is_ours(image):
+        return f"it is of your own image {image}"
     return "it runs, and no run of the kit started it" if status in ("running", "paused", "restarting") else ""
 
 
@@ -64,7 +67,7 @@ def is_ours(tag: str) -> bool:
 
 def _containers(client: DockerClient, dry_run: bool) -> Iterator[Item]:
     for container in client.containers.list(all=True, filters={"label": labels.KIT}, ignore_removed=True):
-        why = container_stays(container.labels, container.status)
+        why = container_stays(container.labels, container.attrs["Config"]["Image"], container.status)
         if not why and not dry_run:
             why = _refusal(partial(container.remove, force=True, v=True))
         yield Item("container", str(container.name), why)

@@ -2,4 +2,8 @@
 
 
 class UserError(Exception):
-    """One sentence that says what is wrong and what to do; the command line prints it and exits with code 1."""
+    """One sentence that says what is wrong and what to do; the command line prints it and exits with `exit_code`."""
+
+    def __init__(self, sentence: str, exit_code: int = 1) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code

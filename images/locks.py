@@ -3,7 +3,10 @@
 `lock_requests` decides what is locked where (pure); `write_locks` asks uv to resolve and writes the files.
 """
 
+import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,12 +64,15 @@ def locked_names(lock: str) -> list[str]:
 
 def write_locks(pins: Pins, profile: Profile, find_links: Sequence[str]) -> list[Path]:
     """Resolves and writes every lock of a profile with uv; UserError carries uv's last line where it can't."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if uv is None:
+        raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
     written = []
     for request in lock_requests(pins, profile):
         path = LOCKS / request.path
         path.parent.mkdir(parents=True, exist_ok=True)
         omit = [*request.omit, *(name for lock in request.below for name in locked_names((LOCKS / lock).read_text()))]
-        command = ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--upgrade"]
+        command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--upgrade"]
         command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
         command += ["--index-strategy", "unsafe-best-match", "--no-emit-index-url", "--no-emit-find-links"]
         command += ["--no-deps"] if request.only else []

@@ -120,3 +120,14 @@ def render_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
     head, rest = dockerfile.split(BEGIN, 1)
     _, tail = rest.split(END, 1)
     return head + BEGIN + "".join(f"ARG {name}={value}\n" for name, value in arguments.items()) + END + tail
+
+
+def render_dockerfiles(pins: Pins, root: Path = ROOT) -> list[Path]:
+    """Writes the default profile's arguments into both Dockerfiles; their paths."""
+    paths = []
+    for image in IMAGES:
+        path = root / "docker" / f"{image}.Dockerfile"
+        arguments = build_arguments(pins, pins.profile(DEFAULT_PROFILE), image)
+        path.write_text(render_arguments(path.read_text(), arguments))
+        paths.append(path)
+    return paths

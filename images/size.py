@@ -7,6 +7,7 @@ layers (level 6), which is what travels; MB are 10^6 bytes.
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from berth.images.throwaway import run_once
 
 TOP_PACKAGES = 15
 _MB = 1_000_000
+_SAVED = "image-"
+_STALE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,10 @@ def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[st
     digests: list[str] = client.images.get(image_id).attrs["RootFS"]["Layers"]
     known = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := _load(cache, digest))}
     try:
-        with tempfile.NamedTemporaryFile(dir=cache, suffix=".tar") as file:
+        for stale in cache.glob(f"{_SAVED}*"):  # what a process that was killed had left, a gigabyte each
+            if time.time() - stale.stat().st_mtime > _STALE_S:
+                stale.unlink(missing_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache, prefix=_SAVED, suffix=".tar") as file:
             for chunk in client.images.get(image_id).save(chunk_size=1 << 20):
                 file.write(chunk)
             file.flush()

@@ -1,20 +1,21 @@
 """A container for one command: no network, gone afterwards, whether it started or not."""
 
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 from docker import DockerClient
 from docker.types import Mount
 
+from berth.images import owner
 from berth.images.errors import UserError
-from berth.images.labels import KIT
 
 
 def run_once(client: DockerClient, image: str, command: Sequence[str], mount: tuple[Path, str] | None = None) -> bytes:
     """What `command` prints, run as root in `image` instead of its entrypoint; mount: (path here, path there).
 
     Raises UserError if it fails, and docker's APIError if it can't be started. The SDK's own `containers.run` would
-    leave a container that can't be started behind.
+    leave a container that can't be started behind. Its labels name the owner: what a kill -9 leaves is found by them.
     """
     container = client.containers.create(
         image,
@@ -22,7 +23,7 @@ def run_once(client: DockerClient, image: str, command: Sequence[str], mount: tu
         entrypoint=list(command[:1]),
         user="0",
         network_mode="none",
-        labels={KIT: "run"},
+        labels=owner.this_process().labels(f"once-{secrets.token_hex(6)}"),
         mounts=[Mount(mount[1], str(mount[0]), type="bind")] if mount else [],
     )
     try:

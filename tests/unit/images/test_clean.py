@@ -9,6 +9,7 @@ import pytest
 from berth.images import clean, labels, owner
 
 ME = owner.this_process()
+OURS = "berth-train:cpu"
 
 
 @pytest.fixture(scope="module")
@@ -19,20 +20,21 @@ def gone() -> owner.Owner:
 
 
 @pytest.mark.parametrize(
-    ("found", "status", "stays"),
+    ("found", "image", "status", "stays"),
     [
-        pytest.param({labels.KIT: "train"}, "running", "it runs, and no run of the kit started it", id="a-persons"),
-        pytest.param({labels.KIT: "train"}, "exited", "", id="a-persons-that-ended"),
-        pytest.param(ME.labels("1"), "running", f"its run goes on, in process {ME.pid}", id="a-run-in-progress"),
-        pytest.param(ME.labels("1"), "created", f"its run goes on, in process {ME.pid}", id="a-run-that-begins"),
+        pytest.param({labels.KIT: "train"}, OURS, "running", "it runs, and no run of the kit started it", id="persons"),
+        pytest.param({labels.KIT: "train"}, OURS, "exited", "", id="a-persons-that-ended"),
+        pytest.param({labels.KIT: "train"}, "my:1", "exited", "it is of your own image my:1", id="of-a-persons-image"),
+        pytest.param(ME.labels("1"), OURS, "running", f"its run goes on, in process {ME.pid}", id="a-run-in-progress"),
+        pytest.param(ME.labels("1"), "my:1", "created", f"its run goes on, in process {ME.pid}", id="a-run-begins"),
     ],
 )
-def test_containers(found: dict[str, str], status: str, stays: str) -> None:
-    assert clean.container_stays(found, status) == stays
+def test_containers(found: dict[str, str], image: str, status: str, stays: str) -> None:
+    assert clean.container_stays(found, image, status) == stays
 
 
 def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
-    assert clean.container_stays(gone.labels("1"), "running") == ""
+    assert clean.container_stays(gone.labels("1"), OURS, "running") == ""
     assert clean.run_stays(gone.labels("1")) == ""
 
 

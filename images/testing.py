@@ -1,0 +1,25 @@
+"""The tests of built images, run as `build.py test` does."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from berth.images.errors import UserError
+from berth.images.pins import ROOT
+
+
+def command(images: Sequence[str]) -> list[str]:
+    """The pytest line for some of the images; all of them bring the tests of builds along."""
+    folder = ROOT / "tests" / "images"
+    every = [str(folder)]
+    some = [str(folder / "test_both.py"), *(str(folder / image) for image in images)]
+    return [sys.executable, "-m", "pytest", "-q", *(every if len(images) > 1 else some)]
+
+
+def run(images: Sequence[str], profile: str, environ: Mapping[str, str] = os.environ) -> int:
+    """Runs the tests on the images of a profile; pytest's exit code. UserError where pytest is not installed."""
+    if importlib.util.find_spec("testinfra") is None:
+        raise UserError("the tests' packages are not installed here: run `make image-tests`, which brings them.")
+    return subprocess.run(command(images), cwd=ROOT, env={**environ, "BERTH_PROFILE": profile}).returncode

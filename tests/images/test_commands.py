@@ -1,0 +1,138 @@
+"""What a person types, on the real engine: uri, doctor, clean, serve until Ctrl-C, and the demo in small."""
+
+import io
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import docker
+import pytest
+from rich.console import Console
+
+from berth.images import labels, pins
+from berth.images.clean import clean
+from berth.local import demo, job
+from berth.local.serving import ask
+
+BUILD = [sys.executable, str(pins.ROOT / "build.py")]
+
+
+def command_line(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BUILD, *words], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_uri_gives_the_exact_tag_and_the_digest(image: str, client: docker.DockerClient) -> None:
+    found = client.images.get(f"berth-{image}:cpu")
+    printed = command_line("uri", image)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    tag, digest = printed.stdout.split()
+    assert re.fullmatch(rf"berth-{image}:{re.escape(pins.version())}-cpu-[0-9a-f]{{12}}(-dirty)?|.*-none", tag)
+    assert client.images.get(tag).id == found.id == digest
+    assert json.loads(command_line("uri", image, "--json").stdout)["digest"] == digest
+
+
+def test_doctor_finds_that_the_images_can_be_built_here() -> None:
+    done = command_line("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "missing" not in done.stdout
+    assert "berth-base:bookworm" in done.stdout or "debian:bookworm" in done.stdout
+
+
+def test_doctor_without_an_engine_says_so_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    done = command_line("doctor")
+    assert done.returncode == 1
+    assert "sudo sh docker/engine.sh" in done.stdout
+
+
+def test_clean_takes_what_the_kit_left_and_no_more(client: docker.DockerClient) -> None:
+    ours = client.containers.create("berth-serve:cpu")
+    network = client.networks.create("berth-test-left", labels={labels.KIT: "run"})
+    somebodys = client.containers.run(
+        "berth-serve:cpu", ["300"], entrypoint=["sleep"], network_mode="none", detach=True
+    )
+    try:
+        listed = {str(item) for item in clean(client, dry_run=True)}
+        assert {f"container {ours.name}", "network berth-test-left"} <= listed
+        assert f"container {somebodys.name} stays: it runs, and no run of the kit started it" in listed
+        clean(client, images=False)
+        assert not client.containers.list(all=True, filters={"id": ours.id})
+        assert not client.networks.list(names=["berth-test-left"])
+        assert client.containers.list(filters={"id": somebodys.id})
+    finally:
+        somebodys.remove(force=True)
+        for each in (*client.containers.list(all=True, filters={"id": ours.id}), *client.networks.list([network.name])):
+            each.remove()
+
+
+def test_serve_answers_until_ctrl_c_and_leaves_nothing(
+    client: docker.DockerClient, small_demo: tuple[int, str, Path]
+) -> None:
+    model = small_demo[2] / "model.tar.gz"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    try:
+        said = ""
+        while "Ready at" not in said:
+            line = server.stderr.readline()
+            assert line, said
+            said += line
+        answer = ask(f"http://127.0.0.1:{port}", **{"question": "Who?", "context": "Philipp is a data scientist."})
+        assert answer["answer"] in "Philipp is a data scientist."
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=60)
+    assert server.returncode == 0
+    assert not client.containers.list(all=True, filters={"label": f"{labels.PID}={server.pid}"})
+
+
+@pytest.fixture(scope="module")
+def small_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
+    """The demo with a few steps on a few questions: its exit code, what it printed, and its folder."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    printed = io.StringIO()
+    short = {"max_steps": "4", "eval_steps": "2", "logging_steps": "1", "max_eval_samples": "24"}
+    code = demo.demo("berth-train:cpu", "berth-serve:cpu", out, Console(file=printed, width=160), hyperparameters=short)
+    return code, printed.getvalue(), out
+
+
+def test_a_demo_that_learned_too_little_fails_and_says_why(small_demo: tuple[int, str, Path]) -> None:
+    code, printed, _ = small_demo
+    assert code == 1
+    assert "Only 24 held-out questions were answered; the demo wants 500." in printed
+
+
+def test_the_demo_shows_loss_scores_sizes_and_both_answers(small_demo: tuple[int, str, Path]) -> None:
+    _, printed, out = small_demo
+    for row in (
+        r"training loss, mean\W+\d+\.\d+",
+        r"held-out questions\W+24",
+        r"held-out exact match\W+\d+\.\d %",
+        r"held-out F1\W+\d+\.\d %",
+        r"berth-train:cpu\W+\d+",
+        r"berth-serve:cpu\W+\d+",
+        r"What is used for inference\? .* \d\.\d{3} .* sagemaker ",
+        r"What does Philipp do for living\? .* \d\.\d{3} .* data scientist ",
+        r"step 4 of 4 +loss: ",
+    ):
+        assert re.search(row, printed), f"{row} is not in\n{printed}"
+    assert f"{out / 'training.png'}" in printed
+    assert (out / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert {"model.tar.gz", "train.log", "serve.log"} <= {path.name for path in out.iterdir()}
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    done = command_line("demo", "--output", str(tmp_path / "file"))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path / 'file'} can't be made (File exists)")
+    with pytest.raises(job.UserError, match="can't be made"):
+        job.writable(tmp_path / "file" / "below")
