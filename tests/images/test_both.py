@@ -23,6 +23,13 @@ def output(host: Host, command: str) -> str:
     return text
 
 
+def fresh(client: docker.DockerClient, image: Image, script: str) -> str:
+    """What a shell prints in a container that no other test has touched."""
+    command = ["120", "bash", "-c", script]
+    said = client.containers.run(image.id, command, entrypoint=["timeout"], network_mode="none", remove=True)
+    return str(said.decode())
+
+
 def test_one_linux_amd64_image_whose_labels_say_what_is_inside(image: Image, profile: pins.Profile) -> None:
     assert (image.attrs["Os"], image.attrs["Architecture"]) == ("linux", "amd64")
     labels = image.labels
@@ -101,16 +108,12 @@ def test_installed_packages_are_the_locked_ones(
     assert installed == locked
 
 
-def test_only_this_images_rooms_are_installed(image: Image, either: Host) -> None:
-    for name, wanted in {"train": ["qa", "train"], "serve": ["qa", "serve"]}.items():
-        if name == name_of(image) and either.run(f"command -v {name}").rc == 0:
-            rooms = output(either, "ls /opt/berth/lib/python3.11/site-packages/berth").split()
-            assert rooms == wanted
+def test_only_this_images_rooms_are_installed(image: Image, client: docker.DockerClient) -> None:
+    rooms = fresh(client, image, "ls /opt/berth/lib/python3.11/site-packages/berth").split()
+    assert rooms == {"train": ["qa", "train"], "serve": ["qa", "serve"]}[name_of(image)]
 
 
-def test_packages_fit_together(either: Host) -> None:
-    check = "from importlib.metadata import distributions as d; print(sum(1 for _ in d()))"
-    assert int(output(either, f'python -c "{check}"')) > 30
+def test_what_both_images_share_can_be_imported(either: Host) -> None:
     assert output(either, "python -c 'import berth.qa.squad, berth.qa.windows, berth.qa.spans, berth.qa.metrics'") == ""
 
 
@@ -119,22 +122,19 @@ def test_no_compiler(either: Host) -> None:
         assert either.run(f"command -v {tool}").rc != 0, tool
 
 
-def test_no_caches_tests_headers_or_leftovers(either: Host) -> None:
+def test_no_caches_tests_headers_or_leftovers(image: Image, client: docker.DockerClient) -> None:
+    folders = "/var/lib/apt/lists /root/.cache /tmp /var/cache/apt/archives /run/secrets"
+    assert fresh(client, image, f"find {folders} -type f ! -name lock 2>/dev/null || true") == ""
+    assert fresh(client, image, "find /opt/berth -name '*.a' -o -name '*.pyx' -path '*/pyarrow/*'") == ""
+    torch = fresh(client, image, "ls /opt/berth/lib/python3.11/site-packages/torch").split()
+    assert "__init__.py" in torch
+    assert not {"include", "share", "test"} & set(torch)
 
-    for folder in ("/var/lib/apt/lists", "/root/.cache", "/tmp", "/var/cache/apt/archives", "/run/secrets"):
-        found = output(either, f"bash -c 'find {folder} -type f ! -name lock 2>/dev/null || true'")
-        assert found == "", f"{folder}: {found[:300]}"
-    site = "/opt/berth/lib/python3.11/site-packages"
-    assert output(either, f"find /opt/berth -name '*.a' -o -name '*.pyx' -path '{site}/pyarrow/*'") == ""
-    assert not {"include", "share", "test"} & set(output(either, f"ls {site}/torch").split())
 
-
-def test_no_private_key(either: Host) -> None:
-    found = output(
-        either, "bash -c 'grep -rlE \"BEGIN ([A-Z]+ )?PRIVATE KEY\" /etc /root /home /run /opt/ml 2>/dev/null || true'"
-    )
-    assert found == ""
-    assert output(either, "bash -c 'ls /etc/ssh/ssh_host_* 2>/dev/null || true'") == ""
+def test_no_private_key(image: Image, client: docker.DockerClient) -> None:
+    keys = 'grep -rlE "BEGIN ([A-Z]+ )?PRIVATE KEY" /etc /root /home /run /opt/ml 2>/dev/null || true'
+    assert fresh(client, image, keys) == ""
+    assert fresh(client, image, "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
 
 
 def test_within_budget(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:

@@ -58,13 +58,15 @@ def fit(tmp_path: Path, client: docker.DockerClient) -> Fit:
         return result | {"log": (tmp_path / "sdk.log").read_text() + done.stdout}
 
     yield run
-    remove_what_the_sdk_left(client)
+    remove_what_the_sdk_left(client, tmp_path)
 
 
-def remove_what_the_sdk_left(client: docker.DockerClient) -> None:
-    """Local mode leaves its stopped containers and the network sagemaker-local behind."""
+def remove_what_the_sdk_left(client: docker.DockerClient, work: Path) -> None:
+    """Local mode leaves its stopped containers behind, and the network sagemaker-local, which others may use."""
     for container in client.containers.list(all=True, filters={"label": labels.KIT}):
-        if "com.docker.compose.project" in container.labels:
+        if container.labels.get("com.docker.compose.project.working_dir", "").startswith(str(work)):
             container.remove(force=True)
     for network in client.networks.list(names=["sagemaker-local"]):
-        network.remove()
+        network.reload()
+        if not network.containers:
+            network.remove()

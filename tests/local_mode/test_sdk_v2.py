@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from berth.local.serving import ask, serving
@@ -52,10 +53,9 @@ def inputs(tmp_path: Path, pretrained: Path, excerpt: Any) -> dict[str, str]:
 def long_question(excerpt: Any) -> dict[str, str]:
     """A question whose context is far over one window of 384 tokens."""
     paragraphs = [each["paragraphs"][0] for each in excerpt("heldout", 12)["data"]]
-    return {
-        "question": paragraphs[7]["qas"][0]["question"],
-        "context": "\n".join(each["context"] for each in paragraphs),
-    }
+    context = "\n".join(each["context"] for each in paragraphs)
+    assert len(context.split()) > 800  # and a word is a token or more
+    return {"question": paragraphs[7]["qas"][0]["question"], "context": context}
 
 
 def captured(regex: str, log: str) -> list[str]:
@@ -81,8 +81,8 @@ def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: d
     assert "error" not in result, result["error"]
     for name, regex in METRICS.items():
         values = captured(regex, result["log"])
-        assert values, f"no line for {name}"
-        assert all(re.fullmatch(r"\d+(\.\d+)?", value) for value in values), f"{name}: {values}"
+        assert len(values) == 1, f"{name}: {values}"
+        assert re.fullmatch(r"\d+(\.\d+)?", values[0]), f"{name}: {values}"
 
     archive = Path(result["model_data"].removeprefix("file://"))
     with tarfile.open(archive) as tar:
@@ -111,9 +111,9 @@ def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU here (no nvidia-smi); it needs one, and profile cu130"
-)
-def test_the_recipe_trains_on_local_gpu(fit: Any, inputs: dict[str, str]) -> None:
+@pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU here (no nvidia-smi)")
+def test_the_recipe_trains_on_local_gpu(fit: Any, inputs: dict[str, str], client: docker.DockerClient) -> None:
+    if not client.images.list("berth-train:cu130"):
+        pytest.skip("berth-train:cu130 is not built: the profile's layers are the next step")
     result = fit(image_uri="berth-train:cu130", instance_type="local_gpu", hyperparameters=RECIPE, inputs=inputs)
     assert "error" not in result, result["error"]

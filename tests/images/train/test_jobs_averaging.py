@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tokenizers import Tokenizer
 
 from berth.local import archive
 
@@ -29,16 +30,25 @@ HYPERPARAMETERS = {
 }
 
 
-def questions(whole: dict[str, Any], first: int, count: int) -> dict[str, Any]:
-    """`count` questions of a SQuAD file, from the one numbered `first`."""
-    flat = [
-        {"context": paragraph["context"], "qas": [question]}
-        for article in whole["data"]
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-        if len(paragraph["context"]) < 900  # one window each, so that a batch is what it says
-    ]
-    return {"version": "1.1", "data": [{"title": "", "paragraphs": flat[first : first + count]}]}
+def by_length(whole: dict[str, Any], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Two batches of questions, longest first, no two of one length, one window each.
+
+    A step's questions go to the ranks by length, so that the first half of them is what rank 0 sees, at each step.
+    """
+    found = {}
+    for article in whole["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                tokens = len(tokenizer.encode(question["question"], paragraph["context"]).ids)
+                if tokens <= 384:
+                    found.setdefault(tokens, {"context": paragraph["context"], "qas": [question]})
+    chosen = dict(list(found.items())[: 2 * PER_HOST])
+    assert len(chosen) == 2 * PER_HOST
+    return [chosen[tokens] for tokens in sorted(chosen, reverse=True)]
+
+
+def squad(paragraphs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]}
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +58,18 @@ def weights(
     excerpt: Excerpt,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Weights]:
-    """The weights before, and after jobs on each half alone, on both in one process, and on both by two hosts."""
-    whole = excerpt("train", 60)
+    """The weights before, and after jobs on each rank's half alone, on both halves in one process and by two hosts."""
+    both = by_length(excerpt("train", 80), Tokenizer.from_file(str(tiny_model / "tokenizer.json")))
     jobs = {
-        "first half": (questions(whole, 0, PER_HOST), 1, PER_HOST),
-        "second half": (questions(whole, PER_HOST, PER_HOST), 1, PER_HOST),
-        "one process": (questions(whole, 0, 2 * PER_HOST), 1, 2 * PER_HOST),
-        "two hosts": (questions(whole, 0, 2 * PER_HOST), 2, PER_HOST),
+        "first half": (both[:PER_HOST], 1, PER_HOST),
+        "second half": (both[PER_HOST:], 1, PER_HOST),
+        "one process": (both, 1, 2 * PER_HOST),
+        "two hosts": (both, 2, PER_HOST),
     }
     found = {"before": load_file(tiny_model / "model.safetensors")}
-    for name, (data, hosts, batch) in jobs.items():
+    for name, (paragraphs, hosts, batch) in jobs.items():
         folder = tmp_path_factory.mktemp("half")
-        (folder / "squad.json").write_text(json.dumps(data))
+        (folder / "squad.json").write_text(json.dumps(squad(paragraphs)))
         ran = train_job(
             {"train": folder},
             model=tiny_model,
