@@ -1,0 +1,92 @@
+"""Training by batches of like length beside the well-known recipe, which pads every window to 384 tokens.
+
+Usage: python bench/padding.py [> bench/results/DATE-padding.md]    needs the engine and the training image
+
+The same image, model, questions and steps, one job after the other in turn; the ratio of a pair is of its samples per
+second, the median of the pairs is the result. Questions come from SQuAD v1.1 in the folder BERTH_SQUAD, else from the
+embedded excerpt, whose contexts are shorter than most. Progress goes to stderr.
+"""
+
+import json
+import lzma
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from berth.images import build, engine, pins
+from berth.local.demo import model_folder, read_member
+from berth.local.job import run_train
+
+PAIRS = 3
+QUESTIONS = 160
+SETTINGS = {
+    "do_train": "True",
+    "num_train_epochs": "1",
+    "per_device_train_batch_size": "4",
+    "max_seq_length": "384",
+    "doc_stride": "128",
+    "learning_rate": "3e-5",
+}
+IMAGE = f"berth-train:{pins.DEFAULT_PROFILE}"
+
+
+def questions() -> tuple[str, dict[str, object]]:
+    """Where the questions come from, and every hundredth or so of them, so that they are of all lengths."""
+    folder = os.environ.get("BERTH_SQUAD")
+    path = Path(folder) / "train-v1.1.json.xz" if folder else pins.ROOT / "sample" / "squad-train.json.xz"
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    found = [
+        {"context": paragraph["context"], "qas": [question]}
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    chosen = found[:: max(1, len(found) // QUESTIONS)][:QUESTIONS]
+    return path.name, {"version": "1.1", "data": [{"title": "", "paragraphs": chosen}]}
+
+
+def samples_per_second(data: Path, out: Path, padded: bool) -> float:
+    """Of one job; questions a second, as the job itself reports it."""
+    settings = SETTINGS | {"pad_to_max_length": str(padded)}
+    done = run_train(
+        data, image=IMAGE, output=out, model=model_folder(), hyperparameters=settings, log=_drop, say=_drop
+    )
+    if done.model_archive is None:
+        raise SystemExit(f"the job failed: {done.failures}")
+    figure = float(read_member(done.model_archive, "metrics.json")["train_samples_per_second"])
+    print(f"{'padded' if padded else 'by length'}: {figure:.2f} samples/s", file=sys.stderr)
+    return figure
+
+
+def _drop(line: str) -> None:
+    """A job's log, which is not wanted here."""
+
+
+def main() -> None:
+    name, squad = questions()
+    with tempfile.TemporaryDirectory() as folder:
+        data, out = Path(folder) / "squad.json", Path(folder) / "out"
+        data.write_text(json.dumps(squad))
+        pairs = [
+            (samples_per_second(data, out, padded=False), samples_per_second(data, out, padded=True))
+            for _ in range(PAIRS)
+        ]
+    print(f"# Batches by length beside padding to 384 tokens, {time.strftime('%Y-%m-%d')}\n")
+    print(
+        f"`python bench/padding.py`, {os.cpu_count()} cores, {platform.machine()}, engine "
+        f"{engine.connect().version()['Version']}, torch {pins.load().profile(pins.DEFAULT_PROFILE).torch}, kit "
+        f"{build.revision(pins.ROOT)}; {QUESTIONS} questions of {name}, MiniLM-L6, batches of 4, one process.\n"
+    )
+    print("| pair | by length, samples/s | padded, samples/s | ratio |\n|---|---|---|---|")
+    for number, (ours, peer) in enumerate(pairs, start=1):
+        print(f"| {number} | {ours:.2f} | {peer:.2f} | {ours / peer:.2f} |")
+    print(f"\nMedian ratio: {statistics.median(ours / peer for ours, peer in pairs):.2f}")
+
+
+if __name__ == "__main__":
+    main()
