@@ -35,6 +35,7 @@ cp "${sources:-$folder/public}" "$folder/sources"
 echo "base: Debian 12 from $(sed -n '1s|^deb \([a-z]*://\)\([^/@]*@\)\{0,1\}\([^ ]*\).*|\1\3|p' "$folder/sources"), about half a minute" >&2
 # usr-is-merged instead of usrmerge, which would bring all of Perl. A mirror's address, perhaps with a password in it, and
 # this machine's passwords for archives are there while packages are fetched, and gone before the image is made.
+# shellcheck disable=SC2016 # $1 is for mmdebstrap's own shell: the folder of the new system
 mmdebstrap --quiet --variant=minbase --architectures=amd64 --include=usr-is-merged \
     --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
