@@ -1,8 +1,8 @@
 """Why a job failed, in one sentence, from the rank that failed to /opt/ml/output/failure on every host.
 
 A rank's wrapper makes a FailureReport of its program's end and leaves it in the host's run folder; the entry of each
-host sends its reports to the leader, which picks the cause and sends it back. SageMaker shows the first 1024 characters
-of the file.
+host sends the cause among them to the leader, which picks the job's and sends it back. SageMaker shows the first 1024
+characters of the file.
 """
 
 import json
@@ -21,6 +21,8 @@ _DETAIL_LINES = 30
 _LINE_CHARACTERS = 400
 
 _TRACEBACK = "Traceback (most recent call last):"
+# torch puts it before each line of an exception once the process group has started (2.13).
+_TORCH_RANK = re.compile(r"^\[rank\d+\]: ?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 # What a rank says when its peer has gone: never the cause when another rank has something else to say.
@@ -120,6 +122,11 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIG{number}"
+
+
+def without_rank(line: str) -> str:
+    """A line of stderr without the `[rank0]: ` that torch puts before those of an exception."""
+    return _TORCH_RANK.sub("", line)
 
 
 def exception_sentence(lines: Sequence[str], code_dir: str) -> str | None:

@@ -53,11 +53,6 @@ class Job:
         """Where the user's program lies and runs."""
         return self.root / "code"
 
-    @property
-    def failure_file(self) -> Path:
-        """Where SageMaker looks for the reason of a failure."""
-        return self.root / "output" / "failure"
-
 
 def read_job(root: Path, environ: Mapping[str, str] = os.environ) -> Job:
     """Read the configuration under `root` (/opt/ml). Files that are missing count as empty: one host, no

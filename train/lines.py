@@ -20,15 +20,18 @@ class Lines:
         """Lines (without newline) that are complete once `data` has come at `now` (seconds)."""
         *complete, self._pending = (self._pending + data).split(b"\n")
         lines = [_shown(line) for line in complete]
-        progress, mark, rest = self._pending.rpartition(b"\r")
+        # Carriage returns at the very end may belong to a \r\n whose \n is still to come: no rewrite yet.
+        begun = self._pending.rstrip(b"\r")
+        returns = self._pending[len(begun) :]
+        progress, mark, rest = begun.rpartition(b"\r")
         if mark and progress.strip():
             if now - self._said_at >= PROGRESS_SECONDS:
                 self._said_at = now
                 lines.append(_shown(progress))
-                self._pending = b"\r" + rest
+                self._pending = b"\r" + rest + returns
             else:
                 # Only the newest rewrite can still be shown.
-                self._pending = progress.rpartition(b"\r")[2] + b"\r" + rest
+                self._pending = progress.rpartition(b"\r")[2] + b"\r" + rest + returns
         if len(self._pending) > _LONGEST_BYTES:
             lines.append(_shown(self._pending))
             self._pending = b""

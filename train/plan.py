@@ -3,6 +3,7 @@
 A plan can be printed (`render`) and compared; nothing here starts a process or touches a file.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from berth.train.job import Job, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
 
 MASTER_PORT = 29500
-_SECRET_WORDS = ("token", "secret", "password", "key")
+# Ends of a word in a name: tokenizer_name and monkey hold no secret. The word key itself is one, too.
+_SECRET_ENDINGS = ("token", "secret", "password", "passwd", "credential", "credentials", "apikey", "accesskey")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Plan:
         this log too.
         """
         others = f", then {', '.join(self.hosts[1:])}" if len(self.hosts) > 1 else ""
-        settings = ", ".join(f"{name} {value}" for name, value in sorted(self.environment.items()))
+        settings = ", ".join(f"{name} {_shown(name, value)}" for name, value in sorted(self.environment.items()))
         rows = [
             ("program", "run_qa, the kit's own" if self.kit else "your own"),
             ("each rank", shlex.join(masked(self.program))),
@@ -57,7 +59,7 @@ class Plan:
             ("backend", self.backend),
             ("interface", self.interface),
             ("settings", settings or "none"),
-            (f"launch by {self.kind}", shlex.join(self.command)),
+            (f"launch by {self.kind}", shlex.join(masked(self.command))),
             *(("because", reason) for reason in self.reasons),
         ]
         return "\n".join(["launch plan", *(f"  {name}: {value.replace('=', ': ')}" for name, value in rows)])
@@ -195,8 +197,21 @@ def choose_interface(named: str | None, available: Sequence[str], alone: bool) -
 
 def masked(command: Sequence[str]) -> list[str]:
     """The command with the values of arguments that sound secret replaced, for a log."""
-    shown = list(command)
-    for position, argument in enumerate(command[:-1]):
-        if argument.startswith("-") and any(word in argument.lower().split("_") for word in _SECRET_WORDS):
-            shown[position + 1] = "***"
-    return shown
+    names = ["", *(argument if argument.startswith("-") else "" for argument in command[:-1])]
+    return [_shown(name, argument) for name, argument in zip(names, command, strict=True)]
+
+
+def _shown(name: str, value: str) -> str:
+    """A value for a log: stars where its name sounds secret, and from the first secret on that it holds itself
+    (`API_KEY=abc`, `{'token': 'abc'}`).
+    """
+    if _sounds_secret(name):
+        return "***"
+    inner = (match for match in re.finditer(r"([\w-]+)[\"']?\s*[=:]", value) if _sounds_secret(match[1]))
+    first = next(inner, None)
+    return value if first is None else value[: first.end()] + "***"
+
+
+def _sounds_secret(name: str) -> bool:
+    words = re.split(r"[-_]|(?<=[a-z])(?=[A-Z])", name)
+    return any(word.lower() == "key" or word.lower().endswith(_SECRET_ENDINGS) for word in words)

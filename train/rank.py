@@ -98,6 +98,7 @@ class Watch:
         self.stderr: deque[str] = deque(maxlen=_KEPT_LINES)
         self.traceback_at = 0.0
         self.signalled = False
+        self._too_early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._output = LineOutput(folder)
         self._prefix = f"[rank {self.rank}] ".encode() if program.prefix_other_ranks and self.rank else b""
@@ -123,6 +124,9 @@ class Watch:
             process_group=0,
             preexec_fn=_die_with_parent,
         )
+        # What came while the program was being started.
+        for early in self._too_early:
+            self._forward(early, None)
         pid_file.write_text(f"{process.pid} {'group' if self.program.shell else 'process'}", "utf-8")
         assert process.stdout is not None
         assert process.stderr is not None
@@ -151,7 +155,9 @@ class Watch:
 
     def _forward(self, number: int, _frame: object) -> None:
         self.signalled = True
-        if self._process is not None and self._process.poll() is None:
+        if self._process is None:
+            self._too_early.append(number)
+        elif self._process.poll() is None:
             with contextlib.suppress(OSError):
                 (os.killpg if self.program.shell else os.kill)(self._process.pid, number)
 
@@ -164,7 +170,7 @@ class Watch:
     def _emit(self, lines: Sequence[bytes], keep: bool) -> None:
         for line in lines:
             if keep:
-                text = line.decode("utf-8", "replace")
+                text = failure.without_rank(line.decode("utf-8", "replace"))
                 self.stderr.append(text)
                 if text.startswith("Traceback (most recent call last)"):
                     self.traceback_at = time.time()

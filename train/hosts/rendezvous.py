@@ -4,7 +4,7 @@
     leader → worker   joined     (or refused, with the reason: the worker tries again until its deadline)
     leader → worker   welcome    once all hosts are here: the job's public key, the port for training
     worker → leader   ready      program installed, sshd listening
-    worker → leader   done       exit code and failure reports of that host
+    worker → leader   done       exit code and failure report of that host
     leader → worker   ended      stop what you run and say done
     leader → worker   outcome    exit code and failure of the whole job
     worker → leader   bye        everything is written; the leader may leave

@@ -21,12 +21,13 @@ from berth.train.hosts.wire import Connection
 from berth.train.log import get_logger
 
 _COLLECT_SECONDS = 5.0
+_AGAIN_SECONDS = 0.2
 _BYE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the job ended on every host; `report` is None only for code 0."""
+    """How the job ended on every host (`report` is None only for code 0), or how one host's part of it did."""
 
     code: int
     report: FailureReport | None = None
@@ -44,6 +45,29 @@ class Local:
     reports: Callable[[], list[FailureReport]]
     launcher_said: Callable[[], list[str]]
     finish: Callable[[Outcome], None]
+
+
+class Programs:
+    """This host's programs as a signal finds them, which may come before they have started."""
+
+    def __init__(self, local: Local, events: Events) -> None:
+        self._local = local
+        self._events = events
+        self._pending = False
+
+    def terminate(self) -> bool:
+        """Ask the programs to stop; if there is none yet (False), `next_event` asks again until one is there."""
+        self._pending = self._local.signal(signal.SIGTERM) == 0
+        return not self._pending
+
+    def next_event(self) -> Event:
+        """Wait for the next event, without a time limit."""
+        while self._pending:
+            try:
+                return self._events.get(timeout=_AGAIN_SECONDS)
+            except Empty:
+                self.terminate()
+        return self._events.get()
 
 
 def failed(sentence: str, host: str, code: int = 1) -> Outcome:
@@ -67,6 +91,7 @@ class LeaderLoop:
         self.leader = leader
         self.local = local
         self.events = events
+        self.programs = Programs(local, events)
         self.everywhere = everywhere
         self.waiting_ready = set(leader.workers)
         self.done: dict[str, int] = {}
@@ -91,8 +116,7 @@ class LeaderLoop:
             outcome = stopped(self.local.host, error.number)
         self.local.stop()
         self.local.finish(outcome)
-        report = outcome.report.to_json() if outcome.report else None
-        self.leader.broadcast("outcome", code=outcome.code, report=report)
+        self.leader.broadcast("outcome", **outcome_fields(outcome))
         self._wait_for("bye", _BYE_SECONDS)
         self.leader.close()
         return outcome
@@ -100,12 +124,12 @@ class LeaderLoop:
     def _loop(self) -> Outcome:
         started = False
         while not self._over(started):
-            event = self.events.get()
+            event = self.programs.next_event()
             self._note(event)
             if isinstance(event, Signalled):
                 if not started:
                     raise Stopped(event.number)
-                self.local.signal(signal.SIGTERM)
+                self.programs.terminate()
             if self.prepared and not self.waiting_ready and not started and not self._bad():
                 started = True
                 self.local.start()
@@ -131,8 +155,10 @@ class LeaderLoop:
             case Message(host=host, kind="ready"):
                 self.waiting_ready.discard(host)
             case Message(host=host, kind="done", fields=fields):
-                self.done[host] = int(fields.get("code", 1))
-                self.reports += [FailureReport.from_json(report) for report in fields.get("reports", [])[:1024]]
+                part = read_outcome(fields)
+                self.done[host] = part.code
+                if part.report is not None:
+                    self.reports.append(part.report)
             case Signalled(number=number):
                 self.stop_signal = number
             case _:
@@ -197,7 +223,7 @@ class WorkerLoop:
         self.events = events
         self.said_done = False
         self.ready = False
-        self.stop_signal: int | None = None
+        self.programs = Programs(local, events)
 
     def run(self, welcome: Callable[[dict[str, Any]], None]) -> Outcome:
         """Wait for the leader's welcome, take part, and end with the leader's outcome."""
@@ -211,7 +237,7 @@ class WorkerLoop:
     def _loop(self, welcome: Callable[[dict[str, Any]], None]) -> Outcome:
         while True:
             # No time limit: a leader that is alive beats, and one that isn't is Lost.
-            event = self.events.get()
+            event = self.programs.next_event()
             match event:
                 case Message(kind="outcome", fields=fields):
                     return read_outcome(fields)
@@ -220,9 +246,9 @@ class WorkerLoop:
                     return failed(sentence, self.local.host)
                 case Message(kind="ended"):
                     self.local.stop()
-                    self._done(0)
+                    self._say_done(Outcome(0, failure.cause(self.local.reports())))
                 case Exited(code=code):
-                    self._done(failure.exit_code(code))
+                    self._say_done(Outcome(failure.exit_code(code), failure.cause(self.local.reports())))
                 case Signalled(number=number):
                     self._stop(number)
                 case _:
@@ -241,28 +267,26 @@ class WorkerLoop:
                 self.local.start()
                 self.connection.send("ready")
         except JobError as error:
-            self._give_up(failed(str(error), self.local.host))
+            self._say_done(failed(str(error), self.local.host))
 
     def _stop(self, number: int) -> None:
-        self.stop_signal = number
-        if self.local.signal(signal.SIGTERM) == 0 and not self.ready:
-            self._give_up(stopped(self.local.host, number))
+        if not self.programs.terminate() and not self.ready:
+            self._say_done(stopped(self.local.host, number))
 
-    def _give_up(self, outcome: Outcome) -> None:
-        assert outcome.report is not None
+    def _say_done(self, outcome: Outcome) -> None:
         if not self.said_done:
             self.said_done = True
-            self.connection.send("done", code=outcome.code, reports=[outcome.report.to_json()])
+            self.connection.send("done", **outcome_fields(outcome))
 
-    def _done(self, code: int) -> None:
-        if not self.said_done:
-            self.said_done = True
-            reports = [report.to_json() for report in self.local.reports()]
-            self.connection.send("done", code=code, reports=reports)
+
+def outcome_fields(outcome: Outcome) -> dict[str, Any]:
+    """An outcome for the wire. With one report it fits a line; the reports of all ranks of a host may not."""
+    report = failure.trimmed(outcome.report).to_json() if outcome.report is not None else None
+    return {"code": outcome.code, "report": report}
 
 
 def read_outcome(fields: Any) -> Outcome:
-    """The leader's word, checked as everything that comes over the network."""
+    """What `outcome_fields` wrote, checked as everything that comes over the network."""
     code = min(max(int(fields.get("code", 1)), 0), 255)
     report = fields.get("report")
     return Outcome(code, FailureReport.from_json(report) if isinstance(report, dict) else None)

@@ -9,6 +9,12 @@ CASES = {
     "a line in pieces": ([(0, b"a"), (0, b"b\nc")], [b"ab"], [b"c"]),
     "an empty line stays": ([(0, b"a\n\nb\n")], [b"a", b"", b"b"], []),
     "CRLF": ([(0, b"a\r\nb\r\n")], [b"a", b"b"], []),
+    "CRLF in two reads": ([(100, b"a\r"), (200, b"\nb\r\r"), (300, b"\n")], [b"a", b"b"], []),
+    "a bar that ends its writes with CR": (
+        [(100, b"1%\r"), (101, b"2%\r"), (111, b"3%\r"), (112, b"4%\r")],
+        [b"1%", b"2%"],
+        [b"4%"],
+    ),
     "a bar is shown as a terminal would": ([(100, b"1%\r2%\r3%\n")], [b"3%"], []),
     "a bar shows once in ten seconds": (
         [(100, b"\r1%\r2%"), (101, b"\r3%\r4%"), (111, b"\r5%\r6%")],

@@ -8,7 +8,7 @@ from berth.train.failure import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version
-from berth.train.plan import choose_interface, make_plan
+from berth.train.plan import choose_interface, make_plan, masked
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
 CPU = Hardware(gpus=0, cuda=None, cpus=4.0, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
@@ -217,6 +217,39 @@ def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
     plan = make_plan(job(), Hardware(2, None, 4.0, None, None, ("lo",)), {}, LAUNCHER)
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
     assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["--token", "hf_x"], ["--token", "***"]),
+        (["--password", "x", "--db-passwd", "y"], ["--password", "***", "--db-passwd", "***"]),
+        (["--api-key", "x", "--apikey", "y", "-key", "z"], ["--api-key", "***", "--apikey", "***", "-key", "***"]),
+        (
+            ["--accessToken", "x", "--AWS_SECRET_ACCESS_KEY", "y"],
+            ["--accessToken", "***", "--AWS_SECRET_ACCESS_KEY", "***"],
+        ),
+        (["--token=hf_x", "--env", "A=1,HF_TOKEN=x,B=2"], ["--token=***", "--env", "A=1,HF_TOKEN=***"]),
+        (["--config", "{'a': {'api_key': 'x'}}"], ["--config", "{'a': {'api_key':***"]),
+        (["--tokenizer_name", "bert"], ["--tokenizer_name", "bert"]),
+        (
+            ["--keep_best", "3", "--monkey", "4", "--max_tokens=5"],
+            ["--keep_best", "3", "--monkey", "4", "--max_tokens=5"],
+        ),
+        (["token", "x", "--url", "s3://b/k"], ["token", "x", "--url", "s3://b/k"]),
+    ],
+)
+def test_secrets_are_masked_and_harmless_names_are_not(command: list[str], shown: list[str]) -> None:
+    assert masked(command) == shown
+
+
+def test_no_secret_of_custom_mpi_options_is_logged() -> None:
+    options = "-x WANDB_API_KEY=abc -mca mca_base_env_list HF_TOKEN=abc;A=b"
+    given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
+    plan = make_plan(given, CPU, {}, LAUNCHER)
+    assert plan.environment["WANDB_API_KEY"] == "abc"
+    assert "WANDB_API_KEY ***" in plan.render()
+    assert "abc" not in plan.render()
 
 
 REFUSED = {

@@ -97,6 +97,21 @@ def test_exception_becomes_a_report(tmp_path: Path) -> None:
     assert "ValueError: boom\n" in run.text
 
 
+def test_exception_of_a_ddp_program_becomes_a_report(tmp_path: Path) -> None:
+    """Once the process group has started, torch puts `[rank0]: ` before every line of an exception."""
+    code = """
+    import torch.distributed as dist
+    def f():
+        raise ValueError("boom")
+    dist.init_process_group("gloo", init_method="file://" + __file__ + ".store", rank=0, world_size=1)
+    f()
+    """
+    run = Run(tmp_path, code, mpi(0), world_size=2, ranks_per_host=1)
+    assert run.wait() == 1
+    assert "[rank0]: ValueError: boom" in run.text, "the log is as torch wrote it"
+    assert run.report.sentence == "ValueError: boom (raised at train.py:4 in f)"
+
+
 def test_exit_code_and_own_sentence(tmp_path: Path) -> None:
     code = "import os, sys; open(os.environ['BERTH_FAILURE_FILE'], 'w').write('do this.'); sys.exit(42)"
     run = Run(tmp_path, code)
@@ -144,6 +159,20 @@ def test_signal_to_the_wrapper_reaches_the_program_once(tmp_path: Path, number: 
     assert run.wait() == 5
     assert run.text == f"got {number}\n"
     assert run.report.echo
+
+
+def test_signal_that_comes_while_the_program_starts_reaches_it(tmp_path: Path) -> None:
+    wrapper = """
+    import os, signal, sys
+    from berth.train import rank
+    rank._die_with_parent = lambda: os.kill(os.getppid(), signal.SIGTERM)
+    sys.exit(rank.main(sys.argv[1:]))
+    """
+    folder = RunFolder(tmp_path / "run")
+    folder.write_program(program(folder, "import time; time.sleep(5)"))
+    (folder.path / "output").unlink()  # nobody reads it here
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(wrapper), str(folder.path)], check=False, timeout=20)
+    assert ended.returncode == 128 + signal.SIGTERM
 
 
 def test_signal_through_the_run_folder(tmp_path: Path) -> None:

@@ -38,9 +38,15 @@ class Host:
     """A host whose program is a few lines of the test: what the loops act on, and what they did."""
 
     def __init__(
-        self, name: str, events: Events, code: int | None = 0, reports: tuple[FailureReport, ...] = ()
+        self,
+        name: str,
+        events: Events,
+        code: int | None = 0,
+        reports: tuple[FailureReport, ...] = (),
+        programs_after: int = 0,
     ) -> None:
         self.events, self.code = events, code
+        self.programs_after = programs_after  # signals that find no program yet
         self.stopped = 0
         self.finished: list[Outcome] = []
         self.signals: list[int] = []
@@ -65,6 +71,8 @@ class Host:
 
     def _signal(self, number: int) -> int:
         self.signals.append(number)
+        if len(self.signals) <= self.programs_after:
+            return 0
         self.events.put(Exited(-number))
         return 1
 
@@ -195,6 +203,36 @@ def test_signal_reaches_the_programs_and_gives_their_code() -> None:
         outcome = LeaderLoop(leader, lead.local, events, False).run(lambda: None)
     assert lead.signals == [15]
     assert outcome.code == 143
+
+
+def test_signal_that_finds_no_program_yet_is_sent_again_until_one_is_there() -> None:
+    with meeting(()) as (leader, events):
+        lead = Host(LEADER, events, code=None, programs_after=2)
+        threading.Timer(0.3, lambda: events.put(Signalled(15))).start()
+        outcome = LeaderLoop(leader, lead.local, events, False).run(lambda: None)
+    assert lead.signals == [15, 15, 15]
+    assert outcome.code == 143
+
+
+def test_a_workers_signal_is_sent_again_too() -> None:
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, programs_after=2), everywhere=True)
+        time.sleep(0.5)
+        job.worker_events.put(Signalled(15))
+        job.wait()
+    assert job.worker.signals == [15, 15, 15]
+    assert {outcome.code for outcome in job.outcomes.values()} == {143}
+
+
+def test_reports_of_many_ranks_fit_the_wire() -> None:
+    detail = tuple("🙂" * 400 for _ in range(30))
+    reports = tuple(FailureReport("🙂" * 600, 3, "localhost", rank, detail, 5.0 + rank) for rank in range(32))
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, 3, reports), everywhere=True)
+        job.wait()
+    assert set(job.outcomes.values()) == {Outcome(3, reports[0])}
 
 
 def test_host_alone_needs_nobody() -> None:
