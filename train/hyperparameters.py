@@ -57,12 +57,14 @@ class OldName:
     With `new`, the same setting under another name. Else `type` is how its value is read, and `apply(value)` gives the
     new hyperparameters as typed values and one line for the log; it raises ValueError, with the end of a sentence,
     where the old setting can't be honoured. Where a current option still bears the name, it counts unless `always`.
+    `blank` is a value of the new hyperparameter that means the same as leaving it out.
     """
 
     type: Any = str
     apply: Callable[[Any], tuple[dict[str, Any], str]] | None = None
     new: str = ""
     always: bool = False
+    blank: Any = None
 
     def counts(self, name: str, options: Mapping[str, Option]) -> bool:
         """Whether the name is read as an old one, given the options of the transformers at hand."""
@@ -135,23 +137,28 @@ def parse(
     old_names: Mapping[str, OldName] | None = None,
     launcher: Iterable[str] = LAUNCHER_NAMES,
 ) -> Parsed:
-    """Type every hyperparameter of `raw`; what is given under a new name wins over its old name.
+    """Type every hyperparameter of `raw`; a new name wins over its old ones, and of these the first.
 
     Raises HyperparameterError that names all errors.
     """
     old_names = old_names or {}
     parsed = Parsed({})
     problems: list[str] = []
-    replaced: dict[str, Any] = {}
-    for given, value in raw.items():
+
+    def old_name(given: str) -> OldName | None:
+        old = old_names.get(given.replace("-", "_"))
+        return old if old and old.counts(given.replace("-", "_"), options) else None
+
+    # Old names last, for they give way to what else is given.
+    for given, value in sorted(raw.items(), key=lambda item: old_name(item[0]) is not None):
         name = given.replace("-", "_")
         try:
             if is_platform(name):
                 parsed.platform[given] = as_text(value)
             elif name in launcher:
                 continue
-            elif name in old_names and old_names[name].counts(name, options):
-                _replace(name, value, old_names[name], options, replaced, parsed.notes)
+            elif (old := old_name(name)) is not None:
+                _replace(name, value, old, options, parsed)
             elif name in options:
                 new = OLD_VALUES.get(name, {}).get(unquote(as_text(value)).strip())
                 typed = decode(new or value, options[name].type, options[name].choices)
@@ -165,8 +172,6 @@ def parse(
             problems.append(f"{given} {reason}")
     if problems:
         raise HyperparameterError(_all_of(problems))
-    for name, value in replaced.items():
-        parsed.values.setdefault(name, value)
     return parsed
 
 
@@ -181,19 +186,22 @@ def _all_of(problems: list[str]) -> str:
     return f"{len(problems)} hyperparameters can't be used: {'; '.join(problems)}; mend them and start the job again."
 
 
-def _replace(
-    name: str, raw: Any, old: OldName, options: Mapping[str, Option], replaced: dict[str, Any], notes: list[str]
-) -> None:
-    """Put what took an old setting's place into `replaced`, and a line on it into `notes`."""
+def _replace(name: str, raw: Any, old: OldName, options: Mapping[str, Option], parsed: Parsed) -> None:
+    """Put what took an old setting's place into `parsed`, unless that is given there, and a line on it."""
     target = options[old.new] if old.new else Option(name, old.type)
     value = decode(raw, target.type, target.choices)
     if value is UNSET:
         return
     new, note = old.apply(value) if old.apply else ({old.new: value}, f"taken as {old.new}")
     for key, content in new.items():
-        merge = isinstance(content, dict) and isinstance(replaced.get(key), dict)
-        replaced[key] = replaced[key] | content if merge else content
-    notes.append(f"{name}: {note}")
+        there = parsed.values.get(key, old.blank)
+        if isinstance(there, dict) and isinstance(content, dict) and not there.keys() & content.keys():
+            parsed.values[key] = there | content
+        elif there == old.blank:
+            parsed.values[key] = content
+        else:
+            note = f"ignored, {key} is given"
+    parsed.notes.append(f"{name}: {note}")
 
 
 def _members(declared: Any) -> list[Any]:
@@ -255,6 +263,8 @@ def _float(word: str) -> float:
         number = math.nan
     if math.isnan(number):
         raise ValueError(f"{word!r} is not a number")
+    if math.isinf(number):
+        raise ValueError(f"{word!r} is not finite: give a number")
     return number
 
 
@@ -307,4 +317,4 @@ def _list(word: str, declared: Any) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f'{word!r} is not a JSON list: give one like ["a", "b"]')
     (item,) = get_args(declared) or (str,)
-    return [decode(part, item) for part in value]
+    return [typed for part in value if (typed := decode(part, item)) is not UNSET]

@@ -24,7 +24,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 
 from berth.qa.spans import EVALUATION, LogitsError
 from berth.qa.squad import DataError, Example
-from berth.qa.windows import WindowError, make_windows
+from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.failure import JobError, tell
 from berth.train.finetune import checkpoints, data, model, ranks, report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
@@ -71,7 +71,7 @@ def run(environment: Mapping[str, str]) -> None:
     rank = Rank.from_environment(environment)
     say: Callable[[str], None] = report.say if rank.leads else _silent
     channels = data.channels(paths)
-    settings = _settings(paths, channels, environment, say)
+    settings = _settings(paths, channels, rank, environment, say)
     recipe, training = settings.recipe, settings.training
     sources = {
         split: data.find(split, recipe, paths, channels)
@@ -119,7 +119,7 @@ def _silent(text: str) -> None:
 
 
 def _settings(
-    paths: Paths, channels: frozenset[str], environment: Mapping[str, str], say: Callable[[str], None]
+    paths: Paths, channels: frozenset[str], rank: Rank, environment: Mapping[str, str], say: Callable[[str], None]
 ) -> Settings:
     """Read, type and complete the hyperparameters."""
     raw: Any = {}
@@ -131,7 +131,7 @@ def _settings(
     if not isinstance(raw, dict):
         raise HyperparameterError(f"{paths.hyperparameters} is not a JSON object: write one name and value per entry.")
     parsed = parse(raw, options(TrainingArguments), OLD_NAMES)
-    settings = complete(parsed.values, paths, _surroundings(paths, channels, environment))
+    settings = complete(parsed.values, paths, _surroundings(paths, channels, rank, environment))
     for note in [*parsed.notes, *settings.notes]:
         say(note)
     for warning in settings.warnings:
@@ -139,8 +139,9 @@ def _settings(
     return settings
 
 
-def _surroundings(paths: Paths, channels: frozenset[str], environment: Mapping[str, str]) -> Surroundings:
+def _surroundings(paths: Paths, channels: frozenset[str], rank: Rank, environment: Mapping[str, str]) -> Surroundings:
     return Surroundings(
+        world_size=rank.world_size,
         cuda=torch.cuda.is_available(),
         backend=environment.get("BERTH_BACKEND", ""),
         channels=channels,
@@ -182,10 +183,12 @@ def _load(name: str | Path, recipe: Recipe, args: TrainingArguments, rank: Rank,
     return loaded
 
 
-def _window_length(recipe: Recipe, tokenizer: Any, say: Callable[[str], None]) -> int:
-    if recipe.max_seq_length > tokenizer.model_max_length:
-        say(f"warning: the model takes {tokenizer.model_max_length} tokens, not max_seq_length {recipe.max_seq_length}")
-    return int(min(recipe.max_seq_length, tokenizer.model_max_length))
+def _window_length(recipe: Recipe, loaded: Loaded, say: Callable[[str], None]) -> int:
+    wanted = recipe.max_seq_length
+    most = int(min(loaded.tokenizer.model_max_length, position_count(loaded.model) or wanted))
+    if wanted > most:
+        say(f"warning: the model takes {most} tokens, not max_seq_length {wanted}")
+    return min(wanted, most)
 
 
 def _trainer(
@@ -196,7 +199,7 @@ def _trainer(
     examples: Mapping[str, list[Example]],
     say: Callable[[str], None],
 ) -> QuestionAnsweringTrainer:
-    length = _window_length(recipe, loaded.tokenizer, say)
+    length = _window_length(recipe, loaded, say)
 
     def windows(split: str) -> Any:
         made = make_windows(loaded.tokenizer, examples[split], length, recipe.doc_stride, label=True)
@@ -235,7 +238,14 @@ def _train(
     """Train, prove that the ranks did it together, and tell the figures."""
     rank, args = trainer.rank, trainer.args
     resume = _resume_from(settings, rank, say)
-    found: dict[str, Any] = dict(trainer.train(resume_from_checkpoint=resume).metrics)
+    try:
+        metrics = trainer.train(resume_from_checkpoint=resume).metrics
+    except (RuntimeError, ValueError) as reason:
+        # torch's own words, of a model and of an optimizer
+        if resume is None or not ("loading state_dict" in str(reason) or "loaded state dict" in str(reason)):
+            raise
+        raise checkpoints.of_another(resume) from reason
+    found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
     if args.load_best_model_at_end and not trainer.sharded:
         ranks.share_weights(rank, trainer.whole_model)
     if not trainer.sharded:
@@ -245,7 +255,7 @@ def _train(
     found["train_samples"] = questions
     found["train_steps"] = trainer.state.global_step
     found["epoch"] = trainer.state.epoch or 0.0
-    if rank.leads:
+    if rank.leads and not trainer.lines.nothing_left:
         for name in ("epoch", "train_loss", "train_runtime", "train_samples_per_second"):
             report.metric(name, float(found[name]))
     return found
@@ -291,7 +301,7 @@ def _predict(
     say: Callable[[str], None],
 ) -> dict[str, float]:
     """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
-    length = _window_length(recipe, loaded.tokenizer, say)
+    length = _window_length(recipe, loaded, say)
     windows = make_windows(loaded.tokenizer, examples, length, recipe.doc_stride, label=True)
     result = trainer.answer(QuestionSet(examples, windows))
     for name in ("exact_match", "f1"):

@@ -48,5 +48,13 @@ def given(path: str) -> Path:
     return folder
 
 
+def of_another(checkpoint: str) -> CheckpointError:
+    """The sentence for a checkpoint that does not go into this job's model."""
+    return CheckpointError(
+        f"The checkpoint {checkpoint} is of another model or optimizer than this job's: set overwrite_output_dir to "
+        "true and leave resume_from_checkpoint out to start afresh, or pass the model that it was written with."
+    )
+
+
 def _is_whole(folder: Path) -> bool:
     return (folder / LAST_FILE).is_file() and any((folder / name).is_file() for name in WEIGHTS)

@@ -135,5 +135,5 @@ def examples_of(rows: Iterable[Mapping[str, Any]], name: str, version_2_with_neg
 
 
 def first_line(reason: BaseException) -> str:
-    """The first line of an exception's text, without a closing full stop."""
-    return (str(reason).strip().splitlines() or [""])[0].rstrip(".")
+    """The first line of an exception's text without closing stops, its type where it says nothing."""
+    return (str(reason).strip().splitlines() or [type(reason).__name__])[0].rstrip(".:")

@@ -95,7 +95,7 @@ class GroupedSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Trainer calls this before each epoch."""
+        """The data loader's own set_epoch hands it on, before each epoch (see trainer.EpochCallback)."""
         self.epoch = epoch
 
     def __len__(self) -> int:

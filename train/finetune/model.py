@@ -7,6 +7,7 @@ the SDK's `model_uri` delivers it).
 import contextlib
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ def folder(path: Path) -> Iterator[Path]:
             try:
                 with tarfile.open(archive) as packed:
                     packed.extractall(unpacked, filter="data")
-            except (tarfile.TarError, OSError, EOFError) as reason:
+            except (tarfile.TarError, OSError, EOFError, zlib.error) as reason:
                 raise ModelError(
                     f"{archive} can't be unpacked ({first_line(reason)}): pack the model anew."
                 ) from reason
@@ -110,29 +111,35 @@ def _load(place: str, name: str, recipe: Recipe, local: bool) -> Loaded:
         "token": recipe.token,
         "trust_remote_code": recipe.trust_remote_code,
     }
-    what = "config"
-    try:
+    with _reading("config", name, local):
         config = AutoConfig.from_pretrained(recipe.config_name or place, **source)
-        _set_dropout(config, recipe)
-        what = "tokenizer"
+    _set_dropout(config, recipe)
+    with _reading("tokenizer", name, local):
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer_name or place, **source)
-        what = "weights"
+    with _reading("weights", name, local):
         # 32 bits whatever the checkpoint holds: since transformers 5 the default is the checkpoint's own type, and
         # weights of 16 bits do not learn from small steps.
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             place, config=config, dtype=torch.float32, output_loading_info=True, **source
         )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as reason:
-        advice = (
-            "save the model anew, with its tokenizer"
-            if local
-            else "check the name, and in a job without a way to the hub pass the model as channel model"
-        )
-        raise ModelError(f"The {what} of {name} can't be loaded ({first_line(reason)}): {advice}.") from reason
     if not tokenizer.is_fast:
         raise ModelError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     fresh = sorted({key.split(".")[0] for key in info["missing_keys"]})
     return Loaded(model, tokenizer, tuple(fresh))
+
+
+@contextlib.contextmanager
+def _reading(what: str, name: str, local: bool) -> Iterator[None]:
+    """Turn an error on a part of the model into a ModelError."""
+    try:
+        yield
+    except Exception as reason:  # whatever a damaged file makes transformers raise, the user's way out is the same
+        advice = (
+            "copy or save the model anew, with its tokenizer"
+            if local
+            else "check the name, and in a job without a way to the hub pass the model as channel model"
+        )
+        raise ModelError(f"The {what} of {name} can't be loaded ({first_line(reason)}): {advice}.") from reason
 
 
 def _set_dropout(config: Any, recipe: Recipe) -> None:

@@ -90,7 +90,7 @@ OLD_NAMES: dict[str, OldName] = {
         {"train_sampling_strategy": "group_by_length"}, off={"train_sampling_strategy": "random"}
     ),
     "adafactor": _switch({"optim": "adafactor"}),
-    "warmup_ratio": OldName(float, _warmup_ratio),
+    "warmup_ratio": OldName(float, _warmup_ratio, blank=0),  # older transformers took it where warmup_steps was 0
     "fsdp_min_num_params": _inside("fsdp_config", "min_num_params", int),
     "fsdp_transformer_layer_cls_to_wrap": _inside("fsdp_config", "transformer_layer_cls_to_wrap", list[str]),
     "dispatch_batches": _inside("accelerator_config", "dispatch_batches", bool),

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from berth.train.failure import JobError
+from berth.train.hardware import count_cpus
 
 
 class RankError(JobError):
@@ -53,16 +54,9 @@ class Rank:
         return self.rank == 0
 
 
-def threads(local_world_size: int, cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+def threads(local_world_size: int, root: Path = Path("/")) -> int:
     """CPU threads for one rank: this container's cores shared by the ranks of this host, at least one."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = (cgroup / "cpu.max").read_text().split()
-        if quota != "max":
-            cores = min(cores, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass
-    return max(1, cores // local_world_size)
+    return max(1, int(count_cpus(root, len(os.sched_getaffinity(0)))) // local_world_size)
 
 
 def start_group(rank: Rank, backend: str, timeout: int, cuda: bool) -> None:

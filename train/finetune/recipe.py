@@ -17,6 +17,7 @@ SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
 KEPT_CHECKPOINTS = 2
 METRICS = ("f1", "exact_match", "loss")
+MEASURING_SCHEDULERS = ("reduce_lr_on_plateau", "greedy")  # learning rates that follow the evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Paths:
 class Surroundings:
     """What this rank finds: hardware, channels, and what is installed."""
 
+    world_size: int = 1
     cuda: bool = False
     backend: str = ""  # what the launcher chose: gloo, nccl or nothing
     channels: frozenset[str] = frozenset()
@@ -137,7 +139,7 @@ def complete(values: Mapping[str, Any], paths: Paths, found: Surroundings) -> Se
     training = {name: value for name, value in values.items() if name not in own}
     notes: list[str] = []
     warnings: list[str] = []
-    _check(recipe)
+    _check(recipe, training, found)
     _tasks(training, recipe, found, notes)
     _folders(training, paths, notes)
     _hardware(training, found, warnings)
@@ -166,12 +168,21 @@ def complete(values: Mapping[str, Any], paths: Paths, found: Surroundings) -> Se
     )
 
 
-def _check(recipe: Recipe) -> None:
+def _check(recipe: Recipe, training: Mapping[str, Any], found: Surroundings) -> None:
     problems = []
-    for name in ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length"):
-        value = getattr(recipe, name)
+    counts = ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length")
+    counted = {name: getattr(recipe, name) for name in counts}
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
+        counted[name] = training.get(name)
+    for name, value in counted.items():
         if value is not None and value < 1:
             problems.append(f"{name} is {value} and must be at least 1")
+    for name in ("seed", "data_seed"):
+        value = training.get(name)
+        if value is not None and not 0 <= value < 1 << 32:  # what numpy takes
+            problems.append(f"{name} is {value} and must be from 0 to {(1 << 32) - 1}")
+    if training.get("fsdp") and found.world_size == 1:
+        problems.append("fsdp spreads the model over ranks, and this job has one: leave it out, or run more ranks")
     if not 0 <= recipe.doc_stride < recipe.max_seq_length:
         problems.append(
             f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
@@ -191,14 +202,23 @@ def _tasks(training: dict[str, Any], recipe: Recipe, found: Surroundings, notes:
         training["do_train"] = bool(
             found.channels & {"train", "training"} or recipe.train_file or (recipe.dataset_name and not asked)
         )
+    if not training["do_train"] and training.pop("load_best_model_at_end", False):
+        notes.append("load_best_model_at_end: ignored, nothing is trained")
+    meanwhile = (
+        training.get("eval_strategy", "no") != "no"
+        or training.get("load_best_model_at_end", False)
+        or training.get("lr_scheduler_type") in MEASURING_SCHEDULERS
+    )
     if "do_eval" not in training:
         training["do_eval"] = bool(
             found.channels & {"validation", "test"}
             or recipe.validation_file
-            or training.get("eval_strategy", "no") != "no"
-            or training.get("load_best_model_at_end")
+            or meanwhile
             or (recipe.dataset_name and not asked)
         )
+    elif meanwhile and not training["do_eval"]:
+        training["do_eval"] = True
+        notes.append("do_eval: true, as evaluation while training is asked for")
     if not any(training.get(task) for task in ("do_train", "do_eval", "do_predict")):
         raise HyperparameterError(
             "There is nothing to do: pass SQuAD files as channel train (and validation), or dataset_name, "
@@ -212,7 +232,8 @@ def _folders(training: dict[str, Any], paths: Paths, notes: list[str]) -> None:
     """Checkpoints never go into the model folder: they would all land in model.tar.gz."""
     given = training.get("output_dir")
     folder = Path(given).expanduser() if given else paths.checkpoints
-    if any(folder.is_relative_to(model) for model in (paths.model, Paths().model)):
+    # A relative one would lie in the current folder of the job, which is deleted with it.
+    if not folder.is_absolute() or any(folder.is_relative_to(model) for model in (paths.model, Paths().model)):
         folder = paths.checkpoints
     training["output_dir"] = str(folder)
     if given and str(folder) != given:
@@ -248,13 +269,12 @@ def _backend(training: dict[str, Any], found: Surroundings, warnings: list[str])
 def _strategies(training: dict[str, Any], found: Surroundings, notes: list[str]) -> None:
     """When to evaluate and when to write a checkpoint."""
     best = training.get("load_best_model_at_end", False)
-    if best or training.get("lr_scheduler_type") in ("reduce_lr_on_plateau", "greedy"):
+    if best or training.get("lr_scheduler_type") in MEASURING_SCHEDULERS:
         if "eval_strategy" not in training:
             saving = training.get("save_strategy", "steps" if "save_steps" in training else "epoch")
             training["eval_strategy"] = saving if saving in ("steps", "epoch") else "epoch"
             notes.append(f"eval_strategy: {training['eval_strategy']}, to find the best model")
         training.setdefault("metric_for_best_model", "f1")
-        training["do_eval"] = True
     metric = training.get("metric_for_best_model")
     if metric is not None:
         plain = {"exact": "exact_match"}.get(metric.removeprefix("eval_"), metric.removeprefix("eval_"))

@@ -2,7 +2,7 @@
 
 Four things differ from the stock: the order of windows is a pure function of seed and epoch, padding has no part in the
 loss, evaluation measures exact match and F1 on whole questions, and the log gets whole lines. `GuardCallback` stops a
-job whose ranks would train alone.
+job whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
 """
 
 import time
@@ -34,12 +34,45 @@ class GuardCallback(TrainerCallback):
             check_wrapped(self.rank, self.trainer.model_wrapped)
 
 
+class EpochCallback(TrainerCallback):
+    """Names the epoch to the sampler before each epoch, whatever loader Trainer draws from.
+
+    A job that goes on in the middle of an epoch draws from a loader that skips what is done. On several ranks its
+    set_epoch does not reach the sampler (accelerate 1.15: SkipBatchSampler around BatchSamplerShard), so that the rest
+    of the epoch would have the order of epoch 0: questions twice or never.
+    """
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **others: Any,
+    ) -> None:
+        """`train_dataloader` is the whole one; the order is asked for with the first batch, after this."""
+        train_dataloader.set_epoch(int(state.epoch or 0))
+
+
 class LineCallback(TrainerCallback):
     """Progress as whole lines (`step 40 of 312  loss: 2.1300`), and the history that history.json keeps."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.history: list[dict[str, float]] = []
+        self.nothing_left = False
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
+        """Say so where the checkpoint is at or past the job's last step."""
+        self.nothing_left = state.global_step >= max(state.max_steps, 1)
+        if self.nothing_left:
+            self.say(
+                f"warning: the checkpoint is at step {state.global_step} and the job ends at step {state.max_steps}, "
+                "so nothing is left to train and the model is the checkpoint's: set overwrite_output_dir to true to "
+                "start afresh"
+            )
 
     def on_log(
         self,
@@ -109,7 +142,7 @@ class QuestionAnsweringTrainer(Trainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=tokenizer,
-            callbacks=[guard, self.lines],
+            callbacks=[guard, EpochCallback(), self.lines],
         )
         guard.trainer = self
         self.remove_callback(PrinterCallback)
@@ -135,6 +168,11 @@ class QuestionAnsweringTrainer(Trainer):
         group = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         return GroupedSampler(dataset.lengths, group, seed)
+
+    def _run_epoch(self, *arguments: Any, **named: Any) -> None:
+        """Trainer's own takes one step more from a checkpoint in mid-epoch that has all steps (transformers 5.23)."""
+        if not self.lines.nothing_left:
+            super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
 
     def compute_loss(
         self,

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import TrainingArguments
 
 from berth.qa.squad import DataError
 from berth.qa.windows import Window
-from berth.train.finetune import checkpoints, data, model, ranks, report
+from berth.train.finetune import checkpoints, data, ranks, report
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
-from berth.train.finetune.model import ModelError
 from berth.train.finetune.ranks import Rank, RankError
 from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete
 from berth.train.finetune.trainer import span_loss
@@ -46,6 +46,8 @@ def settings(found: Surroundings = CPU, **values: Any) -> Settings:
         (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model"}, {"output_dir": "/opt/ml/checkpoints"}),
         (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model/run"}, {"output_dir": "/opt/ml/checkpoints"}),
         (CPU, {"save_strategy": "epoch", "output_dir": "/data/run"}, {"output_dir": "/data/run"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "results"}, {"output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "./a/b"}, {"output_dir": "/opt/ml/checkpoints"}),
         (CPU, {"load_best_model_at_end": True}, {"eval_strategy": "epoch", "save_strategy": "epoch"}),
         (CPU, {"load_best_model_at_end": True}, {"metric_for_best_model": "f1", "do_eval": True}),
         (CPU, {"metric_for_best_model": "eval_exact"}, {"metric_for_best_model": "exact_match"}),
@@ -58,6 +60,36 @@ def settings(found: Surroundings = CPU, **values: Any) -> Settings:
 def test_completion(found: Surroundings, values: dict[str, Any], expected: dict[str, Any]) -> None:
     training = settings(found, **values).training
     assert {name: training.get(name) for name in expected} == expected
+
+
+def test_a_relative_output_dir_is_noted() -> None:
+    assert (
+        "output_dir: the model goes to /opt/ml/model, checkpoints go to /opt/ml/checkpoints"
+        in settings(output_dir="results").notes
+    )
+
+
+@pytest.mark.parametrize(
+    "values", [{"eval_strategy": "epoch"}, {"load_best_model_at_end": True}, {"lr_scheduler_type": "greedy"}]
+)
+def test_evaluation_while_training_goes_before_do_eval_false(values: dict[str, Any]) -> None:
+    done = settings(do_eval=False, **values)
+    assert done.training["do_eval"] is True
+    assert "do_eval: true, as evaluation while training is asked for" in done.notes
+    assert "tasks: train, eval" in done.notes
+    assert settings(do_eval=False, eval_strategy="no").training["do_eval"] is False
+
+
+def test_no_best_model_where_nothing_is_trained() -> None:
+    done = settings(do_train=False, load_best_model_at_end=True, eval_strategy="epoch")
+    assert TrainingArguments(**done.training).load_best_model_at_end is False
+    assert "load_best_model_at_end: ignored, nothing is trained" in done.notes
+
+
+def test_fsdp_on_several_ranks() -> None:
+    found = Surroundings(world_size=2, cuda=True, channels=CPU.channels)
+    assert settings(found, fsdp="full_shard").training["fsdp"] == "full_shard"
+    assert settings(CPU, fsdp=False).training["fsdp"] is False
 
 
 def test_checkpoints_where_somebody_keeps_them() -> None:
@@ -106,6 +138,15 @@ def test_group_and_resume() -> None:
         (CPU, {"metric_for_best_model": "accuracy"}, "metric_for_best_model is 'accuracy'"),
         (CPU, {"doc_stride": 384}, "doc_stride is 384"),
         (CPU, {"n_best_size": 0, "hidden_dropout_prob": 1.0}, "n_best_size is 0 and must be at least 1; hidden"),
+        (CPU, {"per_device_train_batch_size": 0}, "per_device_train_batch_size is 0 and must be at least 1"),
+        (CPU, {"per_device_eval_batch_size": -1}, "per_device_eval_batch_size is -1 and must be at least 1"),
+        (CPU, {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0 and must be at least 1"),
+        (
+            CPU,
+            {"seed": -1, "data_seed": 1 << 32},
+            "seed is -1 and must be from 0 to 4294967295; data_seed is 4294967296",
+        ),
+        (CPU, {"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one: leave it out"),
     ],
 )
 def test_what_cannot_go_together(found: Surroundings, values: dict[str, Any], sentence: str) -> None:
@@ -231,7 +272,8 @@ def test_ranks_that_would_train_alone_stop() -> None:
 
 
 def test_threads_of_a_container(tmp_path: Path) -> None:
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
     assert ranks.threads(1, tmp_path) == 1
     assert ranks.threads(64, tmp_path) == 1
 
@@ -286,34 +328,3 @@ def test_channels_that_are_not_there(declared: str, sentence: str, tmp_path: Pat
     (tmp_path / "input/config/inputdataconfig.json").write_text(declared)
     with pytest.raises(DataError, match=sentence):
         data.channels(Paths(tmp_path))
-
-
-def test_where_the_model_comes_from(tmp_path: Path) -> None:
-    paths = Paths(tmp_path)
-    both = Recipe(model_name_or_path="bert-base-uncased")
-    channel = tmp_path / "input/data/model"
-    assert model.find(both, paths, frozenset({"model"})) == (
-        channel,
-        "model: channel model (not model_name_or_path bert-base-uncased)",
-    )
-    assert model.find(both, paths, frozenset())[0] == "bert-base-uncased"
-    assert model.find(Recipe(model_name_or_path=str(tmp_path)), paths, frozenset({"model"}))[0] == tmp_path
-    with pytest.raises(ModelError, match="There is no model: pass model_name_or_path"):
-        model.find(Recipe(), paths, frozenset())
-
-
-def test_model_folders(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"holds no config\.json"), model.folder(tmp_path):
-        pass
-    nested = tmp_path / "bert"
-    nested.mkdir()
-    (nested / "config.json").write_text("{}")
-    with pytest.raises(ModelError, match="holds no weights"), model.folder(tmp_path):
-        pass
-    (nested / "model.safetensors").write_bytes(b"")
-    with model.folder(tmp_path) as found:
-        assert found == nested
-    (tmp_path / "packed").mkdir()
-    (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
-    with pytest.raises(ModelError, match="can't be unpacked"), model.folder(tmp_path / "packed"):
-        pass

@@ -197,6 +197,10 @@ def test_what_old_names_become_is_known() -> None:
         ({"group_by_length": "false"}, {"train_sampling_strategy": "random"}),
         ({"adafactor": "false"}, {}),
         ({"warmup_ratio": "0.0"}, {"warmup_steps": 0.0}),
+        ({"warmup_ratio": "0.1", "warmup_steps": "0"}, {"warmup_steps": 0.1}),
+        ({"warmup_ratio": "0.1", "warmup_steps": "100"}, {"warmup_steps": 100.0}),
+        ({"report_to": '["None"]'}, {"report_to": []}),
+        ({"report_to": '["wandb", null]'}, {"report_to": ["wandb"]}),
         ({"evaluation_strategy": "epoch", "eval_strategy": "no"}, {"eval_strategy": "no"}),
         (
             {"fsdp_min_num_params": "1", "fsdp_transformer_layer_cls_to_wrap": "A"},
@@ -212,6 +216,38 @@ def test_what_old_names_become_is_known() -> None:
 )
 def test_meanings(given: dict[str, str], values: dict[str, Any]) -> None:
     assert parse(given, OPTIONS, OLD_NAMES).values == values
+
+
+@pytest.mark.parametrize(
+    ("given", "notes"),
+    [
+        ({"warmup_ratio": "0.1", "warmup_steps": "0"}, ["warmup_ratio: taken as warmup_steps 0.1 of all steps"]),
+        ({"warmup_ratio": "0.1", "warmup_steps": "9"}, ["warmup_ratio: ignored, warmup_steps is given"]),
+        (
+            {"evaluation_strategy": "epoch", "eval_strategy": "no"},
+            ["evaluation_strategy: ignored, eval_strategy is given"],
+        ),
+        (
+            {"train_batch_size": "4", "per_gpu_train_batch_size": "8"},
+            [
+                "train_batch_size: taken as per_device_train_batch_size",
+                "per_gpu_train_batch_size: ignored, per_device_train_batch_size is given",
+            ],
+        ),
+        (
+            {"fsdp_min_num_params": "1", "fsdp_config": '{"a": 1}'},
+            ["fsdp_min_num_params: taken as min_num_params of fsdp_config"],
+        ),
+        (
+            {"fsdp_min_num_params": "1", "fsdp_config": '{"min_num_params": 2}'},
+            ["fsdp_min_num_params: ignored, fsdp_config is given"],
+        ),
+    ],
+)
+def test_notes_tell_what_became_of_old_names(given: dict[str, str], notes: list[str]) -> None:
+    assert parse(given, OPTIONS, OLD_NAMES).notes == notes
+    backwards = parse(dict(reversed(given.items())), OPTIONS, OLD_NAMES)
+    assert len(backwards.notes) == len(notes)
 
 
 def test_whole_warm_up_is_all_steps() -> None:
@@ -248,6 +284,8 @@ def test_platform_keys_are_kept_away() -> None:
         ({"max_steps": "3.5"}, "max_steps '3.5' is not a whole number"),
         ({"learning_rate": "fast"}, "learning_rate 'fast' is not a number"),
         ({"learning_rate": "nan"}, "learning_rate 'nan' is not a number"),
+        ({"learning_rate": "inf"}, "learning_rate 'inf' is not finite: give a number"),
+        ({"max_grad_norm": "-1e999"}, "max_grad_norm '-1e999' is not finite"),
         ({"do_train": "maybe"}, "do_train 'maybe' is not a yes or no: give true or false"),
         ({"eval_strategy": "epochs"}, "eval_strategy 'epochs' is none of no, steps, epoch (did you mean epoch?)"),
         ({"evaluation_strategy": "epochs"}, "evaluation_strategy 'epochs' is none of no, steps, epoch"),
