@@ -3,8 +3,8 @@
 Layouts, recognised by the file's name and by what is in it:
 
 * `.json`: the official SQuAD layout, `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, …}]}]}]}`; flat rows,
-  `{"data": [{"id", "question", "context", "answers"}, …]}` or the bare list; or JSON lines under this name, which is
-  what `datasets.Dataset.to_json` writes;
+  `{"data": [{"id", "question", "context", "answers"}, …]}`, the bare list or one row alone; or JSON lines under this
+  name, which is what `datasets.Dataset.to_json` writes;
 * `.jsonl`: one flat row per line;
 * `.parquet`: one flat row per row (needs pyarrow, which only the training image has).
 
@@ -115,6 +115,9 @@ def _text(path: Path) -> str:
 
 
 def _json_rows(path: Path, content: object) -> Iterator[Row]:
+    if isinstance(content, dict) and "question" in content and "context" in content:
+        yield Row(str(path), content)
+        return
     data = content.get("data") if isinstance(content, dict) else content
     if not isinstance(data, list):
         raise DataError(f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}.')

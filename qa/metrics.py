@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from berth.qa.squad import Example
 
@@ -44,8 +43,6 @@ def f1(prediction: str, gold: str, empty: float = 0.0) -> float:
 def evaluate(
     predictions: Mapping[str, str],
     examples: Sequence[Example],
-    no_answer_probs: Mapping[str, float] | None = None,
-    no_answer_threshold: float = 1.0,
     version_2_with_negative: bool | None = None,
 ) -> dict[str, float]:
     """Scores of `predictions` (id → text; empty means "no answer") on all examples.
@@ -54,10 +51,6 @@ def evaluate(
     `total`, for the kinds of question there are. `version_2_with_negative` None: v2.0 if an example has no answers.
 
     A question without prediction scores 0 (v1.1's rule; v2.0's script can't score such a file).
-
-    v2.0 only: `no_answer_probs` (id → any number that grows with the belief that there is no answer) makes a question
-    count as unanswered where it is above `no_answer_threshold`, and adds `best_exact`, `best_f1` and
-    `best_exact_thresh`, `best_f1_thresh`: the best that any threshold would reach.
     """
     if not examples:
         raise ValueError("No questions to evaluate on: pass at least one.")
@@ -65,8 +58,6 @@ def evaluate(
     v2 = unanswerable > 0 if version_2_with_negative is None else version_2_with_negative
     if unanswerable and not v2:
         raise ValueError(f"{unanswerable} questions have no answer: evaluate as v2.0, set version_2_with_negative.")
-    if no_answer_probs is not None and not v2:
-        raise ValueError("Probabilities of no answer belong to v2.0: set version_2_with_negative.")
 
     exact, overlap = np.zeros(len(examples)), np.zeros(len(examples))
     for i, example in enumerate(examples):
@@ -77,46 +68,16 @@ def evaluate(
             overlap[i] = max(f1(prediction, gold, empty=float(v2)) for gold in golds)
     has_answer = np.array([bool(example.answers) for example in examples])
 
-    result: dict[str, float] = {}
-    if no_answer_probs is not None:
-        absent = [example.id for example in examples if example.id not in no_answer_probs]
-        if absent:
-            raise ValueError(f"{len(absent)} questions have no probability of no answer ({absent[0]}, …): give all.")
-        probs = np.array([no_answer_probs[example.id] for example in examples])
-        empty = np.array([not predictions.get(example.id) for example in examples])
-        for name, scores in (("exact", exact), ("f1", overlap)):
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = _best_threshold(scores, probs, has_answer, empty)
-        dropped = probs > no_answer_threshold
-        exact, overlap = np.where(dropped, ~has_answer, exact), np.where(dropped, ~has_answer, overlap)
-
-    main = {"exact_match": 100 * exact.mean(), "f1": 100 * overlap.mean(), "total": len(examples)}
+    scores = {"exact_match": 100 * exact.mean(), "f1": 100 * overlap.mean(), "total": len(examples)}
     if v2:
         for prefix, part in (("HasAns", has_answer), ("NoAns", ~has_answer)):
             if part.any():
-                main[f"{prefix}_exact"] = 100 * exact[part].mean()
-                main[f"{prefix}_f1"] = 100 * overlap[part].mean()
-                main[f"{prefix}_total"] = int(part.sum())
-    return {key: value if isinstance(value, int) else float(value) for key, value in (main | result).items()}
+                scores[f"{prefix}_exact"] = 100 * exact[part].mean()
+                scores[f"{prefix}_f1"] = 100 * overlap[part].mean()
+                scores[f"{prefix}_total"] = int(part.sum())
+    return {key: value if isinstance(value, int) else float(value) for key, value in scores.items()}
 
 
 def _golds(example: Example, v2: bool) -> list[str]:
     texts = [answer.text for answer in example.answers]
     return [text for text in texts if normalize(text)] or [""] if v2 else texts
-
-
-def _best_threshold(
-    scores: npt.NDArray[np.float64],
-    probs: npt.NDArray[np.float64],
-    has_answer: npt.NDArray[np.bool_],
-    empty: npt.NDArray[np.bool_],
-) -> tuple[float, float]:
-    """Best score in percent, and the threshold: questions are answered from the least probable no-answer upwards.
-
-    Above all thresholds every question is unanswered, which is right for those without answers; each question answered
-    then adds its score, or takes 1 away if it has no answer and the prediction gives one.
-    """
-    order = np.argsort(probs, kind="stable")
-    change = np.where(has_answer, scores, -1.0 * ~empty)[order]
-    totals = np.concatenate([[0.0], np.cumsum(change)]) + float((~has_answer).sum())
-    best = int(np.argmax(totals))
-    return 100 * float(totals[best]) / len(scores), float(probs[order][best - 1]) if best else 0.0

@@ -59,12 +59,24 @@ class Window:
         return (positions >= self.context_start) & (positions < self.context_end)
 
 
+def position_count(model: Any) -> int | None:
+    """The most tokens that a window may have for a model of transformers, None where its config names no limit."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if not positions:
+        return None
+    # RoBERTa and its kin count theirs from behind the padding id.
+    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+    return int(positions) - (0 if padding is None else int(padding) + 1)
+
+
 def make_windows(
     tokenizer: Any,
     examples: Sequence[Example | tuple[str, str]],
     max_length: int = 384,
     stride: int = 128,
     label: bool = False,
+    shrink_stride: bool = False,
+    length_name: str = "max_seq_length",
 ) -> list[Window]:
     """Windows of all examples, or (question, context) pairs, in order; every example has at least one.
 
@@ -73,19 +85,26 @@ def make_windows(
     offset (`squad.check_answers`). Questions are never cut.
 
     Raises WindowError when settings make no sense, when a text is not valid Unicode, and when a question leaves no more
-    than `stride` tokens for a context that needs more: windows could not advance.
+    than `stride` tokens for a context that needs more: windows could not advance. With `shrink_stride`, for a stride
+    that nobody asked for, such a question gets a stride of half the room that it leaves. `length_name` is what the user
+    knows `max_length` by.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise WindowError("This model has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     if not 0 <= stride < max_length:
-        raise WindowError(f"doc_stride ({stride}) must be at least 0 and smaller than max_seq_length ({max_length}).")
+        raise WindowError(f"doc_stride ({stride}) must be at least 0 and smaller than {length_name} ({max_length}).")
     windows: list[Window] = []
     for first in range(0, len(examples), _CHUNK):
         chunk = examples[first : first + _CHUNK]
         encodings = _encode(tokenizer, [_pair(example) for example in chunk], first)
         for index, (example, encoding) in enumerate(zip(chunk, encodings, strict=True), start=first):
             answer = _first_answer(example) if label else None
-            windows.extend(_cut(_Pair(index, example, encoding, tokenizer), max_length, stride, label, answer))
+            pair = _Pair(index, example, encoding, tokenizer)
+            room = max_length - (len(pair.ids) - pair.size)
+            advancing = room // 2 if shrink_stride and 0 < room <= stride else stride
+            if pair.size > room and room <= advancing:
+                raise WindowError(_too_long(pair.name, room, max_length, stride, length_name), index)
+            windows.extend(_cut(pair, room, advancing, label, answer))
     return windows
 
 
@@ -128,6 +147,7 @@ class _Pair:
         size = sequences.count(1)
         self.begin = sequences.index(1) if size else len(sequences)
         self.end = self.begin + size
+        self.size = size
         self.offsets = np.zeros((len(self.ids), 2), np.int32)
         self.words = self.offsets
         if size:
@@ -157,20 +177,23 @@ def _word_spans(offsets: IntArray, word_ids: list[int | None], inside: slice) ->
     return spans
 
 
-def _cut(pair: _Pair, max_length: int, stride: int, label: bool, answer: tuple[int, int] | None) -> Iterator[Window]:
-    before, after = pair.begin, len(pair.ids) - pair.end
-    size = pair.end - pair.begin
-    room = max_length - before - after
-    if size > room and room <= stride:
-        raise WindowError(
-            f"The question {pair.name} is too long: with it {max(room, 0)} of a window's {max_length} tokens are left "
-            f"for the context, and more than {stride} (doc_stride) are needed; shorten it, raise max_seq_length or "
-            "lower doc_stride.",
-            pair.index,
-        )
+def _too_long(name: str, room: int, max_length: int, stride: int, length_name: str) -> str:
+    """The sentence for a question that leaves no `room`, or too little for the stride."""
+    left = f"with it {max(room, 0)} of a window's {max_length} tokens are left for the context"
+    if room <= 0:
+        return f"The question {name} is too long: {left}; shorten it or raise {length_name}."
+    return (
+        f"The question {name} is too long: {left}, and more than {stride} (doc_stride) are needed; shorten it, raise "
+        f"{length_name} or lower doc_stride."
+    )
+
+
+def _cut(pair: _Pair, room: int, stride: int, label: bool, answer: tuple[int, int] | None) -> Iterator[Window]:
+    """The windows of a pair, each with up to `room` tokens of its context."""
+    before = pair.begin
     tokens = pair.answer_tokens(answer) if answer is not None else None
     # The last window is the first that reaches the context's end.
-    begins = range(pair.begin, pair.end - stride, room - stride) if size > room else [pair.begin]
+    begins = range(pair.begin, pair.end - stride, room - stride) if pair.size > room else [pair.begin]
     for begin in begins:
         end = min(begin + room, pair.end)
         pick = np.r_[0:before, begin:end, pair.end : len(pair.ids)]

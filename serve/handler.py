@@ -88,7 +88,14 @@ def answer(asked: Request, model: Model) -> list[list[Span]]:
     # An unpaired surrogate has no UTF-8, so the tokenizer can't read it; a character for a character keeps the offsets.
     readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in asked.questions]
     try:
-        windows = make_windows(model.tokenizer, readable, max_length=length, stride=stride)
+        windows = make_windows(
+            model.tokenizer,
+            readable,
+            max_length=length,
+            stride=stride,
+            shrink_stride=parameters.doc_stride is None,
+            length_name="max_seq_len",
+        )
     except WindowError as error:
         place = _place(asked, error.example)
         raise ServeError(Kind.BAD_REQUEST, f"{place} can't be used: {error}") from error

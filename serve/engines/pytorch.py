@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from berth.qa.windows import Window
+from berth.qa.windows import Window, position_count
 from berth.serve.engines.batches import by_length, pad
 from berth.serve.engines.engine import Logits
 from berth.serve.hardware import threads
@@ -78,10 +78,8 @@ class PyTorchEngine:
 
     @property
     def max_length(self) -> int:
-        """Positions that a window can use; RoBERTa and its kin count theirs from behind the padding id."""
-        positions = int(getattr(self.model.config, "max_position_embeddings", 0) or 512)
-        unused = getattr(getattr(self.model.base_model, "embeddings", None), "padding_idx", None)
-        return positions if unused is None else positions - int(unused) - 1
+        """The model's positions, 512 where it names none."""
+        return position_count(self.model) or 512
 
     def logits(self, windows: Sequence[Window]) -> tuple[Logits, Logits]:
         """See engine.Engine.logits."""

@@ -1,6 +1,6 @@
 """Runs in the reference environment, not in ours: scores a prediction file with Google's copy of the official scripts.
 
-`python squad_reference.py VERSION DATA.json PREDICTIONS.json [NO_ANSWER.json]`, VERSION 1.1 or 2.0; prints JSON.
+`python squad_reference.py VERSION DATA.json PREDICTIONS.json`, VERSION 1.1 or 2.0; prints JSON.
 Needs `tf-models-official` (Apache-2.0) and absl-py, nothing of TensorFlow.
 """
 
@@ -16,10 +16,10 @@ def load(path: str) -> dict:
 
 
 if __name__ == "__main__":
-    version, data, predictions, *no_answer = sys.argv[1:]
+    version, data, predictions = sys.argv[1:]
     articles = load(data)["data"]
     if version == "1.1":
         scores = squad_evaluate_v1_1.evaluate(articles, load(predictions))
     else:
-        scores = squad_evaluate_v2_0.evaluate(articles, load(predictions), *map(load, no_answer))
+        scores = squad_evaluate_v2_0.evaluate(articles, load(predictions))
     print(json.dumps(scores))

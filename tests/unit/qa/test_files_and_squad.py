@@ -102,6 +102,12 @@ def test_a_folder_is_read_file_by_file_without_hidden_and_other_files(tmp_path: 
     assert read(tmp_path) == EXPECTED
 
 
+def test_one_row_alone(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "train.json", flat(EXPECTED)[0])) == EXPECTED[:1]
+    with pytest.raises(DataError, match=r't\.json: the question has no "id"'):
+        read(write(tmp_path / "t.json", flat(EXPECTED)[0] | {"id": None}))
+
+
 def test_ids_may_be_numbers(tmp_path: Path) -> None:
     row = flat(EXPECTED[:1])[0] | {"id": 7}
     assert read(write(tmp_path / "t.jsonl", json.dumps(row)))[0].id == "7"

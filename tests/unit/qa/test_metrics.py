@@ -74,25 +74,13 @@ def test_version_2_rules_without_unanswerable_questions_when_asked_for() -> None
     assert "NoAns_total" not in result
 
 
-def test_probabilities_of_no_answer_drop_predictions_and_find_the_best_threshold() -> None:
-    examples = [example("a", "Oslo"), example("b"), example("c", "Norway"), example("d")]
-    predictions = {"a": "Oslo", "b": "Oslo", "c": "Bergen", "d": ""}
-    probs = {"a": 0.1, "b": 0.9, "c": 0.3, "d": 0.8}
-    result = evaluate(predictions, examples, probs, no_answer_threshold=0.5)
-    assert (result["exact_match"], result["NoAns_exact"], result["HasAns_exact"]) == (75.0, 100.0, 50.0)
-    assert (result["best_exact"], result["best_exact_thresh"]) == (75.0, 0.1)
-    assert evaluate(predictions, examples, probs)["exact_match"] == 50.0  # 1.0: nothing is dropped
-
-
 @pytest.mark.parametrize(
     ("examples", "options", "message"),
     [
         ([], {}, "No questions"),
         ([example("a")], {"version_2_with_negative": False}, "1 questions have no answer"),
-        ([example("a", "x")], {"no_answer_probs": {"a": 0.0}}, "belong to v2"),
-        ([example("a")], {"no_answer_probs": {}}, r"1 questions have no probability of no answer \(a"),
     ],
-    ids=["empty", "v1-unanswerable", "v1-probabilities", "missing-probability"],
+    ids=["empty", "v1-unanswerable"],
 )
 def test_refusals(examples: list[Example], options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):

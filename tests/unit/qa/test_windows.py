@@ -1,14 +1,16 @@
 """Windows are the tokenizer's own; labels and offsets lead back to the very characters of the context."""
 
+import itertools
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from berth.qa.squad import Answer, Example, read
-from berth.qa.windows import Window, WindowError, make_windows
+from berth.qa.windows import Window, WindowError, make_windows, position_count
 
 
 def text_of(window: Window, context: str) -> str:
@@ -159,14 +161,48 @@ def test_long_questions_that_still_work(
 
 
 @pytest.mark.parametrize(
-    ("question_tokens", "left"), [(64 - 3 - 16, 16), (61, 0), (100, 0)], ids=["room-is-stride", "no-room", "over"]
+    ("question_tokens", "message"),
+    [
+        (64 - 3 - 16, "with it 16 of .* more than 16 .* are needed; shorten it, raise max_seq_len or lower doc_stride"),
+        (61, "with it 0 of a window's 64 tokens are left for the context; shorten it or raise max_seq_len"),
+        (100, "with it 0 of a window's 64 tokens are left for the context; shorten it or raise max_seq_len"),
+    ],
+    ids=["room-is-stride", "no-room", "over"],
 )
-def test_questions_that_leave_too_little_room_are_refused(tokenizer: Any, question_tokens: int, left: int) -> None:
+def test_questions_that_leave_too_little_room_are_refused(tokenizer: Any, question_tokens: int, message: str) -> None:
     pairs = [("What?", "fine"), (long_question(question_tokens), long_question(50))]
-    message = f"question number 2 is too long: with it {left} of a window's 64 tokens .* more than 16 .* shorten it"
-    with pytest.raises(WindowError, match=message) as error:
-        make_windows(tokenizer, pairs, 64, 16)
+    with pytest.raises(WindowError, match=rf"question number 2 is too long: {message}\.") as error:
+        make_windows(tokenizer, pairs, 64, 16, length_name="max_seq_len")
     assert error.value.example == 1
+
+
+@pytest.mark.parametrize("room", [16, 9, 1])
+def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room: int) -> None:
+    context = " ".join(f"w{number}" for number in range(40))
+    windows = make_windows(tokenizer, [(long_question(64 - 3 - room), context)], 64, 16, shrink_stride=True)
+    spans = [window.offsets[window.context_mask] for window in windows]
+    assert {len(span) for span in spans[:-1]} == {room}
+    assert spans[-1][-1, 1] == len(context)
+    for before, after in itertools.pairwise(spans):
+        assert after[0, 0] <= before[-1, 1] + 1, "no token is left out"
+        assert after[0, 0] > before[0, 0]
+
+
+def test_room_for_the_stride_leaves_it_as_it_is(tokenizer: Any) -> None:
+    pair = (long_question(40), long_question(200))
+    plain, shrunk = (make_windows(tokenizer, [pair], 64, 16, shrink_stride=shrink) for shrink in (False, True))
+    assert [w.input_ids.tolist() for w in plain] == [w.input_ids.tolist() for w in shrunk]
+
+
+@pytest.mark.parametrize(
+    ("positions", "padding", "most"), [(512, None, 512), (514, 1, 512), (None, None, None), (0, None, None)]
+)
+def test_positions_of_a_model(positions: int | None, padding: int | None, most: int | None) -> None:
+    model = SimpleNamespace(
+        config=SimpleNamespace(max_position_embeddings=positions),
+        base_model=SimpleNamespace(embeddings=SimpleNamespace(padding_idx=padding)),
+    )
+    assert position_count(model) == most
 
 
 @pytest.mark.parametrize(("max_length", "stride"), [(384, 384), (384, -1), (0, 0)])

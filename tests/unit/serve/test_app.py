@@ -162,6 +162,12 @@ def test_parameters(tiny_client: TestClient) -> None:
     assert ask(tiny_client, {"question": "w?", "context": "abc " * 50}, max_seq_len=32, doc_stride=8)["answer"]
 
 
+@pytest.mark.parametrize("words", [60, 100, 124])
+def test_a_long_question_over_a_long_context_is_answered(tiny_client: TestClient, words: int) -> None:
+    """The default stride gives way to a question that leaves less room than it."""
+    assert ask(tiny_client, {"question": "a " * words, "context": "abc " * 50})["answer"]
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -203,6 +209,15 @@ LONG_QUESTION = "a " * 200
             "`inputs[1]` can't be used: The question number 2 is too long",
         ),
         (
+            json.dumps(
+                {"inputs": {"question": "a " * 100, "context": "b " * 50}, "parameters": {"doc_stride": 64}}
+            ).encode(),
+            400,
+            "bad_request",
+            "`inputs` can't be used: The question number 1 is too long: with it 25 of a window's 128 tokens are left "
+            "for the context, and more than 64 (doc_stride) are needed; shorten it, raise max_seq_len or lower doc_",
+        ),
+        (
             json.dumps({"inputs": ONE, "parameters": {"max_seq_len": 129}}).encode(),
             400,
             "bad_request",
@@ -212,11 +227,11 @@ LONG_QUESTION = "a " * 200
             json.dumps({"inputs": ONE, "parameters": {"max_seq_len": 64, "doc_stride": 64}}).encode(),
             400,
             "bad_request",
-            "`parameters` can't be used",
+            "`parameters` can't be used: doc_stride (64) must be at least 0 and smaller than max_seq_len (64).",
         ),
         (b'{"\\ud83d": 1}', 400, "bad_request", "unknown key `\ud83d` in the body"),
     ],
-    ids=["json", "empty", "type", "long question", "window", "stride", "surrogate"],
+    ids=["json", "empty", "type", "long question", "no room for the stride", "window", "stride", "surrogate"],
 )
 def test_bad_requests(tiny_client: TestClient, body: bytes, status: int, kind: str, sentence: str) -> None:
     got = error_of(tiny_client.post("/invocations", content=body))
