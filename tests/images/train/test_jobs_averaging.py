@@ -35,6 +35,8 @@ def by_length(whole: dict[str, Any], tokenizer: Tokenizer) -> list[dict[str, Any
 
     A step's questions go to the ranks by length, so that the first half of them is what rank 0 sees, at each step.
     """
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     found = {}
     for article in whole["data"]:
         for paragraph in article["paragraphs"]:
