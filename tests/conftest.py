@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,14 @@ import pytest
 from berth.images import pins
 
 Excerpt = Callable[[str, int], dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the developer's AWS account; the network's settings it needs, to build images."""
+    for name in os.environ:
+        if name.startswith("AWS_") and name != "AWS_CA_BUNDLE":
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")

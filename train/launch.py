@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from berth.train.failure import FailureReport
 from berth.train.hosts.events import Events, Exited
 from berth.train.log import get_logger, write_all
+from berth.train.mpirun import without_notices
 from berth.train.runfolder import Relay, RunFolder
 
 _GRACE_SECONDS = 2.0
@@ -51,12 +52,15 @@ class LocalRun:
         threading.Thread(target=self._wait, args=(self._process,), name="launch", daemon=True).start()
 
     def _wait(self, process: subprocess.Popen[str]) -> None:
+        for line in without_notices(self._lines(process)):
+            get_logger().info("launcher: %s", line)
+        self._events.put(Exited(process.wait()))
+
+    def _lines(self, process: subprocess.Popen[str]) -> Iterator[str]:
         assert process.stdout is not None
         for line in process.stdout:
             self.said.append(line.rstrip())
-            if line.strip():
-                get_logger().info("launcher: %s", line.rstrip())
-        self._events.put(Exited(process.wait()))
+            yield line.rstrip()
 
     @property
     def running(self) -> bool:

@@ -8,7 +8,7 @@ middle.
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,28 @@ def major_version(text: str) -> int:
     """4 from `mpirun (Open MPI) 4.1.8`; 0 if the text is something else's."""
     match = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)\.\d+", text)
     return int(match[1]) if match else 0
+
+
+# The frames in which mpirun says that a rank has ended badly. Why it did is in the rank's own report.
+_NOTICE = re.compile(
+    r"Primary job +terminated normally|one or more processes exited with non-zero status|noticed that process rank"
+)
+
+
+def without_notices(lines: Iterable[str]) -> Iterator[str]:
+    """What mpirun says, line by line, but for blank lines and those frames."""
+    frame: list[str] = []
+    for line in lines:
+        edge = len(line) > 20 and set(line) == {"-"}
+        if frame or edge:
+            frame.append(line)
+            if edge and len(frame) > 1:
+                if not any(_NOTICE.search(text) for text in frame):
+                    yield from filter(str.strip, frame)
+                frame = []
+        elif line.strip():
+            yield line
+    yield from filter(str.strip, frame)
 
 
 def mpirun_command(

@@ -7,7 +7,7 @@ import pytest
 from berth.train.failure import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import Job
-from berth.train.mpirun import Launcher, major_version
+from berth.train.mpirun import Launcher, major_version, without_notices
 from berth.train.plan import choose_interface, make_plan, masked
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
@@ -333,3 +333,14 @@ def test_plan_matches_no_metric_expression() -> None:
     assert not [
         line for line in plan.render().splitlines() for expression in expressions if re.search(expression, line)
     ]
+
+
+def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> None:
+    edge = "-" * 74
+    abort = [edge, "Primary job  terminated normally, but 1 process returned", "a non-zero exit code.", edge]
+    first = [edge, "mpirun detected that one or more processes exited with non-zero status", "", "  Exit code: 1", edge]
+    warning = [edge, "WARNING: No preset parameters were found", "", "  Local host: algo-1", edge]
+    said = ["a line", "", *warning, *abort, *first, "the end"]
+    assert list(without_notices(said)) == ["a line", *filter(None, warning), "the end"]
+    # A frame that never closes is no reason to swallow it.
+    assert list(without_notices([edge, "mpirun was killed"])) == [edge, "mpirun was killed"]
