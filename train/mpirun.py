@@ -1,4 +1,4 @@
-"""The mpirun command line, by the major version of Open MPI. Pure, but for asking mpirun its version.
+"""The mpirun command line, by the major version of Open MPI (4 or 5). Pure, but for asking mpirun its version.
 
 Ranks get their environment and write their output through their host's run folder (berth.train.rank), so mpirun carries
 neither: no `-x`, which would give every host the leader's SM_* values, and no `--tag-output`, which cuts lines in the
@@ -75,7 +75,7 @@ def mpirun_command(
     """
     if launcher.major == 0:
         raise JobError(
-            "mpirun is not on PATH or doesn't answer; install Open MPI 4.1 in the image (the kit's image has it)."
+            "mpirun is not on PATH or doesn't answer; install Open MPI 4.1 or 5.0 in the image (the kit's image has 4.1)."
         )
     if launcher.major not in _PARAMETERS:
         known = ", ".join(map(str, _PARAMETERS))
@@ -83,8 +83,7 @@ def mpirun_command(
             f"mpirun is Open MPI {launcher.major}, whose options differ; put one of version {known} first on PATH."
         )
     alone = len(hosts) == 1
-    parameters = _PARAMETERS[launcher.major](interface, "" if alone else launcher.ssh_config)
-    theirs = {options[i + 1] for i, word in enumerate(options[:-1]) if word.lstrip("-") in ("mca", "gmca")}
+    theirs = {options[i + 1] for i, word in enumerate(options[:-1]) if word.lstrip("-") in _PARAMETER_OPTIONS}
     slots = ["localhost"] if alone else list(hosts)
     command = [
         launcher.mpirun,
@@ -95,19 +94,23 @@ def mpirun_command(
         ",".join(f"{host}:{ranks}" for host in slots),
         "-np",
         str(len(hosts) * ranks),
-        "-bind-to",
+        "--bind-to",
         "none",
         # A folder that exists on every host and holds no one's modules.
-        "-wdir",
+        "--wdir",
         "/",
     ]
-    for name, value in parameters.items():
+    for option, name, value in _PARAMETERS[launcher.major](interface, "" if alone else launcher.ssh_config):
         if name not in theirs:
-            command += ["-mca", name, value]
+            command += [option, name, value]
     return (*command, *options, launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
 
 
-def _parameters_4(interface: str, ssh_config: str) -> dict[str, str]:
+_PARAMETER_OPTIONS = ("mca", "gmca", "omca", "prtemca", "pmixmca")
+Parameters = list[tuple[str, str, str]]
+
+
+def _parameters_4(interface: str, ssh_config: str) -> Parameters:
     parameters = {
         "orte_abort_on_non_zero_status": "1",
         # A container may not read another process' memory (ptrace), and Open MPI complains when it can't.
@@ -122,7 +125,23 @@ def _parameters_4(interface: str, ssh_config: str) -> dict[str, str]:
             # Only the leader holds the job's key, so it starts every host's daemon itself.
             "plm_rsh_no_tree_spawn": "1",
         }
-    return parameters
+    return [("--mca", name, value) for name, value in parameters.items()]
 
 
-_PARAMETERS = {4: _parameters_4}
+def _parameters_5(interface: str, ssh_config: str) -> Parameters:
+    """The same for Open MPI 5, whose daemons are PRRTE's: with the old names a job would run on one host, silently."""
+    daemons = {"prte_abort_on_non_zero_status": "1"}
+    if ssh_config:
+        daemons |= {
+            "prte_if_include": interface,  # it takes no lo, and a host alone has no daemon to talk to
+            "plm_ssh_agent": "ssh",
+            "plm_ssh_args": f"-F {ssh_config}",
+            "plm_ssh_no_tree_spawn": "1",
+        }
+    return [
+        *(("--prtemca", name, value) for name, value in daemons.items()),
+        ("--mca", "btl_tcp_if_include", interface),
+    ]
+
+
+_PARAMETERS = {4: _parameters_4, 5: _parameters_5}

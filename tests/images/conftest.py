@@ -130,3 +130,50 @@ def build_as(client: docker.DockerClient) -> Iterator[Build]:
     for tag in made:
         if client.images.list(tag):
             client.images.remove(tag, force=True)
+
+
+Derive = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Derive]:
+    """`derive("tabulate==0.9.0", "ENV A=b")`: an image FROM berth-train with what pip installs, and further lines.
+
+    pip's settings and the CA of a closed network, where there are any, come in as secrets. The images go at the end.
+    """
+    made: list[str] = []
+
+    def build_from_ours(install: str, *lines: str) -> str:
+        folder = tmp_path_factory.mktemp("derived")
+        pip = f"pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore {install}"
+        dockerfile = [
+            f"FROM berth-train:{PROFILE}",
+            "RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\",
+            "    if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \\",
+            "    if [ -f /run/secrets/pip ]; then export PIP_CONFIG_FILE=/run/secrets/pip; fi; \\",
+            f"    {pip}",
+            *lines,
+        ]
+        (folder / "Dockerfile").write_text("\n".join(dockerfile) + "\n")
+        here = network.gather(os.environ)
+        tag = f"berth-test:derived-{len(made)}"
+        command = [str(engine.find_client()), "build", "--network", "host", "--tag", tag]
+        for name, path in here.write_secrets(tmp_path_factory.mktemp("secrets")).items():
+            command += ["--secret", f"id={name},src={path}"]
+        for name in here.proxies:
+            command += ["--build-arg", name]
+        done = subprocess.run(
+            [*command, str(folder)],
+            env=engine.client_environment(os.environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout
+        made.append(tag)
+        return tag
+
+    yield build_from_ours
+    for tag in made:
+        client.images.remove(tag, force=True)

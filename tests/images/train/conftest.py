@@ -136,7 +136,8 @@ def train_job(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFact
             print(f"{time.time() - began:6.2f} {line}")
 
         job.setdefault("output", tmp_path_factory.mktemp("output"))
-        outcome = run_train(data, image=IMAGE, log=log, say=print, timeout=LIMIT_SECONDS, **job)
+        job.setdefault("image", IMAGE)
+        outcome = run_train(data, log=log, say=print, timeout=LIMIT_SECONDS, **job)
         return Ran(outcome, lines, deaths(client, began))
 
     return run

@@ -1,5 +1,6 @@
 """Launch plans, compared as the whole block that a job logs."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,10 @@ launch plan
   interface: lo
   settings: BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, OMP_NUM_THREADS 4, \
 PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:1 -np 1 -bind-to none \
--wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include lo \
--mca btl_tcp_if_include lo """
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:1 -np 1 --bind-to none \
+--wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
+--mca oob_tcp_if_include lo \
+--mca btl_tcp_if_include lo """
         + RANK
         + """
   because: 1 process per host: no GPU, and processes_per_host is not set
@@ -72,10 +74,11 @@ launch plan
   interface: eth0
   settings: BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME eth0, MASTER_ADDR algo-1-x, MASTER_PORT 29500, OMP_NUM_THREADS 2, \
 PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1-x:2,algo-2-x:2 -np 4 -bind-to none \
--wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include eth0 \
--mca btl_tcp_if_include eth0 -mca plm_rsh_agent ssh -mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
--mca plm_rsh_no_tree_spawn 1 """
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1-x:2,algo-2-x:2 -np 4 --bind-to none \
+--wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
+--mca oob_tcp_if_include eth0 \
+--mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
+--mca plm_rsh_no_tree_spawn 1 """
         + RANK
         + """
   because: 2 processes per host: processes_per_host says so
@@ -96,10 +99,11 @@ launch plan
   interface: eth1
   settings: BERTH_BACKEND nccl, GLOO_SOCKET_IFNAME eth1, MASTER_ADDR algo-1, MASTER_PORT 29500, \
 NCCL_SOCKET_IFNAME eth1, OMP_NUM_THREADS 3, PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 -bind-to none \
--wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include eth1 \
--mca btl_tcp_if_include eth1 -mca plm_rsh_agent ssh -mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
--mca plm_rsh_no_tree_spawn 1 """
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 --bind-to none \
+--wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
+--mca oob_tcp_if_include eth1 \
+--mca btl_tcp_if_include eth1 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
+--mca plm_rsh_no_tree_spawn 1 """
         + RANK
         + """
   because: 8 processes per host: one for each GPU
@@ -149,8 +153,9 @@ launch plan
   interface: lo
   settings: A b, BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, NCCL_DEBUG WARN, \
 OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:2 -np 2 -bind-to none \
--wdir / -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca oob_tcp_if_include lo \
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:2 -np 2 --bind-to none \
+--wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
+--mca oob_tcp_if_include lo \
 -mca btl_tcp_if_include eth9 -verbose """
         + RANK
         + """
@@ -244,7 +249,7 @@ def test_secrets_are_masked_and_harmless_names_are_not(command: list[str], shown
 
 
 def test_no_secret_of_custom_mpi_options_is_logged() -> None:
-    options = "-x WANDB_API_KEY=abc -mca mca_base_env_list HF_TOKEN=abc;A=b"
+    options = "-x WANDB_API_KEY=abc --mca mca_base_env_list HF_TOKEN=abc;A=b"
     given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
     plan = make_plan(given, CPU, {}, LAUNCHER)
     assert plan.environment["WANDB_API_KEY"] == "abc"
@@ -291,7 +296,23 @@ def test_more_processes_than_gpus_is_refused() -> None:
         make_plan(job(processes_per_host="16"), GPU8, {}, LAUNCHER)
 
 
-@pytest.mark.parametrize(("major", "sentence"), [(0, "mpirun is not on PATH"), (5, "mpirun is Open MPI 5")])
+def test_open_mpi_5_has_other_names_and_tells_its_daemons_apart_from_the_ranks() -> None:
+    launcher = Launcher("/v/bin/python", "/opt/amazon/openmpi5/bin/mpirun", 5, "/run/berth", "/k/ssh_config")
+    plan = make_plan(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {}, launcher)
+    assert shlex.join(plan.command) == (
+        "/opt/amazon/openmpi5/bin/mpirun --allow-run-as-root --prefix /opt/amazon/openmpi5 --host algo-1:8,algo-2:8 "
+        "-np 16 --bind-to none --wdir / --prtemca prte_abort_on_non_zero_status 1 --prtemca prte_if_include eth1 "
+        "--prtemca plm_ssh_agent ssh --prtemca plm_ssh_args '-F /k/ssh_config' --prtemca plm_ssh_no_tree_spawn 1 "
+        f"--mca btl_tcp_if_include eth1 {RANK}"
+    )
+    alone = make_plan(job(sagemaker_mpi_custom_mpi_options="--mca btl_tcp_if_include lo"), CPU, {}, launcher)
+    assert shlex.join(alone.command) == (
+        "/opt/amazon/openmpi5/bin/mpirun --allow-run-as-root --prefix /opt/amazon/openmpi5 --host localhost:1 -np 1 "
+        f"--bind-to none --wdir / --prtemca prte_abort_on_non_zero_status 1 --mca btl_tcp_if_include lo {RANK}"
+    )
+
+
+@pytest.mark.parametrize(("major", "sentence"), [(0, "mpirun is not on PATH"), (6, "mpirun is Open MPI 6")])
 def test_unknown_mpirun_is_refused(major: int, sentence: str) -> None:
     launcher = Launcher("/v/bin/python", "/v/bin/mpirun", major, "/run/berth", "")
     with pytest.raises(JobError, match=sentence):
