@@ -64,9 +64,16 @@ class Which(StrEnum):
         return pins.IMAGES if self is Which.all else (self.value,)
 
 
+class Image(StrEnum):
+    """The image that a command is for."""
+
+    train = "train"
+    serve = "serve"
+
+
 WhichArgument = Annotated[Which, typer.Argument(help="The image: train, serve or all.")]
-ImageArgument = Annotated[Which, typer.Argument(help="The image: train or serve.")]
-ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
+ImageArgument = Annotated[Image, typer.Argument(help="The image: train or serve.")]
+ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml; today cpu can be built.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -154,7 +161,9 @@ def run_train(
     hyperparameters = _pairs(hyperparameter or [], "--hyperparameter")
     if (code is None) != (entry_point is None):
         raise UserError("--code and --entry-point go together: give the folder and the program in it.")
-    if entry_point is not None:
+    if code is not None and entry_point is not None:
+        if not (code / entry_point).is_file():
+            raise UserError(f"{entry_point} is not in {code}: give --entry-point the name of a program there.")
         hyperparameters |= {
             "sagemaker_program": json.dumps(entry_point),
             "sagemaker_submit_directory": json.dumps("/opt/ml/code"),
@@ -249,11 +258,9 @@ def uri(
 
 
 @app.command()
-def shell(which: ImageArgument = Which.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
+def shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
     """Open a shell in an image."""
-    if which is Which.all:
-        raise UserError("a shell opens in one image: name train or serve.")
-    engine.become_shell(ecr_uri.local_image(engine.connect(), which.value, profile).tag)
+    engine.become_shell(ecr_uri.local_image(engine.connect(), image.value, profile).tag)
 
 
 @app.command()

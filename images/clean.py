@@ -49,7 +49,7 @@ def container_stays(found: Mapping[str, str], image: str, status: str) -> str:
     if labels.RUN in found:
         return run_stays(found)
     if not is_ours(image):
-        return f"it is of your own image {image}"
+        return f"it is of your own image {image}; `docker rm` removes it"
     return "it runs, and no run of the kit started it" if status in ("running", "paused", "restarting") else ""
 
 

@@ -6,6 +6,7 @@ default profile can be built here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from rich.table import Table
@@ -53,6 +54,9 @@ def client(seen: Probe) -> Finding:
     if seen.client is None:
         remedy = "sudo apt-get install docker-buildx   # on Debian 12, which has none: docker.io"
         return Finding("BuildKit client", "missing", seen.client_error, remedy)
+    if seen.first_client not in (None, seen.client):
+        message = f"{seen.client}; the first docker on PATH, {seen.first_client}, can't build with BuildKit"
+        return Finding("BuildKit client", "warn", message, f"export PATH={Path(seen.client).parent}:$PATH")
     return Finding("BuildKit client", "ok", seen.client)
 
 

@@ -39,6 +39,7 @@ class Probe:
     engine_error: str
     client: str | None
     client_error: str
+    first_client: str | None
     disk_free: int | None
     memory: int
     base: str | None = None
@@ -63,6 +64,7 @@ def probe() -> Probe:
         engine_error=engine_error,
         client=client,
         client_error=client_error,
+        first_client=shutil.which("docker"),
         disk_free=_disk_free(engine),
         memory=int(engine["MemTotal"]) if engine else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         base=base,

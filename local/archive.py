@@ -53,7 +53,8 @@ def unpack(archive: Path, folder: Path) -> Path:
     except tarfile.FilterError as error:
         raise UserError(f"{archive} is refused, for it reaches out of its own folder ({error}).") from None
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise UserError(f"{archive} can't be unpacked ({error}): pass a folder or a whole model.tar.gz.") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
+        raise UserError(f"{archive} can't be unpacked ({reason}): pass a folder or a whole model.tar.gz.") from None
     return folder
 
 

@@ -96,6 +96,8 @@ def run_train(
         with Session(client, image, say=say, stop_grace=stop_grace) as session:
             if model is not None:
                 channels[opt_ml.MODEL_CHANNEL] = archive.model_home(archive.model_folder(model, session.scratch), model)
+            # The hosts share this machine's cores, where on SageMaker each has its own.
+            share = {"OMP_NUM_THREADS": str(max(1, int(client.info()["NCPU"]) // hosts))} if hosts > 1 else {}
             told = opt_ml.with_model(hyperparameters or {}, has_model=model is not None, has_code=code is not None)
             for name, path in sorted(channels.items()):
                 files = opt_ml.channel_files(path)
@@ -119,7 +121,7 @@ def run_train(
                     name,
                     command=["train"],
                     mounts=mounts,
-                    environment={"TRAINING_JOB_NAME": f"berth-{session.run_id}", **(environment or {})},
+                    environment={"TRAINING_JOB_NAME": f"berth-{session.run_id}", **share, **(environment or {})},
                     gpus=gpus,
                     shm_size=_SHM_SIZE,
                 )
@@ -185,7 +187,13 @@ def _carry_out(
     if timed_out:
         failures = dict.fromkeys(containers, f"The job was stopped at its time limit of {timeout:.0f} s.")
     kept = _keep(session, checkpoints, output) if exit_code != 0 else None
-    model_archive = _pack(session, roots, "model", output / "model.tar.gz") if exit_code == 0 else None
+    if exit_code == 0:
+        model_archive = _pack(session, roots, "model", output / "model.tar.gz")
+        if model_archive is None:
+            session.say("The job wrote no model: /opt/ml/model was empty at its end.")
+    else:
+        model_archive = None
+        _set_aside(session, output / "model.tar.gz")
     results = _pack(session, roots, "output/data", output / "output.tar.gz")
     return TrainOutcome(exit_code, time.monotonic() - began, model_archive, results, kept, failures)
 
@@ -194,10 +202,21 @@ def _pack(session: Session, roots: Mapping[str, Path], folder: str, target: Path
     """The archive of one folder of every host; if it can't be written, the folders stay where the error says."""
     folders = [root / folder for root in roots.values()]
     try:
-        return archive.pack(folders, target)
+        packed = archive.pack(folders, target)
+        if packed is None:
+            _set_aside(session, target)
+        return packed
     except UserError as error:
         rescued = session.rescue([path for path in folders if any(path.iterdir())])
         raise UserError(f"{error} What the job wrote is kept in {rescued}.") from None
+
+
+def _set_aside(session: Session, earlier: Path) -> None:
+    """Renames an archive of an earlier job where this one left none: nobody shall take it for this job's."""
+    if earlier.exists():
+        aside = earlier.with_name(f"earlier-{earlier.name}")
+        earlier.replace(aside)
+        session.say(f"{earlier.name} was of an earlier job: it is {aside} now.")
 
 
 def _prefixing(log: Callable[[str], None], name: str) -> Callable[[str], None]:

@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ _LOOPBACK = "127.0.0.1"
 _PORT_INSIDE = "8080/tcp"
 _ANY_PORT = 0
 _POLL_SECONDS = 0.25
+_ERROR = "berth: error: "
 _PROGRESS_SECONDS = 5.0
 # A proxy of the environment must not be asked for a loopback address.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -108,13 +109,20 @@ def serving(
                 gpus=gpus,
                 ports={_PORT_INSIDE: (_LOOPBACK, port or _ANY_PORT)},
             )
-            follower = Follower(container, log, threading.Lock())
+            errors: list[str] = []
+
+            def listen(line: str) -> None:
+                log(line)
+                if line.startswith(_ERROR):
+                    errors.append(line.removeprefix(_ERROR))
+
+            follower = Follower(container, listen, threading.Lock())
             session.start(container)
             try:
                 container.reload()
                 published = container.ports.get(_PORT_INSIDE) or [{"HostPort": str(port)}]
                 endpoint = Endpoint(f"http://{_LOOPBACK}:{published[0]['HostPort']}", session, container)
-                _wait_for_ping(endpoint, timeout)
+                _wait_for_ping(endpoint, timeout, errors)
                 yield endpoint
             finally:
                 session.stop()
@@ -157,14 +165,15 @@ def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[st
     return answer
 
 
-def _wait_for_ping(endpoint: Endpoint, timeout: float) -> None:
-    """Until /ping says 200; a line of progress every few seconds."""
+def _wait_for_ping(endpoint: Endpoint, timeout: float, errors: Sequence[str]) -> None:
+    """Until /ping says 200; a line of progress every few seconds. `errors` is what the server's log complains of."""
     began = time.monotonic()
     told = began
     while not _pings(endpoint.url):
         if not is_running(endpoint.container):
             code = endpoint.container.attrs["State"]["ExitCode"]
-            raise UserError(f"The container ended with exit code {code} before it could answer: see its log above.")
+            reason = errors[0] if errors else "see its log above."
+            raise UserError(f"The container ended with exit code {code} before it could answer: {reason}")
         now = time.monotonic()
         if now - began > timeout:
             raise UserError(f"/ping gave no 200 within {timeout:.0f} s: look at the log above, or allow it more time.")

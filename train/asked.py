@@ -5,6 +5,7 @@ Framework estimators send `sagemaker_*` hyperparameters; a generic Estimator sen
 do the same.
 """
 
+import difflib
 import re
 import shlex
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from berth.train.hyperparameters import UNSET, decode, unquote
 from berth.train.job import Job
 
 MOST_PROCESSES = 256
+_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT")
 _REFUSED = {
     "mp_parameters": (
         "asks for SageMaker's model parallel library, which this image does not have; remove smdistributed "
@@ -99,6 +101,10 @@ def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
                 "torchrun would"
             )
 
+    for name in environ:
+        near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8) if name not in _VARIABLES else []
+        if near and name.startswith("BERTH_"):
+            problems.append(f"The variable {name} is not known: did you mean {near[0]}?")
     wish = environ.get("BERTH_DISTRIBUTION", "").strip().lower()
     if wish not in ("", "none", "mpi"):
         problems.append(f"BERTH_DISTRIBUTION must be none or mpi, not {wish!r}.")

@@ -75,7 +75,7 @@ def mpirun_command(
     """
     if launcher.major == 0:
         raise JobError(
-            "mpirun is not on PATH or doesn't answer; install Open MPI 4.1 or 5.0 in the image (the kit's image has 4.1)."
+            "mpirun is not on PATH or doesn't answer; install Open MPI 4.1 or 5.0 in the image (the kit's has 4.1)."
         )
     if launcher.major not in _PARAMETERS:
         known = ", ".join(map(str, _PARAMETERS))

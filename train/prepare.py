@@ -4,9 +4,11 @@ Nothing here runs for the kit's own program. Every mistake is a JobError with on
 """
 
 import difflib
+import re
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from berth.train.failure import JobError
@@ -14,6 +16,10 @@ from berth.train.job import Job
 from berth.train.log import get_logger
 
 _SUFFIXES = (".py", ".sh")
+_UNREACHED = re.compile(
+    r"CERTIFICATE_VERIFY_FAILED|Name or service not known|Temporary failure in name resolution|Connection refused|"
+    r"No route to host|Network is unreachable|ConnectTimeoutError|ReadTimeoutError|ProxyError"
+)
 
 
 def prepare(job: Job) -> None:
@@ -116,8 +122,18 @@ def install_requirements(code_dir: Path) -> None:
         tail.append(line.rstrip())
         get_logger().info("pip: %s", line.rstrip())
     if process.wait() != 0:
-        said = next((line for line in tail if line.startswith("ERROR:")), tail[-1] if tail else "no reason given")
-        raise JobError(
-            f"requirements.txt could not be installed ({said.removeprefix('ERROR: ')}); mend it, or vendor the wheels "
-            "beside it."
+        raise JobError(failed_install(tail))
+
+
+def failed_install(said: Sequence[str]) -> str:
+    """The sentence for what pip said: its error, or that it reached no index, which pip calls a missing version."""
+    if obstacle := next((match[0] for line in said if (match := _UNREACHED.search(line))), None):
+        return (
+            f"requirements.txt could not be installed, for the package index can't be reached ({obstacle}); give the "
+            "job a network and certificates that reach one, or vendor the wheels beside it."
         )
+    error = next((line for line in said if line.startswith("ERROR:")), said[-1] if said else "no reason given")
+    return (
+        f"requirements.txt could not be installed ({error.removeprefix('ERROR: ')}); mend it, or vendor the wheels "
+        "beside it."
+    )

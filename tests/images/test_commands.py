@@ -129,6 +129,14 @@ def test_the_demo_shows_loss_scores_sizes_and_both_answers(small_demo: tuple[int
     assert {"model.tar.gz", "train.log", "serve.log"} <= {path.name for path in out.iterdir()}
 
 
+def test_a_program_that_is_not_there_is_refused_before_any_container(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text("{}")
+    words = ("--data", str(tmp_path / "data.json"), "--code", str(tmp_path), "--entry-point", "trian.py")
+    done = command_line("run", "train", *words)
+    assert done.returncode == 1
+    assert done.stderr == f"error: trian.py is not in {tmp_path}: give --entry-point the name of a program there.\n"
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     done = command_line("demo", "--output", str(tmp_path / "file"))

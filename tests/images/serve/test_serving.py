@@ -14,6 +14,7 @@ import docker
 import pytest
 
 from berth.images import pins
+from berth.images.errors import UserError
 from berth.local.job import run_train
 from berth.local.serving import Endpoint, ask, serving
 
@@ -196,6 +197,12 @@ def wait_for_sentence(url: str) -> tuple[int, Any]:
             return status, told
         time.sleep(0.2)
     raise AssertionError("/ping never said how loading went")
+
+
+def test_a_model_that_cannot_answer_is_refused_with_the_servers_own_reason(pretrained: Path) -> None:
+    with pytest.raises(UserError, match=r"before it could answer: .*qa_outputs"):
+        with serving(pretrained, image=f"berth-serve:{PROFILE}", port=None, environment={"BERTH_FAILURE_GRACE": "0"}):
+            raise AssertionError("a model without an answer head was served")
 
 
 def test_the_log_of_a_healthy_server_has_no_warning(served: Served) -> None:

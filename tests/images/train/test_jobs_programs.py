@@ -5,7 +5,10 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 # Named like the kit's own rooms, which must not get in the way.
 PROGRAM = """
@@ -107,3 +110,14 @@ def test_mpi_as_the_framework_estimators_ask_for_it(user_job: Callable[..., Any]
     places = [(rank, rank, "algo-1", "own qa") for rank in range(2)]
     assert f"places 2 2 {places}" in ran.of("algo-1")
     assert unexpected_lines(ran.log) == []
+
+
+@pytest.mark.parametrize(("program", "code"), [("", 0), ("raise SystemExit(3)", 3)], ids=["no-model", "failed"])
+def test_an_earlier_model_is_not_taken_for_this_jobs(
+    program: str, code: int, user_job: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "model.tar.gz").write_bytes(b"of an earlier job")
+    ran = user_job({"train.py": program}, "train.py", output=tmp_path)
+    assert (ran.outcome.exit_code, ran.outcome.model_archive) == (code, None)
+    assert (tmp_path / "earlier-model.tar.gz").read_bytes() == b"of an earlier job"
+    assert not (tmp_path / "model.tar.gz").exists()

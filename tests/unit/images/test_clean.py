@@ -24,7 +24,13 @@ def gone() -> owner.Owner:
     [
         pytest.param({labels.KIT: "train"}, OURS, "running", "it runs, and no run of the kit started it", id="persons"),
         pytest.param({labels.KIT: "train"}, OURS, "exited", "", id="a-persons-that-ended"),
-        pytest.param({labels.KIT: "train"}, "my:1", "exited", "it is of your own image my:1", id="of-a-persons-image"),
+        pytest.param(
+            {labels.KIT: "train"},
+            "my:1",
+            "exited",
+            "it is of your own image my:1; `docker rm` removes it",
+            id="of-a-persons-image",
+        ),
         pytest.param(ME.labels("1"), OURS, "running", f"its run goes on, in process {ME.pid}", id="a-run-in-progress"),
         pytest.param(ME.labels("1"), "my:1", "created", f"its run goes on, in process {ME.pid}", id="a-run-begins"),
     ],

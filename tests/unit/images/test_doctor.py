@@ -24,6 +24,7 @@ WELL = Probe(
     engine_error="",
     client="/usr/bin/docker",
     client_error="",
+    first_client="/usr/bin/docker",
     disk_free=70 * GB,
     base="berth-base:bookworm",
     memory=16 * GB,
@@ -71,6 +72,14 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "no client drives BuildKit",
             "apt-get install docker-buildx",
             id="no-buildkit",
+        ),
+        pytest.param(
+            replace(WELL, first_client="/usr/local/bin/docker"),
+            "BuildKit client",
+            "warn",
+            "the first docker on PATH, /usr/local/bin/docker, can't build with BuildKit",
+            "export PATH=/usr/bin:$PATH",
+            id="another-client-first",
         ),
         pytest.param(
             replace(WELL, engine=ARM), "Architecture", "missing", "aarch64, and the images", "binfmt", id="arm"

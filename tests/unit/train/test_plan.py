@@ -267,6 +267,11 @@ REFUSED = {
     ),
     "zero": ({}, {"BERTH_PROCESSES_PER_HOST": "0"}, "BERTH_PROCESSES_PER_HOST must be"),
     "distribution": ({}, {"BERTH_DISTRIBUTION": "mpl"}, "BERTH_DISTRIBUTION must be none or mpi, not 'mpl'."),
+    "misspelt variable": (
+        {},
+        {"BERTH_DISTRIBUTON": "mpi"},
+        "The variable BERTH_DISTRIBUTON is not known: did you mean BERTH_DISTRIBUTION?",
+    ),
     "-np": ({"sagemaker_mpi_custom_mpi_options": "-np 7"}, {}, "mpirun's -np is set by the launch plan"),
     "open quote": ({"sagemaker_mpi_custom_mpi_options": "-x 'a"}, {}, "close its quotes"),
     "not a truth value": (
