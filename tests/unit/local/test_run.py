@@ -17,9 +17,10 @@ import pytest
 
 from berth.images import labels, owner
 from berth.images.errors import UserError
-from berth.local import leftovers, loglines, serving
+from berth.local import job, leftovers, loglines, serving
 from berth.local.job import HostState, failure_text, first_failure
 from berth.local.logs import lines
+from berth.local.session import Session
 from berth.local.signals import Interrupted, Interrupts
 
 
@@ -199,3 +200,17 @@ def test_two_runs_may_sweep_the_same_folder(tmp_path: Path) -> None:
         for done in [pool.submit(sweep), pool.submit(sweep)]:
             done.result()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_cannot_be_packed_stays(tmp_path: Path) -> None:
+    session = Session(MagicMock(), "no-image", say=print, stop_grace=1.0)
+    session.scratch = tmp_path / "run"
+    roots = {host: session.scratch / host for host in ("algo-1", "algo-2")}
+    for root in roots.values():
+        (root / "model").mkdir(parents=True)
+    (roots["algo-1"] / "model" / "model.safetensors").write_text("weights")
+    with pytest.raises(UserError, match=r"can't be written .* What the job wrote is kept in") as refusal:
+        job._pack(session, roots, "model", tmp_path / "no-such-folder" / "model.tar.gz")
+    kept = tmp_path / f"kept-{session.run_id}"
+    assert str(kept) in str(refusal.value)
+    assert (kept / "algo-1" / "model" / "model.safetensors").read_text() == "weights"
