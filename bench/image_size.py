@@ -44,7 +44,7 @@ def plain(name: str, apt: str, packages: tuple[str, ...], base: str) -> str:
         "PIP_PACKAGES": " ".join(f"{package}=={profile.packages[package]}" for package in packages),
     }
     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
-    secrets = network.gather(os.environ).write_secrets(build.CACHE / "secrets")
+    secrets = network.gather(os.environ).write_secrets(pins.CACHE / "secrets")
     command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
     began = time.monotonic()
     subprocess.run([*command, str(pins.ROOT)], check=True, env=engine.client_environment(os.environ), stdout=sys.stderr)

@@ -16,7 +16,6 @@ from berth.images.errors import UserError
 from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
 from berth.images.progress import Progress, Step
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
 KEPT_LOGS = 20
 
 
@@ -57,7 +56,7 @@ def prepare(
         raise UserError(" ".join(reasons))
 
     found = network.gather(os.environ)
-    secrets = found.write_secrets(CACHE / "secrets")
+    secrets = found.write_secrets(pins.CACHE / "secrets")
     link_local_wheels(found, profile, pins.ROOT)
 
     base: Base | None
@@ -155,7 +154,7 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
 
 
 def _log_file(plan: BuildPlan) -> Path:
-    folder = CACHE / "logs"
+    folder = pins.CACHE / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
         old.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ build arguments, so that `docker build` alone gives the profile `cpu`.
 """
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any
 from berth.images.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
+"""The user's own folder for what outlives a command: secrets of builds, logs, measured sizes."""
 DEFAULT_PROFILE = "cpu"
 IMAGES = ("train", "serve")
 UNPINNED = "unpinned"

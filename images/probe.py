@@ -109,7 +109,7 @@ def _index() -> tuple[str, str]:
     """The index that a build would ask, without its password, and why it gives no answer ("" if it does)."""
     found = network.gather(os.environ)
     url = found.index.url or PUBLIC_INDEX
-    shown = re.sub("//[^/@]*@", "//", url)
+    shown = _without_password(url)
     try:
         answer = requests.head(
             f"{url.rstrip('/')}/pip/", verify=str(found.ca) if found.ca else True, timeout=_PATIENCE_S
@@ -120,9 +120,14 @@ def _index() -> tuple[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What an exception says, without addresses of objects and passwords, in at most a line."""
+    """What an exception says, without passwords, in at most a line."""
     text = str(getattr(error, "explanation", None) or error)
-    return re.sub("//[^/@ ]*@", "//", " ".join(text.split()))[:160].rstrip(".")
+    return _without_password(" ".join(text.split()))[:160].rstrip(".")
+
+
+def _without_password(text: str) -> str:
+    """A text with the user and password of every URL in it left out."""
+    return re.sub("//[^/@ ]*@", "//", text)
 
 
 def _disk_free(info: Mapping[str, Any] | None) -> int | None:

@@ -22,10 +22,12 @@ from rich.text import Text
 from berth.images import packages
 from berth.images.errors import UserError
 from berth.images.layers import Layer, read_layers
+from berth.images.pins import CACHE
 from berth.images.throwaway import run_once
 
 TOP_PACKAGES = 15
 _MB = 1_000_000
+_USER_CACHE = CACHE / "sizes"
 _SAVED = "image-"
 _STALE_S = 3600.0
 
@@ -87,7 +89,7 @@ def image_size(
 
     step: called with what was just done, for a progress display. Raises UserError if there is no such image.
     """
-    cache = cache or _user_cache()
+    cache = cache or _USER_CACHE
     image_id = _image_id(client, image)
     if _load(cache, image_id) is None:
         layers = _layers(client, image_id, cache, step)
@@ -104,7 +106,7 @@ def kept_size(
     client: DockerClient, image: str, *, budget_mb: float | None = None, cache: Path | None = None
 ) -> ImageSize | None:
     """What `image_size` found out earlier, at no cost; None if it has not seen this image."""
-    kept = _load(cache or _user_cache(), _image_id(client, image))
+    kept = _load(cache or _USER_CACHE, _image_id(client, image))
     if kept is None:
         return None
     layers = tuple(Layer(**each) for each in kept["layers"])
@@ -128,10 +130,6 @@ def render(measured: ImageSize) -> Group:
         for column in table.columns[-2:]:
             column.justify = "right"
     return Group(layers, largest, Text(measured.verdict(), style="" if measured.within_budget else "bold red"))
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth" / "sizes"
 
 
 def _image_id(client: DockerClient, image: str) -> str:

@@ -108,7 +108,7 @@ def build_as(client: docker.DockerClient) -> Iterator[Build]:
         *,
         base: str | None = None,
         settings: network.Network | None = None,
-        secrets: Path = build.CACHE / "secrets",
+        secrets: Path = pins.CACHE / "secrets",
     ) -> build.Built:
         kit = pins.load()
         found = settings or network.gather(os.environ)
