@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,20 @@ def either(request: pytest.FixtureRequest) -> Host:
 def image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
     """Each image in turn, as the engine describes it."""
     return built(client, request.param)
+
+
+CommandLine = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def command_line() -> CommandLine:
+    """`command_line("uri", "train", DOCKER_HOST=…)`: build.py with these words and, over our own, these variables."""
+
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(pins.ROOT / "build.py"), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **variables})
+
+    return run
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,19 +12,13 @@ from berth.images import build, engine, pins
 from berth.images.errors import UserError
 from berth.images.size import image_size
 
-
-def command_line(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(pins.ROOT / "build.py"), *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **variables},
-    )
+CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_the_printed_line_builds_the_same_image(image: str, client: docker.DockerClient) -> None:
+def test_the_printed_line_builds_the_same_image(
+    image: str, client: docker.DockerClient, command_line: CommandLine
+) -> None:
     built = command_line("build", image)
     assert built.returncode == 0, built.stderr
     before = client.images.get(f"berth-{image}:cpu").id
@@ -91,7 +84,9 @@ def test_a_base_that_cannot_work_is_refused_with_the_reason(
     ],
     ids=["unknown-profile", "profile-without-layers", "no-such-base", "uri-of-nothing", "size-of-nothing"],
 )
-def test_mistakes_are_one_sentence_and_exit_code_1(words: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_one_sentence_and_exit_code_1(
+    words: tuple[str, ...], said: str, command_line: CommandLine
+) -> None:
     done = command_line(*words)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -100,7 +95,7 @@ def test_mistakes_are_one_sentence_and_exit_code_1(words: tuple[str, ...], said:
     assert done.stderr.splitlines()[-1].startswith("error: ")
 
 
-def test_without_an_engine_the_sentence_says_how_to_get_one() -> None:
+def test_without_an_engine_the_sentence_says_how_to_get_one(command_line: CommandLine) -> None:
     done = command_line("build", "train", DOCKER_HOST="unix:///nowhere.sock")
     assert done.returncode == 1
     assert "no Docker engine answers at DOCKER_HOST=unix:///nowhere.sock: run `docker/engine.sh`" in done.stderr

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import docker
@@ -18,15 +19,14 @@ from berth.images.clean import clean
 from berth.local import demo, job
 from berth.local.serving import ask
 
+CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]
 
 
-def command_line(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*BUILD, *words], capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_uri_gives_the_exact_tag_and_the_digest(image: str, client: docker.DockerClient) -> None:
+def test_uri_gives_the_exact_tag_and_the_digest(
+    image: str, client: docker.DockerClient, command_line: CommandLine
+) -> None:
     found = client.images.get(f"berth-{image}:cpu")
     printed = command_line("uri", image)
     assert (printed.returncode, printed.stderr) == (0, "")
@@ -36,14 +36,14 @@ def test_uri_gives_the_exact_tag_and_the_digest(image: str, client: docker.Docke
     assert json.loads(command_line("uri", image, "--json").stdout)["digest"] == digest
 
 
-def test_doctor_finds_that_the_images_can_be_built_here() -> None:
+def test_doctor_finds_that_the_images_can_be_built_here(command_line: CommandLine) -> None:
     done = command_line("doctor")
     assert done.returncode == 0, done.stdout
     assert "missing" not in done.stdout
     assert "berth-base:bookworm" in done.stdout or "debian:bookworm" in done.stdout
 
 
-def test_doctor_without_an_engine_says_so_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_without_an_engine_says_so_and_fails(monkeypatch: pytest.MonkeyPatch, command_line: CommandLine) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     done = command_line("doctor")
     assert done.returncode == 1
@@ -129,7 +129,7 @@ def test_the_demo_shows_loss_scores_sizes_and_both_answers(small_demo: tuple[int
     assert {"model.tar.gz", "train.log", "serve.log"} <= {path.name for path in out.iterdir()}
 
 
-def test_a_program_that_is_not_there_is_refused_before_any_container(tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_refused_before_any_container(tmp_path: Path, command_line: CommandLine) -> None:
     (tmp_path / "data.json").write_text("{}")
     words = ("--data", str(tmp_path / "data.json"), "--code", str(tmp_path), "--entry-point", "trian.py")
     done = command_line("run", "train", *words)
@@ -137,7 +137,7 @@ def test_a_program_that_is_not_there_is_refused_before_any_container(tmp_path: P
     assert done.stderr == f"error: trian.py is not in {tmp_path}: give --entry-point the name of a program there.\n"
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, command_line: CommandLine) -> None:
     (tmp_path / "file").write_text("x")
     done = command_line("demo", "--output", str(tmp_path / "file"))
     assert done.returncode == 1
