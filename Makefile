@@ -31,7 +31,7 @@ TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.
 TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 
 # An editable install links each file: a new or removed one wants a new install, an edited one does not.
-FILES := $(shell ls qa/*.py train/*.py serve/*.py serve/*/*.py images/*.py local/*.py ecr/*.py 2>/dev/null | cksum | tr ' ' -)
+FILES := $(shell ls qa/*.py gpu/*.py train/*.py serve/*.py serve/*/*.py images/*.py local/*.py ecr/*.py 2>/dev/null | cksum | tr ' ' -)
 
 # The parts of `make test` build on each other, and two of them would fight for the cores.
 .NOTPARALLEL:
@@ -63,7 +63,7 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
 	.venv/bin/hadolint --config docker/hadolint.yaml docker/*.Dockerfile bench/*.Dockerfile
 	.venv/bin/shellcheck --external-sources docker/*.sh docker/layers/*.sh .ci/run
 	cd build/__editable__.* && ../../.venv/bin/mypy --config-file ../../pyproject.toml \
-	  $(foreach room,qa train serve images local ecr,--package berth.$(room)) && \
+	  $(foreach room,qa gpu train serve images local ecr,--package berth.$(room)) && \
 	  ../../.venv/bin/mypy --config-file ../../pyproject.toml ../../build.py
 
 .PHONY: unit
@@ -74,6 +74,19 @@ unit: .venv/tested .venv-reference/installed ## pure functions, without Docker
 images: engine setup ## build both images
 	$(PYTHON) build.py build all
 
+# Options of `build.py build`, such as `--without efa --without smddp`, or `--mirror FOLDER`.
+BUILD_OPTIONS ?=
+GPU_PROFILES ?= cu130 cu124
+.PHONY: gpu-images
+gpu-images: .venv/tested engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
+	@took=""; for profile in $(GPU_PROFILES); do \
+	  began=$$SECONDS; $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
+	  took+="$$profile built in $$((SECONDS - began)) s"; \
+	  began=$$SECONDS; $(PYTHON) build.py test all --profile $$profile; \
+	  $(PYTHON) build.py size all --profile $$profile; \
+	  took+=" and tested in $$((SECONDS - began)) s, "; \
+	done; echo "took: $${took}in all $$SECONDS s"; docker system df
+
 .PHONY: image-tests
 image-tests: .venv/tested ## the built images, looked at from inside and run
 	$(PYTHON) -m pytest tests/images
@@ -81,6 +94,10 @@ image-tests: .venv/tested ## the built images, looked at from inside and run
 .PHONY: local-mode
 local-mode: .venv/tested .venv-sdk2/installed ## the built images under the real SageMaker SDK, in local mode
 	$(PYTHON) -m pytest tests/local_mode
+
+.PHONY: gpu-check
+gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU
+	$(PYTHON) build.py gpu-check --json $(OUT)/gpu-check.json
 
 .PHONY: engine
 engine: ## a Docker engine, installed and started where none answers

@@ -8,7 +8,8 @@ progress and errors to stderr; a mistake of the user is one sentence and exit co
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -18,18 +19,20 @@ try:
     import typer
     from rich.console import Console
     from rich.markup import escape
+    from rich.progress import TaskID
 
     from berth.ecr import uri as ecr_uri
     from berth.images import build as building
     from berth.images import clean as cleaning
     from berth.images import doctor as doctoring
-    from berth.images import engine, locks, network, pins, plan, testing
+    from berth.images import engine, files, locks, network, pins, plan, testing
     from berth.images import probe as probing
     from berth.images import size as sizing
     from berth.images.bar import progress_bar
     from berth.images.errors import UserError
     from berth.images.progress import Progress, Step
     from berth.local import demo as demonstration
+    from berth.local import gpu_check as gpu_checking
     from berth.local import job as local_job
     from berth.local import serving as local_serving
     from berth.local.signals import Interrupted
@@ -73,7 +76,15 @@ class Image(StrEnum):
 
 WhichArgument = Annotated[Which, typer.Argument(help="The image: train, serve or all.")]
 ImageArgument = Annotated[Image, typer.Argument(help="The image: train or serve.")]
-ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml; today cpu can be built.")]
+ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
+MirrorOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="BERTH_MIRROR",
+        metavar="FOLDER|URL",
+        help="Where files that are no packages (EFA, SMDDP) are, instead of at their own URLs.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -88,10 +99,24 @@ def build(
     base_image: Annotated[
         str | None, typer.Option(help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one.")
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART", help="efa, smddp, gdrcopy or cuda-compat: built without; may be given many times."
+        ),
+    ] = None,
+    mirror: MirrorOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the docker build lines; build nothing.")] = False,
 ) -> None:
     """Build images, tagged berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
-    plans = [building.prepare(image, profile, base_image, dry_run=dry_run, say=say) for image in which.images]
+    row = pins.load().profile(profile).without(without or [])
+    for line in dict.fromkeys(line for image in which.images for line in plan.left_out(row, image)):
+        say(line)
+    with _showing_bytes() as show:
+        plans = [
+            building.prepare(image, row, base_image, mirror=mirror, dry_run=dry_run, say=say, show=show)
+            for image in which.images
+        ]
     if dry_run:
         for planned in plans:
             result.print(escape(planned.command(str(_client_or_docker()))))
@@ -100,6 +125,27 @@ def build(
     for planned in plans:
         built = _build_one(planned, client)
         result.print(f"{built.plan.tags[0]}  {built.image_id}")
+
+
+@contextmanager
+def _showing_bytes() -> Iterator[files.Show]:
+    """A bar for each file that is fetched, in megabytes, only while it is; a log sees what `say` says of it."""
+    bar = progress_bar(note, transient=True, disable=not note.is_terminal)
+    tasks: dict[str, TaskID] = {}
+
+    def show(want: files.Wanted, done: int, total: int) -> None:
+        if want.name not in tasks:
+            bar.start()
+            tasks[want.name] = bar.add_task(escape(f"{want.name}, MB"), total=total // 1_000_000 or None)
+        bar.update(tasks[want.name], completed=done // 1_000_000)
+        if done == total:
+            bar.remove_task(tasks.pop(want.name))
+            bar.stop()
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 def _client_or_docker() -> Path:
@@ -247,6 +293,18 @@ def doctor() -> None:
     raise typer.Exit(0 if doctoring.can_build(findings) else 1)
 
 
+@app.command("gpu-check")
+def gpu_check(
+    profile: ProfileOption = "cu130",
+    output: Annotated[Path, typer.Option("--json", help="Where everything that was found goes.")] = Path(
+        "out/gpu-check.json"
+    ),
+) -> None:
+    """Measure this machine's GPUs in both images, beside what they could do; exit code 0 if no check fails."""
+    passed = gpu_checking.gpu_check(profile, output, log=_plain, say=say)
+    raise typer.Exit(0 if passed else 1)
+
+
 @app.command()
 def uri(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
@@ -255,6 +313,8 @@ def uri(
     for image in which.images:
         found = ecr_uri.local_image(engine.connect(), image, profile)
         result.print(json.dumps(found.as_dict()) if as_json else f"{found.exact_tag}  {found.digest}")
+        for part in found.doubles:
+            say(f"{found.exact_tag} holds a test's double of {part}: it is for tests, and may not be published.")
 
 
 @app.command()
@@ -277,9 +337,19 @@ def clean(dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list wha
 def render_pins(
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     no_locks: Annotated[bool, typer.Option("--no-locks", help="Render the Dockerfiles only.")] = False,
+    fetch: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this: download a file such as smddp-2.6.0 and record its sha256."),
+    ] = None,
+    mirror: MirrorOption = None,
 ) -> None:
     """Render docker/pins.toml into the Dockerfiles' defaults and make the hashed locks again."""
     kit = pins.load()
+    if fetch is not None:
+        with _showing_bytes() as show:
+            pinned = files.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
+        result.print(f"{pinned.key}  sha256:{pinned.sha256}")
+        return
     written = pins.render_dockerfiles(kit)
     if not no_locks:
         folders = [str(folder) for folder in network.gather(os.environ).index.folders]

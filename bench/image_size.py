@@ -1,19 +1,24 @@
-"""What the images weigh beside a plain installation of the same packages, and beside the floor: base and torch alone.
+"""What the images weigh beside a plain installation of the same packages, and beside the floor: torch's wheels alone.
 
-Usage: python bench/image_size.py [> bench/results/DATE-image-size.md]    needs the engine and both images built
+Usage: python bench/image_size.py [PROFILE] [> bench/results/DATE-image-size-PROFILE.md]    wants both images
 
 The plain image has the same base, the same versions of the same packages, from apt and pip as people write it, without
-their caches. Sizes are megabytes (10^6 bytes), compressed is the sum of the gzipped layers. Progress goes to stderr.
+their caches. Sizes are megabytes (10^6 bytes), compressed is the sum of the gzipped layers; the floor is what torch's
+wheel and those it asks for (CUDA, cuDNN, NCCL, Triton) weigh as files. Progress goes to stderr.
+A profile with CUDA takes half an hour, and 30 GB of disk for a while.
 """
 
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
-from berth.images import build, engine, network, pins
-from berth.images.size import image_size
+from berth.images import build, engine, locks, network, pins
+from berth.images.plan import Base
+from berth.images.size import ImageSize, image_size
 
 APT = {
     "train": "python3 python3-pip python3-dev gcc openmpi-bin libopenmpi-dev openssh-server openssh-client",
@@ -22,13 +27,22 @@ APT = {
 PIP = {
     "train": ("torch", "transformers", "accelerate", "datasets", "sagemaker-training", "mpi4py"),
     "serve": ("torch", "transformers", "starlette", "uvicorn", "sagemaker-inference"),
-    "floor": ("torch",),
 }
 
 
-def plain(name: str, apt: str, packages: tuple[str, ...], base: str) -> str:
-    """Builds a plain image and gives its tag."""
-    profile = pins.load().profile(pins.DEFAULT_PROFILE)
+def floor(profile: pins.Profile) -> int:
+    """Bytes of the wheels that the locks of torch and of NVIDIA's libraries name."""
+    with tempfile.TemporaryDirectory() as folder:
+        for layer in (*locks.NVIDIA_LAYERS, "pytorch"):
+            lock = locks.LOCKS / layer / f"{profile.name}.txt"
+            if lock.exists():
+                command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+                subprocess.run([*command, "--dest", folder, "--requirement", str(lock)], check=True, stdout=sys.stderr)
+        return sum(wheel.stat().st_size for wheel in Path(folder).iterdir())
+
+
+def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
+    """The size of a plain image, which is built for this and removed again: with CUDA it takes gigabytes."""
     tag = f"berth-bench-plain:{name}"
     command = [
         str(engine.find_client()),
@@ -39,9 +53,10 @@ def plain(name: str, apt: str, packages: tuple[str, ...], base: str) -> str:
         tag,
     ]
     arguments = {
-        "BASE_IMAGE": base,
-        "APT_PACKAGES": apt,
-        "PIP_PACKAGES": " ".join(f"{package}=={profile.packages[package]}" for package in packages),
+        "BASE_IMAGE": base.reference,
+        "PROFILE": profile.name,
+        "APT_PACKAGES": APT[name],
+        "PIP_PACKAGES": " ".join(f"{package}=={profile.packages[package]}" for package in PIP[name]),
     }
     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
     secrets = network.gather(os.environ).write_secrets(pins.CACHE / "secrets")
@@ -49,38 +64,37 @@ def plain(name: str, apt: str, packages: tuple[str, ...], base: str) -> str:
     began = time.monotonic()
     subprocess.run([*command, str(pins.ROOT)], check=True, env=engine.client_environment(os.environ), stdout=sys.stderr)
     print(f"{tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    return tag
+    client = engine.connect()
+    try:
+        return image_size(client, tag)
+    finally:
+        client.images.remove(tag, force=True)
 
 
 def main() -> None:
     client = engine.connect()
+    profile = pins.load().profile(sys.argv[1] if len(sys.argv) > 1 else pins.DEFAULT_PROFILE)
     base = build.base_at_hand(pins.load(), None)
-    budget = pins.load().profile(pins.DEFAULT_PROFILE).budget
+    assert base is not None, "build the images first"
+    least = floor(profile)
     rows = []
-    try:
-        floor = image_size(client, plain("floor", "python3 python3-pip", PIP["floor"], base.reference))
-        for image in pins.IMAGES:
-            ours = image_size(client, f"berth-{image}:{pins.DEFAULT_PROFILE}")
-            peer = image_size(client, plain(image, APT[image], PIP[image], base.reference))
-            rows.append((image, ours, peer))
-    finally:
-        for found in client.images.list("berth-bench-plain"):
-            client.images.remove(found.id, force=True)
+    for image in pins.IMAGES:
+        ours = image_size(client, f"berth-{image}:{profile.name}")
+        rows.append((image, ours, plain(image, profile, base)))
 
     print(f"# Image sizes, {time.strftime('%Y-%m-%d')}\n")
     print(
-        f"`python bench/image_size.py`, {platform.machine()}, Python {platform.python_version()}, engine "
-        f"{client.version()['Version']}, base {base.reference} ({base.digest}), kit {build.revision(pins.ROOT)}\n"
+        f"`python bench/image_size.py {profile.name}`, {platform.machine()}, Python {platform.python_version()}, "
+        f"engine {client.version()['Version']}, base {base.reference} ({base.digest}), kit "
+        f"{build.revision(pins.ROOT)}\n"
     )
     print("| image | MB compressed | budget | MB on disk | plain install, MB compressed | on disk | ours / plain |")
     print("|---|---|---|---|---|---|---|")
     for image, ours, peer in rows:
-        cells = [f"berth-{image}:{pins.DEFAULT_PROFILE}", f"{ours.compressed / 1e6:.0f}", str(budget[image])]
+        cells = [f"berth-{image}:{profile.name}", f"{ours.compressed / 1e6:.0f}", str(profile.budget[image])]
         cells += [f"{size / 1e6:.0f}" for size in (ours.size, peer.compressed, peer.size)]
         print(f"| {' | '.join(cells)} | {ours.compressed / peer.compressed:.2f} |")
-    print(
-        f"| base, Python, pip and torch alone, plain | {floor.compressed / 1e6:.0f} | | {floor.size / 1e6:.0f} | | | |"
-    )
+    print(f"| the wheels of torch and of what it asks for, alone | {least / 1e6:.0f} | | | | | |")
     for image, ours, _ in rows:
         print(f"\n## berth-{image}, where the bytes are\n\n| layer | MB compressed | MB on disk |\n|---|---|---|")
         for layer in ours.layers:

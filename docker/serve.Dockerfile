@@ -1,13 +1,25 @@
 # The inference image of Amazon SageMaker: PyTorch, transformers, a web server and the kit's `serve`.
 #
-#   base ── python ─┬─ pytorch ── deps ── serve          the image: what changes least comes first
-#                   └─ builder ─┬─ source ▲   ▲          thrown away: a compiler, wheels
-#                               └─ kit ·······┘
+#   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ── compat ── deps ── serve    the image
+#         └─ files ··│··························································▲         ▲       ▲
+#                    └─ builder ─┬─ source ·············································┘       │
+#                                └─ kit ························································┘
+#
+# Thrown away: files (of docker/files, checked and unpacked), builder (a compiler, uv, strip), source and kit (wheels).
 #
 # python    Debian's Python 3.11 and the environment /opt/berth
-# pytorch   torch, of the profile's build; the same layer as in the training image
+# cuda      the CUDA runtime, cuBLAS and NVRTC, as torch's wheel wants them
+# math      cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuSPARSELt
+# cudnn     cuDNN
+# nccl      NCCL, which torch can't be loaded without, NVSHMEM and /etc/nccl.conf
+# pytorch   torch, of the profile's build
+# compiler  the C compiler that Triton calls
+# compat    newer driver libraries for hosts with an older driver
 # deps      transformers, starlette, uvicorn, sagemaker-inference
-# serve     the packages berth.serve and berth.qa
+# serve     the packages berth.serve, berth.qa and berth.gpu
+#
+# Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the training
+# image's as well.
 #
 # Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. apt reads the CA
 # as a user of its own, hence its mode. No syntax line: it would pull a frontend, and Docker 20.10's own knows all that is
@@ -18,9 +30,16 @@
 ARG BASE_IMAGE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 ARG PROFILE=cpu
 ARG PYTHON=3.11
+ARG CUDA=none
+ARG CUDNN=none
+ARG NCCL=none
+ARG TRITON=none
 ARG TORCH=2.13.0+cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG TRANSFORMERS=5.23.0
+ARG CUDA_COMPAT=none
+ARG CUDA_COMPAT_FILE=none
+ARG CUDA_COMPAT_SHA256=none
 # pins: end
 
 FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
@@ -28,9 +47,12 @@ FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 FROM base AS python
 ARG PYTHON
 # A fixed PATH: SDK v3 replaces the entrypoint, and finds python, pip and mpirun by it.
+# What NVIDIA's runtime reads, where a host has it, to hand its GPUs and driver to the container.
 ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     LANG=C.UTF-8 \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
@@ -68,11 +90,72 @@ WORKDIR /kit
 COPY pyproject.toml LICENSE NOTICE ./
 COPY serve serve
 COPY qa qa
+COPY gpu gpu
 # One pyproject.toml names all of the kit's folders; those of the other image and of the host are empty here.
 RUN mkdir -p ecr images local train/finetune train/hosts \
     && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
-FROM python AS pytorch
+FROM python AS cuda
+ARG PROFILE
+ARG CUDA
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/cuda,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh cuda "${PROFILE}" "${CUDA}"
+
+FROM cuda AS math
+ARG PROFILE
+ARG CUDA
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/math,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh math "${PROFILE}" "${CUDA}"
+
+FROM math AS cudnn
+ARG PROFILE
+ARG CUDNN
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/cudnn,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh cudnn "${PROFILE}" "${CUDNN}"
+
+FROM cudnn AS nccl
+ARG PROFILE
+ARG NCCL
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/nccl,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh nccl "${PROFILE}" "${NCCL}"
+
+FROM nccl AS pytorch
 ARG PROFILE
 ARG TORCH
 ARG TORCH_INDEX
@@ -86,10 +169,42 @@ RUN \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
     --mount=type=bind,source=docker/locks/pytorch,target=/tmp/locks \
     --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/bin/uv,target=/usr/local/bin/uv \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/pytorch.sh "${PROFILE}" "${TORCH}" "${TORCH_INDEX}"
 
-FROM pytorch AS deps
+FROM pytorch AS compiler
+ARG PYTHON
+ARG TRITON
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
+    /tmp/layers/compiler.sh "${PYTHON}" "${TRITON}"
+
+FROM base AS files
+ARG CUDA_COMPAT
+ARG CUDA_COMPAT_FILE
+ARG CUDA_COMPAT_SHA256
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
+    --mount=type=bind,source=docker/files,target=/tmp/files \
+    /tmp/layers/files.sh cuda-compat "${CUDA_COMPAT}" "${CUDA_COMPAT_FILE}" "${CUDA_COMPAT_SHA256}"
+
+FROM compiler AS compat
+ARG CUDA_COMPAT
+RUN \
+    --mount=type=tmpfs,target=/tmp \
+    --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
+    --mount=type=bind,from=files,source=/files/cuda-compat,target=/tmp/files \
+    /tmp/layers/compat.sh "${CUDA_COMPAT}"
+
+FROM compat AS deps
 ARG PROFILE
 ARG TRANSFORMERS
 RUN \
@@ -103,7 +218,7 @@ RUN \
     --mount=type=bind,source=docker/locks/deps,target=/tmp/locks \
     --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
     --mount=type=bind,from=source,source=/built,target=/tmp/built \
-    --mount=type=bind,from=builder,source=/opt/build/bin/uv,target=/usr/local/bin/uv \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/deps.sh serve "${PROFILE}" "${TRANSFORMERS}"
 
 FROM deps AS serve
@@ -111,16 +226,24 @@ RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
-    --mount=type=bind,from=builder,source=/opt/build/bin/uv,target=/usr/local/bin/uv \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/kit.sh serve
 
 ARG PROFILE
 ARG TORCH
 ARG TRANSFORMERS
+ARG CUDA
+ARG CUDNN
+ARG NCCL
+ARG CUDA_COMPAT
 LABEL berth.kit="serve" \
     berth.profile="${PROFILE}" \
     berth.torch="${TORCH}" \
     berth.transformers="${TRANSFORMERS}" \
+    berth.cuda="${CUDA}" \
+    berth.cudnn="${CUDNN}" \
+    berth.nccl="${NCCL}" \
+    berth.cuda-compat="${CUDA_COMPAT}" \
     com.amazonaws.sagemaker.capabilities.accept-bind-to-port="true"
 
 EXPOSE 8080

@@ -1,14 +1,31 @@
 # The training image of Amazon SageMaker: PyTorch, Open MPI, sagemaker-training and the kit's `train`.
 #
-#   base ── python ─┬─ pytorch ── openmpi ── deps ── train          the image: what changes least comes first
-#                   └─ builder ─┬─ source ···········▲   ▲          thrown away: a compiler, wheels
-#                               └─ kit ··················┘
+#   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ─┐            the image: what changes
+#         │          │  ┌─────────────────────────────────────────────────────┘            least comes first
+#         │          │  └─ compat ── openmpi ── efa ── smdistributed ── deps ── train
+#         │          │     ▲                    ▲      ▲                ▲       ▲
+#         └─ files ··│·····┴····················┴······┘                │       │
+#                    └─ builder ─┬─ source ·····························┘       │
+#                                └─ kit ········································┘
 #
-# python    Debian's Python 3.11 and the environment /opt/berth
-# pytorch   torch, of the profile's build; the same layer as in the inference image
-# openmpi   mpirun, mpi4py and ssh between hosts
-# deps      transformers, accelerate, datasets, sagemaker-training
-# train     the packages berth.train and berth.qa
+# Thrown away: files (of docker/files, checked and unpacked), builder (a compiler, uv, strip), source and kit (wheels).
+#
+# python         Debian's Python 3.11 and the environment /opt/berth
+# cuda           the CUDA runtime, cuBLAS and NVRTC, as torch's wheel wants them
+# math           cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuSPARSELt
+# cudnn          cuDNN
+# nccl           NCCL, NVSHMEM and /etc/nccl.conf
+# pytorch        torch, of the profile's build
+# compiler       the C compiler that Triton calls
+# compat         newer driver libraries for hosts with an older driver
+# openmpi        mpirun, mpi4py and ssh between hosts
+# efa            libfabric and NCCL's plugin for EFA
+# smdistributed  SageMaker's data parallel library, and GDRCopy's
+# deps           transformers, accelerate, datasets, sagemaker-training
+# train          the packages berth.train, berth.qa and berth.gpu
+#
+# Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the inference
+# image's as well.
 #
 # Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. apt reads the CA
 # as a user of its own, hence its mode. No syntax line: it would pull a frontend, and Docker 20.10's own knows all that is
@@ -19,10 +36,28 @@
 ARG BASE_IMAGE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 ARG PROFILE=cpu
 ARG PYTHON=3.11
+ARG CUDA=none
+ARG CUDNN=none
+ARG NCCL=none
+ARG TRITON=none
 ARG TORCH=2.13.0+cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG OPENMPI=4.1.8
 ARG TRANSFORMERS=5.23.0
+ARG EFA=none
+ARG EFA_FILE=none
+ARG EFA_SHA256=none
+ARG EFA_KEY_FILE=none
+ARG EFA_KEY_FINGERPRINT=none
+ARG SMDDP=none
+ARG SMDDP_FILE=none
+ARG SMDDP_SHA256=none
+ARG GDRCOPY=none
+ARG GDRCOPY_FILE=none
+ARG GDRCOPY_SHA256=none
+ARG CUDA_COMPAT=none
+ARG CUDA_COMPAT_FILE=none
+ARG CUDA_COMPAT_SHA256=none
 # pins: end
 
 FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
@@ -30,9 +65,12 @@ FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 FROM base AS python
 ARG PYTHON
 # A fixed PATH: SDK v3 replaces the entrypoint, and finds python, pip and mpirun by it.
+# What NVIDIA's runtime reads, where a host has it, to hand its GPUs and driver to the container.
 ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     LANG=C.UTF-8 \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
@@ -70,11 +108,72 @@ WORKDIR /kit
 COPY pyproject.toml LICENSE NOTICE ./
 COPY train train
 COPY qa qa
+COPY gpu gpu
 # One pyproject.toml names all of the kit's folders; those of the other image and of the host are empty here.
 RUN mkdir -p ecr images local serve/engines \
     && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
-FROM python AS pytorch
+FROM python AS cuda
+ARG PROFILE
+ARG CUDA
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/cuda,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh cuda "${PROFILE}" "${CUDA}"
+
+FROM cuda AS math
+ARG PROFILE
+ARG CUDA
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/math,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh math "${PROFILE}" "${CUDA}"
+
+FROM math AS cudnn
+ARG PROFILE
+ARG CUDNN
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/cudnn,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh cudnn "${PROFILE}" "${CUDNN}"
+
+FROM cudnn AS nccl
+ARG PROFILE
+ARG NCCL
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
+    --mount=type=bind,source=docker/locks/nccl,target=/tmp/locks \
+    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/nvidia.sh nccl "${PROFILE}" "${NCCL}"
+
+FROM nccl AS pytorch
 ARG PROFILE
 ARG TORCH
 ARG TORCH_INDEX
@@ -88,10 +187,56 @@ RUN \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
     --mount=type=bind,source=docker/locks/pytorch,target=/tmp/locks \
     --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/bin/uv,target=/usr/local/bin/uv \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/pytorch.sh "${PROFILE}" "${TORCH}" "${TORCH_INDEX}"
 
-FROM pytorch AS openmpi
+FROM pytorch AS compiler
+ARG PYTHON
+ARG TRITON
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
+    /tmp/layers/compiler.sh "${PYTHON}" "${TRITON}"
+
+FROM base AS files
+ARG CUDA_COMPAT
+ARG CUDA_COMPAT_FILE
+ARG CUDA_COMPAT_SHA256
+ARG EFA
+ARG EFA_FILE
+ARG EFA_SHA256
+ARG EFA_KEY_FILE
+ARG EFA_KEY_FINGERPRINT
+ARG SMDDP
+ARG SMDDP_FILE
+ARG SMDDP_SHA256
+ARG GDRCOPY
+ARG GDRCOPY_FILE
+ARG GDRCOPY_SHA256
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
+    --mount=type=bind,source=docker/files,target=/tmp/files \
+    /tmp/layers/files.sh cuda-compat "${CUDA_COMPAT}" "${CUDA_COMPAT_FILE}" "${CUDA_COMPAT_SHA256}" \
+    && /tmp/layers/files.sh efa "${EFA}" "${EFA_FILE}" "${EFA_SHA256}" "${EFA_KEY_FILE}" "${EFA_KEY_FINGERPRINT}" \
+    && /tmp/layers/files.sh smddp "${SMDDP}" "${SMDDP_FILE}" "${SMDDP_SHA256}" \
+    && /tmp/layers/files.sh gdrcopy "${GDRCOPY}" "${GDRCOPY_FILE}" "${GDRCOPY_SHA256}"
+
+FROM compiler AS compat
+ARG CUDA_COMPAT
+RUN \
+    --mount=type=tmpfs,target=/tmp \
+    --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
+    --mount=type=bind,from=files,source=/files/cuda-compat,target=/tmp/files \
+    /tmp/layers/compat.sh "${CUDA_COMPAT}"
+
+FROM compat AS openmpi
 ARG PROFILE
 ARG OPENMPI
 # Where the wheel was unpacked: a program that calls MPI without mpirun has nobody else to tell it.
@@ -105,10 +250,34 @@ RUN \
     --mount=type=bind,source=docker/layers/openmpi.sh,target=/tmp/layers/openmpi.sh \
     --mount=type=bind,source=docker/locks/openmpi,target=/tmp/locks \
     --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/bin/uv,target=/usr/local/bin/uv \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/openmpi.sh "${PROFILE}" "${OPENMPI}"
 
-FROM openmpi AS deps
+FROM openmpi AS efa
+ARG EFA
+# Data loaders fork, and huge pages registered with a device don't survive that.
+ENV FI_EFA_USE_HUGE_PAGE=0
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
+    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/efa.sh,target=/tmp/layers/efa.sh \
+    --mount=type=bind,from=files,source=/files/efa,target=/tmp/installer,rw \
+    /tmp/layers/efa.sh "${EFA}"
+
+FROM efa AS smdistributed
+ARG SMDDP
+ARG GDRCOPY
+RUN \
+    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/smdistributed.sh,target=/tmp/layers/smdistributed.sh \
+    --mount=type=bind,from=files,source=/files/smddp,target=/tmp/files/smddp \
+    --mount=type=bind,from=files,source=/files/gdrcopy,target=/tmp/files/gdrcopy \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
+    /tmp/layers/smdistributed.sh "${SMDDP}" "${GDRCOPY}"
+
+FROM smdistributed AS deps
 ARG PROFILE
 ARG TRANSFORMERS
 RUN \
@@ -122,7 +291,7 @@ RUN \
     --mount=type=bind,source=docker/locks/deps,target=/tmp/locks \
     --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
     --mount=type=bind,from=source,source=/built,target=/tmp/built \
-    --mount=type=bind,from=builder,source=/opt/build/bin/uv,target=/usr/local/bin/uv \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/deps.sh train "${PROFILE}" "${TRANSFORMERS}"
 
 FROM deps AS train
@@ -130,18 +299,32 @@ RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
-    --mount=type=bind,from=builder,source=/opt/build/bin/uv,target=/usr/local/bin/uv \
+    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/kit.sh train
 
 ARG PROFILE
 ARG TORCH
 ARG TRANSFORMERS
 ARG OPENMPI
+ARG CUDA
+ARG CUDNN
+ARG NCCL
+ARG EFA
+ARG SMDDP
+ARG GDRCOPY
+ARG CUDA_COMPAT
 LABEL berth.kit="train" \
     berth.profile="${PROFILE}" \
     berth.torch="${TORCH}" \
     berth.transformers="${TRANSFORMERS}" \
-    berth.openmpi="${OPENMPI}"
+    berth.openmpi="${OPENMPI}" \
+    berth.cuda="${CUDA}" \
+    berth.cudnn="${CUDNN}" \
+    berth.nccl="${NCCL}" \
+    berth.efa="${EFA}" \
+    berth.smddp="${SMDDP}" \
+    berth.gdrcopy="${GDRCOPY}" \
+    berth.cuda-compat="${CUDA_COMPAT}"
 
 # `IMAGE train` is what SageMaker runs, `IMAGE` what its SDK v3 does; any other command is run as it is.
 ENTRYPOINT ["train"]

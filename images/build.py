@@ -10,7 +10,7 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 
-from berth.images import engine, network, pins
+from berth.images import engine, files, network, pins
 from berth.images.base import find_base, local_base
 from berth.images.errors import UserError
 from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
@@ -46,18 +46,43 @@ def revision(root: Path) -> Revision:
 
 
 def prepare(
-    image: str, profile_name: str, base_image: str | None, *, dry_run: bool, say: Callable[[str], None]
+    image: str,
+    profile: pins.Profile,
+    base_image: str | None,
+    *,
+    mirror: str | None = None,
+    dry_run: bool,
+    say: Callable[[str], None],
+    show: files.Show = lambda *_: None,
+    root: Path = pins.ROOT,
 ) -> BuildPlan:
-    """The plan of a build, with its secrets and wheels laid out on disk; refusals come before anything is made."""
-    kit = pins.load()
-    profile = kit.profile(profile_name)
-    reasons = refusals(profile, pins.ROOT / "docker" / "locks")
-    if reasons:
-        raise UserError(" ".join(reasons))
+    """The plan of a build, with its secrets, wheels and files laid out on disk; refusals come before anything is made.
 
+    mirror: where files are fetched from instead of their own URLs; show: told of each piece of a download.
+    """
+    kit = pins.load(root / "docker" / "pins.toml")
     found = network.gather(os.environ)
+    source = files.Source(files.mirror(mirror), found.ca)
+    folders = (files.CACHE, root / "docker" / "files")  # a person may fill the second one as well
+    at_hand = {want: files.at_hand(want, folders, say) for want in files.of_image(profile, image)}
+    missing = [want for want, path in at_hand.items() if path is None]
+    reasons = [
+        *refusals(profile, image, root / "docker" / "locks"),
+        *source.lacks(missing, ask=not dry_run),
+    ]
+    if reasons:
+        raise UserError(" Also, ".join(reasons))
+
     secrets = found.write_secrets(pins.CACHE / "secrets")
-    link_local_wheels(found, profile, pins.ROOT)
+    link_local_wheels(found, profile, root)
+    if dry_run:
+        for want in missing:
+            say(f"{want.name} is not here: `build` without --dry-run fetches it from {source.shown(want)}.")
+    else:
+        engine.connect()  # where none answers, not after a long download
+        for want in missing:
+            at_hand[want] = files.fetch(source, want, files.CACHE, say, show)
+    files.link([path for path in at_hand.values() if path is not None], root / "docker" / "files")
 
     base: Base | None
     if dry_run:
@@ -75,19 +100,19 @@ def prepare(
         kit,
         profile,
         image,
-        version=pins.version(),
-        revision=revision(pins.ROOT),
+        version=pins.version(root),
+        revision=revision(root),
         base=base,
         secrets=secrets,
         proxies=found.proxies,
-        root=pins.ROOT,
+        root=root,
     )
 
 
 def link_local_wheels(found: network.Network, profile: pins.Profile, root: Path) -> None:
     """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the context `root`."""
     locks = [path.read_text() for path in sorted((root / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
-    network.link_wheels(network.wanted_wheels(found.index.folders, locks), root / "docker" / "wheels")
+    network.link_wheels(network.wanted_wheels(found.index.folders, locks), root / "docker" / "wheels" / profile.name)
 
 
 def base_at_hand(kit: pins.Pins, requested: str | None) -> Base | None:

@@ -15,6 +15,7 @@ from rich.text import Text
 from berth.images.probe import Probe
 
 DISK_WANTED_GB = 15.0
+DISK_CUDA_GB = 30.0
 DISK_NEEDED_GB = 6.0
 MEMORY_WANTED_GB = 4.0
 _GB = 1_000_000_000
@@ -92,6 +93,8 @@ def disk(seen: Probe) -> Finding:
         return Finding(name, "missing", f"{free}, and a build needs {DISK_NEEDED_GB:.0f}", remedy)
     if seen.disk_free < DISK_WANTED_GB * _GB:
         return Finding(name, "warn", f"{free}; with both images and the cache {DISK_WANTED_GB:.0f} are wanted", remedy)
+    if seen.disk_free < DISK_CUDA_GB * _GB:
+        return Finding(name, "ok", f"{free}; a profile with CUDA wants {DISK_CUDA_GB:.0f}")
     return Finding(name, "ok", free)
 
 
@@ -139,6 +142,21 @@ def gpu(seen: Probe) -> Finding:
     return Finding("GPU", "ok", has)
 
 
+def efa(seen: Probe) -> Finding:
+    """EFA between hosts: this machine's devices, and what each training image with CUDA says of its plugin."""
+    devices = f"{seen.efa_devices} devices here" if seen.efa_devices else "no device here"
+    said = "; ".join(f"{tag}: {line.removeprefix('network: ')}" for tag, line in sorted(seen.networks.items()))
+    message = f"{devices}; {said}" if said else devices
+    if "without EFA" in said:
+        remedy = (
+            "python build.py build train --profile NAME   # without `--without efa`; a closed network gives --mirror"
+        )
+        return Finding("EFA", "warn" if seen.efa_devices else "ok", message, remedy if seen.efa_devices else "")
+    if "can't be" in said:
+        return Finding("EFA", "warn", message, "python build.py build train --profile NAME")
+    return Finding("EFA", "ok", message)
+
+
 def compose(seen: Probe) -> Finding:
     """Compose, by which the SageMaker SDK's local mode starts containers; `run` does without."""
     if seen.compose is None:
@@ -158,7 +176,7 @@ def credentials(seen: Probe) -> Finding:
     return Finding("AWS credentials", "ok", f"found ({seen.credentials})")
 
 
-CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, compose, credentials)
+CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, efa, compose, credentials)
 
 
 def passes_gpus(info: Mapping[str, Any]) -> bool:

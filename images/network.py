@@ -1,8 +1,8 @@
 """What this machine's network asks of a build: CA bundle, package indexes, proxies, apt's settings, wheels at hand.
 
 `gather` finds them in the usual variables and files; `Network.write_secrets` lays them as files in the user's cache
-folder, where BuildKit reads them as secrets; `link_wheels` puts wheels of pip's local folders into docker/wheels.
-Nothing of it stays in a layer, and proxies' values never stand on a command line.
+folder, where BuildKit reads them as secrets; `link_wheels` puts wheels of pip's local folders into
+docker/wheels/PROFILE. Nothing of it stays in a layer, and proxies' values never stand on a command line.
 """
 
 import configparser
@@ -153,6 +153,11 @@ def package_index(environ: Mapping[str, str], settings: Mapping[str, str]) -> Pa
     )
 
 
+def without_password(text: str) -> str:
+    """A text with the user and password of every URL in it left out."""
+    return re.sub("//[^/@ ]*@", "//", text)
+
+
 def _system_bundle(added: Path = Path("/usr/local/share/ca-certificates")) -> list[str]:
     """The system's bundle, if somebody added a certificate to it; else every base brings the same one."""
     return ["/etc/ssl/certs/ca-certificates.crt"] if any(added.rglob("*.crt")) else []
@@ -186,6 +191,8 @@ def wanted_wheels(folders: Sequence[Path], lock_texts: Iterable[str]) -> list[Pa
 
 def link_wheels(wheels: Sequence[Path], folder: Path) -> None:
     """Puts wheels into the build context, as hard links where the file system allows."""
+    if wheels:
+        folder.mkdir(exist_ok=True)
     for wheel in wheels:
         target = folder / wheel.name
         if target.exists() and target.stat().st_size == wheel.stat().st_size:

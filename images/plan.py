@@ -85,25 +85,42 @@ def step_count(image: str, root: Path) -> int:
     return 1 + len(re.findall(r"^(RUN|COPY|WORKDIR)\b", text, flags=re.MULTILINE))
 
 
-def refusals(profile: pins.Profile, locks: Path) -> list[str]:
-    """Why this profile can't be built, one sentence each; empty where it can."""
+def refusals(profile: pins.Profile, image: str, locks: Path) -> list[str]:
+    """Why this image of this profile can't be built, one sentence each; empty where it can."""
     reasons = []
-    for name, pin in profile.downloads.items():
-        if pin["sha256"] == pins.UNPINNED:
+    for part, file in profile.files.items():
+        if part not in pins.FILE_PARTS[image]:
+            continue
+        if file.torch and file.torch != profile.torch:
             reasons.append(
-                f"{name} {pin['version']} of profile {profile.name} has no sha256 in docker/pins.toml: pin it first."
+                f"{part} {file.version} is built for torch {file.torch}, and profile {profile.name} has torch "
+                f"{profile.torch}: change one of the two in docker/pins.toml, or build with --without {part}."
             )
-        if "torch" in pin and pin["torch"] != profile.torch:
+        elif file.sha256 == pins.UNPINNED:
             reasons.append(
-                f"{name} {pin['version']} is built for torch {pin['torch']}, and profile {profile.name} has torch "
-                f"{profile.torch}: change one of the two in docker/pins.toml."
+                f"{part} {file.version} of profile {profile.name} has no sha256 in docker/pins.toml: run `python "
+                f"build.py pins --fetch {file.key}`, which downloads it and records its hash, or build with --without "
+                f"{part}."
             )
     if not (locks / "pytorch" / f"{profile.name}.txt").exists():
         reasons.append(
-            f"profile {profile.name} can't be built yet: it has no locks in docker/locks and no layers for its "
-            f"hardware; build --profile {pins.DEFAULT_PROFILE}, which has the same contracts."
+            f"profile {profile.name} has no locks in docker/locks: run `python build.py pins --profile "
+            f"{profile.name}`, which makes them."
         )
     return reasons
+
+
+def left_out(profile: pins.Profile, image: str) -> list[str]:
+    """What an image for GPUs goes without, and what that means, a line each; nothing of it concerns one for CPUs."""
+    means = {
+        "efa": "NCCL over TCP between hosts",
+        "smddp": "smddp requests run on NCCL",
+        "gdrcopy": "CUDA copies small messages"
+        + (", and SMDDP, which asks for it, may not load" if "smddp" in profile.files else ""),
+        "cuda-compat": "the host's driver is used as it is",
+    }
+    parts = pins.FILE_PARTS[image] if profile.cuda else ()
+    return [f"{part}: left out, {means[part]}" for part in parts if part not in profile.files]
 
 
 def build_plan(

@@ -5,7 +5,6 @@
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from berth.images import network, pins
 from berth.images.base import local_base
 from berth.images.engine import connect, find_client
 from berth.images.errors import UserError
+from berth.images.throwaway import run_once
 
 PUBLIC_INDEX = "https://pypi.org/simple"
 _PATIENCE_S = 10
@@ -31,7 +31,8 @@ class Probe:
     """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes.
 
     `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
-    docker/base.sh can run here; `index_error` says why the package index gives no answer.
+    docker/base.sh can run here; `index_error` says why the package index gives no answer. `networks` is what each
+    training image with CUDA says of its way between hosts, by tag.
     """
 
     machine: str
@@ -48,6 +49,8 @@ class Probe:
     index: str = PUBLIC_INDEX
     index_error: str = ""
     gpus: Sequence[str] = field(default_factory=tuple)
+    efa_devices: int = 0
+    networks: Mapping[str, str] = field(default_factory=dict)
     compose: str | None = None
     credentials: str | None = None
 
@@ -73,6 +76,8 @@ def probe() -> Probe:
         index=index,
         index_error=index_error,
         gpus=_output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
+        efa_devices=_efa_devices(),
+        networks=_networks() if engine else {},
         compose=_compose(),
         credentials=_credentials(),
     )
@@ -109,7 +114,7 @@ def _index() -> tuple[str, str]:
     """The index that a build would ask, without its password, and why it gives no answer ("" if it does)."""
     found = network.gather(os.environ)
     url = found.index.url or PUBLIC_INDEX
-    shown = _without_password(url)
+    shown = network.without_password(url)
     try:
         answer = requests.head(
             f"{url.rstrip('/')}/pip/", verify=str(found.ca) if found.ca else True, timeout=_PATIENCE_S
@@ -122,12 +127,7 @@ def _index() -> tuple[str, str]:
 def _reason(error: Exception) -> str:
     """What an exception says, without passwords, in at most a line."""
     text = str(getattr(error, "explanation", None) or error)
-    return _without_password(" ".join(text.split()))[:160].rstrip(".")
-
-
-def _without_password(text: str) -> str:
-    """A text with the user and password of every URL in it left out."""
-    return re.sub("//[^/@ ]*@", "//", text)
+    return network.without_password(" ".join(text.split()))[:160].rstrip(".")
 
 
 def _disk_free(info: Mapping[str, Any] | None) -> int | None:
@@ -137,6 +137,24 @@ def _disk_free(info: Mapping[str, Any] | None) -> int | None:
         return shutil.disk_usage(folder).free
     except OSError:
         return None
+
+
+def _efa_devices(folder: Path = Path("/sys/class/infiniband")) -> int:
+    """How many devices of the efa driver this machine has."""
+    return sum((device / "device/driver").resolve().name == "efa" for device in folder.glob("*"))
+
+
+def _networks() -> dict[str, str]:
+    """What the training images with CUDA say of EFA when they are asked, in a container each."""
+    client, said = connect(), {}
+    for name, profile in pins.load().profiles.items():
+        tag = f"berth-train:{name}"
+        if profile.cuda and client.images.list(tag):
+            try:
+                said[tag] = run_once(client, tag, ["python", "-P", "-m", "berth.train.efa"]).decode().strip()
+            except (UserError, DockerException) as error:
+                said[tag] = f"can't be asked: {_reason(error)}"
+    return said
 
 
 def _compose() -> str | None:

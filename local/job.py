@@ -25,7 +25,7 @@ from berth.local.logs import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus
 
 # /dev/shm of each host: Docker's 64 MB are too few for data loaders (a bus error).
-_SHM_SIZE = "1g"
+SHM_SIZE = "1g"
 _TIMED_OUT = 124
 _KILLED = 137
 _POLL_SECONDS = 0.25
@@ -123,7 +123,7 @@ def run_train(
                     mounts=mounts,
                     environment={"TRAINING_JOB_NAME": f"berth-{session.run_id}", **share, **(environment or {})},
                     gpus=gpus,
-                    shm_size=_SHM_SIZE,
+                    shm_size=SHM_SIZE,
                 )
             return _carry_out(session, containers, output, saved, timeout, log)
 

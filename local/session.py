@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from docker import DockerClient
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
@@ -85,19 +85,27 @@ class Session:
         gpus: bool = False,
         shm_size: str | None = None,
         ports: Mapping[str, tuple[str, int]] | None = None,
+        entrypoint: Sequence[str] | None = None,
+        offline: bool = False,
     ) -> Container:
-        """A container called `host` on the run's network, not started; mounts: path there → (path here, read-only)."""
-        network = self.network()
+        """A container called `host`, not started; mounts: path there → (path here, read-only).
+
+        It is on the run's network, `offline` on none. `entrypoint` goes in place of the image's own.
+        """
+        if offline:
+            place: dict[str, Any] = {"network_mode": "none"}
+        else:
+            network = self.network()
+            endpoint = self.client.api.create_endpoint_config(aliases=[host])
+            place = {"network": network, "networking_config": {network: endpoint}}
         self.interrupts.check()
-        endpoint = self.client.api.create_endpoint_config(aliases=[host])
         return self.client.containers.create(
             self.image,
             list(command),
             name=f"berth-{self.run_id}-{host}",
             hostname=host,
             labels=self._labels,
-            network=network,
-            networking_config={network: endpoint},
+            entrypoint=None if entrypoint is None else list(entrypoint),
             mounts=[
                 Mount(there, str(here), type="bind", read_only=read_only) for there, (here, read_only) in mounts.items()
             ],
@@ -105,6 +113,7 @@ class Session:
             device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if gpus else None,
             shm_size=shm_size,
             ports={**(ports or {})},
+            **place,
         )
 
     def start(self, container: Container) -> None:
@@ -161,16 +170,17 @@ def require_image(client: DockerClient, image: str) -> None:
     try:
         client.images.get(image)
     except ImageNotFound:
-        kind = "serve" if "serve" in image else "train"
-        raise UserError(f"There is no image {image} here: build it with `python build.py build {kind}`.") from None
+        name, _, profile = image.partition(":")
+        build = f"python build.py build {name.removeprefix('berth-')} --profile {profile}"
+        raise UserError(f"There is no image {image} here: build it with `{build}`.") from None
 
 
-def require_gpus(client: DockerClient) -> None:
-    """Refuses --gpus where the engine could not pass a GPU on."""
+def require_gpus(client: DockerClient, instead: str = "leave --gpus out") -> None:
+    """Refuses where the engine could not pass a GPU on; `instead` is what else the user can do."""
     if not passes_gpus(client.info()):
         raise UserError(
-            "This engine has no NVIDIA runtime, so --gpus can't work: install nvidia-container-toolkit, run "
-            "`sudo nvidia-ctk runtime configure --runtime=docker` and restart the engine, or leave --gpus out."
+            "This engine has no NVIDIA runtime, so it can't pass a GPU on: install nvidia-container-toolkit, run "
+            f"`sudo nvidia-ctk runtime configure --runtime=docker` and restart the engine, or {instead}."
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import lzma
 import os
+import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,3 +51,20 @@ def excerpt() -> Excerpt:
         return {"version": data["version"], "data": kept}
 
     return first
+
+
+Libcuda = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def libcuda() -> Libcuda:
+    """`libcuda(folder)`: a double of the driver's library there, which answers by FAKE_CUDA_… (doubles/libcuda.c)."""
+
+    def compiled(folder: Path, prefix: str = "FAKE_CUDA_") -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        source = pins.ROOT / "tests/doubles/libcuda.c"
+        command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", f'-DPREFIX="{prefix}"', str(source)]
+        subprocess.run([*command, "-o", str(folder / "libcuda.so.1")], check=True, timeout=60)
+        return folder
+
+    return compiled

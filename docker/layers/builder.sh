@@ -1,5 +1,6 @@
 #!/bin/sh
-# Stage builder, which no image keeps: a C compiler and the tools that make and install wheels, in /opt/build.
+# Stage builder, which no image keeps: a C compiler and the tools that make wheels, in /opt/build. What layers of the image
+# call while they are made lies in /opt/build/tools, with the libraries that it loads: uv and strip.
 # Usage: builder.sh VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
@@ -14,4 +15,8 @@ case $python in /usr/bin/*) set -- "$@" "python$version-dev" "python$version-ven
 install_debian "$@"
 "$python" -m venv /opt/build
 /opt/build/bin/pip install --quiet --require-hashes --requirement /tmp/locks/build.txt
-/opt/build/bin/uv --version
+mkdir /opt/build/tools
+cp /opt/build/bin/uv "$(command -v strip)" /opt/build/tools
+ldd /opt/build/tools/strip | awk '$3 ~ "^/" && $1 !~ "^libc[.]" { print $3 }' | xargs cp -t /opt/build/tools
+LD_LIBRARY_PATH=/opt/build/tools /opt/build/tools/strip --version | head -n 1
+/opt/build/tools/uv --version

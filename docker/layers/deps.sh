@@ -5,13 +5,18 @@ set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/layers/network.sh
 image=$1 profile=$2 transformers=$3
+case $image in
+train) stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas" ;;
+serve) stripped="tokenizers hf_xet yaml" ;;
+esac
 
-install_locked "/tmp/locks/$image-$profile.txt"
-uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
+install_locked "/tmp/locks/$image-$profile.txt" "$profile"
+/tmp/tools/uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
 # sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
 rm -f /opt/berth/bin/train
-/tmp/layers/prune.sh
-uv pip check --python /opt/berth/bin/python
+# shellcheck disable=SC2086
+/tmp/layers/prune.sh $stripped
+/tmp/tools/uv pip check --python /opt/berth/bin/python
 /opt/berth/bin/python - "$transformers" <<'PY'
 import sys
 

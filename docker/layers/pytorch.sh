@@ -1,5 +1,5 @@
 #!/bin/sh
-# Layer pytorch: torch and what it needs.
+# Layer pytorch: torch and what it needs beside NVIDIA's libraries.
 # Usage: pytorch.sh PROFILE TORCH INDEX
 set -eu
 # shellcheck source=docker/layers/network.sh
@@ -7,17 +7,18 @@ set -eu
 profile=$1 torch=$2 index=$3
 
 # The CPU build has an index of its own; where docker/wheels has the file, that index, perhaps out of reach, is not asked.
-if ! ls "/tmp/wheels/torch-$torch-"*.whl >/dev/null 2>&1; then
+if [ -n "$index" ] && ! ls "/tmp/wheels/$profile/torch-$torch-"*.whl >/dev/null 2>&1; then
     export UV_INDEX="$index"
 fi
-install_locked "/tmp/locks/$profile.txt"
-/tmp/layers/prune.sh
+install_locked "/tmp/locks/$profile.txt" "$profile"
+/tmp/layers/prune.sh torch triton
 /opt/berth/bin/python - "$torch" <<'PY'
 import sys
 
 import torch
 
-assert torch.__version__ == sys.argv[1], f"pinned torch {sys.argv[1]}, installed {torch.__version__}"
+# PyPI's build with CUDA has the plain version there, and its CUDA version behind a plus in its own.
+assert torch.__version__.startswith(sys.argv[1]), f"pinned torch {sys.argv[1]}, installed {torch.__version__}"
 assert torch.distributed.is_gloo_available(), "this torch has no gloo backend"
 assert float(torch.ones(3).sum()) == 3.0
 PY

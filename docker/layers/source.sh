@@ -5,6 +5,6 @@ set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/layers/network.sh
 
-/opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --find-links /tmp/wheels \
+/opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --find-links "/tmp/wheels/$2" \
     --require-hashes --requirement "/tmp/locks/$1-$2.txt" --wheel-dir /built
 ls /built

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from berth.images.errors import UserError
 from berth.images.plan import Revision, build_plan
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+# What is only in images with CUDA: nothing to look at in the others. Builds with doubles are of the profile cpu.
+collect_ignore = ["files"] if pins.load().profile(PROFILE).cuda else ["cuda"]
 
 
 @pytest.fixture(scope="session")
@@ -95,9 +97,10 @@ def command_line() -> CommandLine:
 @pytest.fixture
 def kit_copy(tmp_path: Path) -> Path:
     """What a build reads of this checkout, in a folder of the test's own, which it may edit."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=pins.ROOT, capture_output=True, check=True).stdout
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, check=True).stdout
     copy = tmp_path / "kit"
-    for name in filter(None, listed.decode().split("\0")):
+    for name in (name for name in listed.decode().split("\0") if (pins.ROOT / name).is_file()):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(pins.ROOT / name, copy / name)
     build.link_local_wheels(network.gather(os.environ), pins.load().profile(PROFILE), copy)
@@ -112,7 +115,7 @@ def build_as(client: docker.DockerClient) -> Iterator[Build]:
     """`build_as(tag, image, root, base=…, settings=…)`: builds `root` under a tag that goes when the test ends.
 
     base: a reference, by default the one at hand; settings: a Network, by default this machine's; secrets: the folder
-    for its files.
+    for its files; target: a stage to end with; profile: by default the one under test, without what is no package.
     """
     made: list[str] = []
 
@@ -124,12 +127,14 @@ def build_as(client: docker.DockerClient) -> Iterator[Build]:
         base: str | None = None,
         settings: network.Network | None = None,
         secrets: Path = pins.CACHE / "secrets",
+        target: str | None = None,
+        profile: pins.Profile | None = None,
     ) -> build.Built:
-        kit = pins.load()
+        kit = pins.load(root / "docker" / "pins.toml")
         found = settings or network.gather(os.environ)
         plan = build_plan(
             kit,
-            kit.profile(PROFILE),
+            profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
             image,
             version=pins.version(),
             revision=Revision("test"),
@@ -139,7 +144,8 @@ def build_as(client: docker.DockerClient) -> Iterator[Build]:
             root=root,
         )
         made.append(tag)
-        return build.run(replace(plan, tags=(tag,)), engine.find_client(), lambda *_: None)
+        options = (*plan.options, *(("--target", target) if target else ()))
+        return build.run(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
 
     yield run
     for tag in made:
@@ -154,16 +160,21 @@ Derive = Callable[..., str]
 def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Derive]:
     """`derive("tabulate==0.9.0", "ENV A=b")`: an image FROM berth-train with what pip installs, and further lines.
 
-    pip's settings and the CA of a closed network, where there are any, come in as secrets. The images go at the end.
+    `files` lie in /tmp/files while pip runs. pip's settings and the CA of a closed network, where there are any, come
+    in as secrets. The images go at the end.
     """
     made: list[str] = []
 
-    def build_from_ours(install: str, *lines: str) -> str:
+    def build_from_ours(install: str, *lines: str, files: Sequence[Path] = ()) -> str:
         folder = tmp_path_factory.mktemp("derived")
+        (folder / "files").mkdir()
+        for file in files:
+            shutil.copy(file, folder / "files")
         pip = f"pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore {install}"
         dockerfile = [
             f"FROM berth-train:{PROFILE}",
             "RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\",
+            "    --mount=type=bind,source=files,target=/tmp/files \\",
             "    if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \\",
             "    if [ -f /run/secrets/pip ]; then export PIP_CONFIG_FILE=/run/secrets/pip; fi; \\",
             f"    {pip}",

@@ -8,7 +8,7 @@ from docker.models.images import Image
 from testinfra.host import Host
 
 from berth.images import pins
-from berth.images.locks import LOCKS
+from berth.images.locks import LOCKS, NVIDIA_LAYERS
 from berth.images.size import image_size
 
 
@@ -99,7 +99,7 @@ def test_installed_packages_are_the_locked_ones(
     )
     said = client.containers.run(image.id, ["python", "-c", listing], network_mode="none", remove=True).decode()
     installed = dict(line.split() for line in said.splitlines())
-    layers = ["pytorch", "openmpi", "deps", "source"] if name == "train" else ["pytorch", "deps", "source"]
+    layers = [*NVIDIA_LAYERS, "pytorch", *(["openmpi"] if name == "train" else []), "deps", "source"]
     locked: dict[str, str] = {"berth": pins.version()}
     for layer in layers:
         files = [LOCKS / layer / f"{profile.name}.txt", LOCKS / layer / f"{name}-{profile.name}.txt"]
@@ -110,15 +110,16 @@ def test_installed_packages_are_the_locked_ones(
 
 def test_only_this_images_rooms_are_installed(image: Image, client: docker.DockerClient) -> None:
     rooms = fresh(client, image, "ls /opt/berth/lib/python3.11/site-packages/berth").split()
-    assert rooms == {"train": ["qa", "train"], "serve": ["qa", "serve"]}[name_of(image)]
+    assert rooms == {"train": ["gpu", "qa", "train"], "serve": ["gpu", "qa", "serve"]}[name_of(image)]
 
 
 def test_what_both_images_share_can_be_imported(either: Host) -> None:
     assert output(either, "python -c 'import berth.qa.squad, berth.qa.windows, berth.qa.spans, berth.qa.metrics'") == ""
 
 
-def test_no_compiler(either: Host) -> None:
-    for tool in ("cc", "gcc", "g++", "c++", "clang", "ld", "as", "make", "cmake", "mpicc"):
+def test_no_compiler_but_the_one_that_triton_calls(either: Host, profile: pins.Profile) -> None:
+    c_only = ("cc", "gcc", "ld", "as")
+    for tool in ("g++", "c++", "clang", "make", "cmake", "mpicc", *(() if profile.cuda else c_only)):
         assert either.run(f"command -v {tool}").rc != 0, tool
 
 

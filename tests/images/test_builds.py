@@ -77,12 +77,11 @@ def test_a_base_that_cannot_work_is_refused_with_the_reason(
     ("words", "said"),
     [
         (("build", "train", "--profile", "cu13"), "did you mean cu130?"),
-        (("build", "train", "--profile", "cu130"), "profile cu130 can't be built yet"),
+        (("build", "train", "--profile", "cu130", "--mirror", "/no/such"), "the mirror /no/such is no folder here"),
+        (("build", "train", "--without", "nccl"), "no part 'nccl' can be left out: name one of efa, smddp, gdrcopy"),
         (("build", "train", "--base-image", "berth-test:absent"), "is not on the engine and can't be pulled"),
-        (("uri", "train", "--profile", "cu124"), "run `python build.py build train --profile cu124`"),
-        (("size", "serve", "--profile", "cu124"), "run `python build.py build serve --profile cu124`"),
     ],
-    ids=["unknown-profile", "profile-without-layers", "no-such-base", "uri-of-nothing", "size-of-nothing"],
+    ids=["unknown-profile", "no-such-mirror", "no-such-part", "no-such-base"],
 )
 def test_mistakes_are_one_sentence_and_exit_code_1(
     words: tuple[str, ...], said: str, command_line: CommandLine

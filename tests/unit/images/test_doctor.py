@@ -44,6 +44,7 @@ def test_a_machine_where_all_is_well() -> None:
         ("Package index", "ok", ""),
         ("Memory", "ok", ""),
         ("GPU", "ok", ""),
+        ("EFA", "ok", ""),
         ("Compose", "ok", ""),
         ("AWS credentials", "ok", ""),
     ]
@@ -51,6 +52,7 @@ def test_a_machine_where_all_is_well() -> None:
 
 
 ARM = {**ENGINE, "Architecture": "aarch64"}
+TCP = "network: NCCL over TCP: this image was built without EFA"
 NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
 
 
@@ -128,6 +130,14 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "pip config set global.index-url",
             id="no-index",
         ),
+        pytest.param(
+            replace(WELL, disk_free=20 * GB),
+            "Disk",
+            "ok",
+            "20 GB free; a profile with CUDA wants 30",
+            "",
+            id="disk-for-cpu-only",
+        ),
         pytest.param(replace(WELL, disk_free=10 * GB), "Disk", "warn", "10 GB free", "prune", id="disk-tight"),
         pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be seen", "system df", id="disk-elsewhere"),
         pytest.param(replace(WELL, memory=2 * GB), "Memory", "warn", "2 GB", "batch_size=4", id="little-memory"),
@@ -141,6 +151,38 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
         ),
         pytest.param(
             replace(WELL, gpus=["NVIDIA T4, 580.95"] * 4, engine=NVIDIA), "GPU", "ok", "4 × NVIDIA T4", "", id="gpus"
+        ),
+        pytest.param(
+            replace(WELL, networks={"berth-train:cu130": TCP}),
+            "EFA",
+            "ok",
+            "no device here; berth-train:cu130: NCCL over TCP: this image was built without EFA",
+            "",
+            id="no-efa",
+        ),
+        pytest.param(
+            replace(WELL, networks={"berth-train:cu130": TCP}, efa_devices=4),
+            "EFA",
+            "warn",
+            "4 devices here; berth-train:cu130: NCCL over TCP: this image was built without EFA",
+            "build train --profile",
+            id="efa-left-out-of-the-image",
+        ),
+        pytest.param(
+            replace(WELL, networks={"berth-train:cu130": "network: NCCL over TCP: the plugin can't be loaded: why"}),
+            "EFA",
+            "warn",
+            "the plugin can't be loaded: why",
+            "build train --profile",
+            id="efa-plugin-broken",
+        ),
+        pytest.param(
+            replace(WELL, networks={"berth-train:cu130": "network: NCCL over TCP: no EFA device is on this host"}),
+            "EFA",
+            "ok",
+            "no EFA device is on this host",
+            "",
+            id="efa-in-the-image",
         ),
         pytest.param(replace(WELL, compose=None), "Compose", "warn", "not found", "docker-compose", id="no-compose"),
         pytest.param(

@@ -59,6 +59,8 @@ def test_every_build_tool_is_locked() -> None:
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
     requested = {request.path for request in locks.lock_requests(KIT, KIT.profile(profile))}
+    # Resolved with torch, and kept apart by layer.
+    requested |= {f"{layer}/{profile}.txt" for layer in locks.NVIDIA_LAYERS if KIT.profile(profile).cuda}
     found = {str(path.relative_to(DOCKER / "locks")) for path in DOCKER.glob(f"locks/*/*{profile}.txt")}
     assert found == requested - {"build/build.txt"}
     for package in re.split(r"\n(?=\S)", all_locks(profile)):
@@ -98,6 +100,57 @@ def test_a_file_without_a_key_is_named(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text("[base]\nimage = 'x'\n")
     with pytest.raises(UserError, match=r"pins\.toml lacks the key 'packages'"):
+        pins.load(path)
+
+
+FILE = """
+[files."efa-1.0"]
+url = "https://host/efa%2B1.0.tar.gz?x=1"
+sha256 = "unpinned"
+key_url = "https://host/keys/efa.key"
+key_fingerprint = "4e90 91bc"
+"""
+
+
+def with_files(tmp_path: Path, text: str) -> pins.Pins:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text() + text)
+    return pins.load(path)
+
+
+def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:
+    file = KIT.file("smddp")
+    assert (file.key, file.part, file.version) == ("smddp-2.6.0", "smddp", "2.6.0")
+    assert KIT.file("smddp-2.6.0") == file
+    with pytest.raises(UserError, match=r"no file 'gdrcopy': name one of efa-1\.47\.0, smddp-2\.6\.0"):
+        KIT.file("gdrcopy")
+    kit = with_files(tmp_path, FILE)
+    with pytest.raises(UserError, match=r"has several files of efa: name one of efa-1\.47\.0, efa-1\.0\."):
+        kit.file("efa")
+    found = kit.file("efa-1.0")
+    assert (found.name, found.key_file, found.key_fingerprint) == ("efa+1.0.tar.gz", "efa.key", "4E9091BC")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[files."gdrcopy-2.5"]\nsha256 = "unpinned"\n', "names no file: give it a url, or a file of a mirror"),
+        ('[files."gdrcopy-2.5"]\nfile = "x.deb"\nsha256 = "ABC"\n', "is not one: write its 64 digits"),
+        (FILE.replace("key_url", "other"), "lacks key_url or key_fingerprint"),
+        ('[files."efa-2.0"]\nurl = "https://host/x"\nsha256 = "unpinned"\n', "lacks key_url or key_fingerprint"),
+    ],
+    ids=["no-name", "no-hash", "no-key", "unsigned-efa"],
+)
+def test_a_file_that_is_not_told_whole_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        with_files(tmp_path, text)
+    assert said in str(refusal.value)
+
+
+def test_a_version_without_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text().replace('efa = "1.47.0"', 'efa = "1.48.0"', 1))
+    with pytest.raises(UserError, match=r'takes efa 1\.48\.0, and docker/pins\.toml has no \[files\."efa-1\.48\.0"\]'):
         pins.load(path)
 
 

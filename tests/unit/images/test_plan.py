@@ -1,12 +1,13 @@
 """Tags, labels and whole command lines of a build."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from berth.images import pins
 from berth.images.errors import UserError
-from berth.images.plan import Base, Revision, build_plan, refusals, tags
+from berth.images.plan import Base, Revision, build_plan, left_out, refusals, tags
 
 KIT = pins.load()
 CLEAN = Revision("1a2b3c4d5e6f", dirty=False, created="2026-11-21T08:00:00+00:00")
@@ -65,11 +66,22 @@ def test_a_closed_network_adds_base_secrets_and_names_of_proxies() -> None:
 
 def test_another_profile_gives_its_row() -> None:
     line = plan_of("train", "cu130")
+    efa = KIT.file("efa-1.47.0")
     assert (
-        "--build-arg PROFILE=cu130 --build-arg TORCH=2.13.0 --build-arg TORCH_INDEX=https://pypi.org/simple --label"
-        in line
+        "--build-arg PROFILE=cu130 --build-arg CUDA=13.0.3 --build-arg CUDNN=9.20.0 --build-arg NCCL=2.29.7"
+        " --build-arg TRITON=3.7.1 --build-arg TORCH=2.13.0 --build-arg TORCH_INDEX= --build-arg EFA=1.47.0"
+        f" --build-arg EFA_FILE=aws-efa-installer-1.47.0.tar.gz --build-arg EFA_SHA256={efa.sha256}"
+        " --build-arg EFA_KEY_FILE=aws-efa-installer.key"
+        " --build-arg EFA_KEY_FINGERPRINT=4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC --label" in line
     )
     assert line.endswith("--tag berth-train:0.1.0-cu130-1a2b3c4d5e6f --tag berth-train:cu130 /kit")
+
+
+def test_a_part_that_is_left_out_gives_no_arguments() -> None:
+    row = KIT.profile("cu130").without(["efa", "smddp"])
+    assert pins.build_arguments(KIT, row, "train")["EFA"] == "none"
+    with pytest.raises(UserError, match="no part 'nccl' can be left out"):
+        row.without(["nccl"])
 
 
 def test_unknown_image() -> None:
@@ -77,26 +89,40 @@ def test_unknown_image() -> None:
         plan_of("sevre")
 
 
-@pytest.mark.parametrize(
-    ("profile", "said"),
-    [
-        ("cu130", ["profile cu130 can't be built yet"]),
-        ("cu124", ["smddp 2.6.0 of profile cu124 has no sha256", "profile cu124 can't be built yet"]),
-        ("cpu", []),
-    ],
-)
-def test_refusals_name_what_is_missing(profile: str, said: list[str]) -> None:
-    reasons = refusals(KIT.profile(profile), pins.ROOT / "docker" / "locks")
-    assert [reason[: len(start)] for reason, start in zip(reasons, said, strict=True)] == said
+def test_refusals_name_what_is_missing(tmp_path: Path) -> None:
+    smddp = replace(KIT.file("smddp"), sha256=pins.UNPINNED)
+    row = replace(KIT.profile("cu124"), files={"smddp": smddp})
+    unpinned = (
+        "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run `python build.py pins --fetch "
+        "smddp-2.6.0`, which downloads it and records its hash, or build with --without smddp."
+    )
+    no_locks = (
+        "profile cu124 has no locks in docker/locks: run `python build.py pins --profile cu124`, which makes them."
+    )
+    assert refusals(row, "train", tmp_path) == [unpinned, no_locks]
+    assert refusals(row, "serve", tmp_path) == [no_locks]
+    assert refusals(KIT.profile("cpu"), "train", pins.ROOT / "docker" / "locks") == []
 
 
 def test_smddp_with_another_torch_is_refused_by_both_versions() -> None:
     row = KIT.profile("cu124")
-    odd = pins.Profile(
-        row.name, row.python, row.torch_index, {**row.packages, "torch": "2.6.0"}, row.budget, row.cuda, row.downloads
-    )
-    found = [reason for reason in refusals(odd, pins.ROOT / "docker" / "locks") if "built for torch" in reason]
-    assert found == [
+    odd = replace(row, packages={**row.packages, "torch": "2.6.0"})
+    assert refusals(odd, "serve", pins.ROOT / "docker" / "locks") == []
+    assert refusals(odd, "train", pins.ROOT / "docker" / "locks") == [
         "smddp 2.6.0 is built for torch 2.5.1, and profile cu124 has torch 2.6.0: change one of the two in "
-        "docker/pins.toml."
+        "docker/pins.toml, or build with --without smddp."
     ]
+
+
+@pytest.mark.parametrize(
+    ("profile", "image", "parts"),
+    [
+        ("cpu", "train", []),
+        ("cu124", "train", ["gdrcopy", "cuda-compat"]),
+        ("cu130", "train", ["smddp", "gdrcopy", "cuda-compat"]),
+        ("cu130", "serve", ["cuda-compat"]),
+    ],
+)
+def test_what_is_left_out_is_told_of_images_for_gpus(profile: str, image: str, parts: list[str]) -> None:
+    lines = left_out(KIT.profile(profile), image)
+    assert [line.partition(": left out, ")[0] for line in lines] == parts

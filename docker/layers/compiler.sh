@@ -1,0 +1,32 @@
+#!/bin/sh
+# Layer compiler: the C compiler and Python's headers, by which Triton makes the launcher of its kernels in every process
+# that uses torch.compile; empty for a profile without Triton. A third of Debian's gcc: C only, no more than Triton calls.
+# Usage: compiler.sh PYTHON TRITON
+set -eu
+# shellcheck source=docker/layers/network.sh
+. /tmp/layers/network.sh
+version=$1 triton=$2
+
+if [ "$triton" = none ]; then
+    exit 0
+fi
+set -- gcc libc6-dev
+# A base that brings a Python of its own, beside the archive's, brings its headers as well.
+case $(readlink -f "/opt/berth/bin/python$version") in /usr/bin/*) set -- "$@" "libpython$version-dev" ;; esac
+install_debian "$@"
+
+gcc=$(dirname "$(gcc -print-libgcc-file-name)") libraries=/usr/lib/x86_64-linux-gnu
+# Link time optimisation, sanitizers, coverage, other languages and static libraries; -lc wants libc_nonshared.a.
+rm -rf "$gcc/lto1" "$gcc/lto-wrapper" "$gcc/g++-mapper-server" "$gcc/plugin" \
+    "$libraries"/lib*san.so* "$libraries"/libitm.so* "$libraries"/libquadmath.so* "$libraries"/libcc1.so* \
+    "$libraries"/libgprofng.so* "$libraries"/gprofng /usr/bin/*gprof* /usr/bin/*gp-* /usr/bin/*gcov* /usr/bin/*dwp /usr/bin/*gold \
+    /usr/bin/*lto-dump* /usr/lib/python3*/config-*
+find "$gcc" "$libraries" -maxdepth 1 -name '*.a' ! -name 'libgcc*.a' ! -name 'libc_nonshared.a' -delete
+# Debian's Python has this inside; only programs that embed Python load it.
+rm -f "$libraries"/libpython*.so*
+
+backend=$(echo /opt/berth/lib/python3*/site-packages/triton/backends/nvidia)
+headers=$(/opt/berth/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
+# The driver's library is the host's: one without content stands for it here.
+echo | gcc -xc -shared -Wl,-soname,libcuda.so.1 -o /tmp/libcuda.so.1 -
+gcc "$backend/driver.c" -O3 -shared -fPIC -Wno-psabi -I"$backend/include" -I"$headers" -L/tmp -l:libcuda.so.1 -o /tmp/launcher.so

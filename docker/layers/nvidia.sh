@@ -1,0 +1,61 @@
+#!/bin/sh
+# Layers cuda, math, cudnn and nccl: NVIDIA's libraries, from the wheels that torch's own wheel asks for, so that torch,
+# the dynamic linker, NCCL's plugins and a user's code find one and the same copy. Empty for a profile without CUDA.
+# Usage: nvidia.sh LAYER PROFILE VERSION
+set -eu
+# shellcheck source=docker/layers/network.sh
+. /tmp/layers/network.sh
+layer=$1 profile=$2 version=$3
+
+if [ "$version" = none ]; then
+    exit 0
+fi
+install_locked "/tmp/locks/$profile.txt" "$profile"
+if [ "$layer" = nccl ]; then
+    /tmp/layers/prune.sh nvidia/nccl nvidia/nvshmem
+else
+    /tmp/layers/prune.sh
+fi
+
+site=$(echo /opt/berth/lib/python3*/site-packages)
+find "$site/nvidia" -type d -name lib | sort >/etc/ld.so.conf.d/berth-nvidia.conf
+# NCCL's plugin for EFA opens this name, and falls back to TCP without a word where there is none.
+for runtime in "$site"/nvidia/*/lib/libcudart.so.*; do
+    ln -sf "$(basename "$runtime")" "${runtime%.so.*}.so"
+done
+if [ "$layer" = nccl ]; then
+    # Of use where GPUs talk through shared memory, having neither NVLink nor peer access (g5, g6), and only there.
+    echo 'NCCL_SHM_USE_CUDA_MEMCPY=1' >/etc/nccl.conf
+fi
+ldconfig
+rm -f /var/cache/ldconfig/aux-cache
+
+/opt/berth/bin/python - "$layer" "$version" <<'PY'
+import ctypes
+import sys
+from pathlib import Path
+
+layer, pinned = sys.argv[1:]
+asks = {"cuda": "libcudart.so", "math": None, "cudnn": "libcudnn.so.9", "nccl": "libnccl.so.2"}[layer]
+
+
+def number(library: ctypes.CDLL) -> int:
+    """What the library says of its version: 13000 for CUDA 13.0, 92000 for cuDNN 9.20.0, 22907 for NCCL 2.29.7."""
+    if layer == "cudnn":
+        library.cudnnGetVersion.restype = ctypes.c_size_t
+        return int(library.cudnnGetVersion())
+    value = ctypes.c_int()
+    call = library.cudaRuntimeGetVersion if layer == "cuda" else library.ncclGetVersion
+    code = call(ctypes.byref(value))
+    assert code == 0, f"{layer} answers error {code}"
+    return value.value
+
+
+if asks is not None:
+    first, second, third = (int(part) for part in f"{pinned}.0".split(".")[:3])
+    expected = first * 1000 + second * 10 if layer == "cuda" else first * 10000 + second * 100 + third
+    found = number(ctypes.CDLL(asks))
+    assert found == expected, f"pinned {layer} {pinned}, installed {found}"
+for library in sorted(Path("/opt/berth/lib").glob("python3*/site-packages/nvidia/*/lib/lib*.so.*")):
+    ctypes.CDLL(str(library))
+PY

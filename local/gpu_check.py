@@ -1,0 +1,119 @@
+"""The images' own check of this machine's GPUs (gpu/check.py), in a container of each: tables to the log, one JSON.
+
+A thin shell: refuse what can't work, run, collect. Containers have every GPU, no network, and are gone afterwards.
+"""
+
+import json
+import platform
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+
+from berth.images import pins
+from berth.images.build import revision
+from berth.images.engine import connect
+from berth.images.errors import UserError
+from berth.local.job import SHM_SIZE, writable
+from berth.local.logs import Follower
+from berth.local.session import Session, engine_errors, is_running, require_gpus, require_image
+
+_FOLDER = "/check"
+_FILE = "report.json"
+_ERROR = "berth: error: "
+_POLL_SECONDS = 0.25
+
+
+def gpu_check(
+    profile: str,
+    target: Path,
+    *,
+    log: Callable[[str], None] = print,
+    say: Callable[[str], None] = print,
+) -> bool:
+    """Runs the check in both images of a profile, writes what they found to `target`; whether none of it failed.
+
+    log takes the containers' lines, say takes ours. UserError before anything starts where the profile has no CUDA, the
+    engine passes no GPUs on or an image is not there, and where an image finds no GPU that it can use.
+    """
+    kit = pins.load()
+    if not kit.profile(profile).cuda:
+        others = " or ".join(name for name, each in kit.profiles.items() if each.cuda)
+        raise UserError(f"The images of profile {profile} have no CUDA and use no GPU: choose --profile {others}.")
+    images = [f"berth-{image}:{profile}" for image in pins.IMAGES]
+    with engine_errors():
+        client = connect()
+        require_gpus(client, instead="run `python bench/gpu.py`, which needs no Docker")
+        for image in images:
+            require_image(client, image)
+        writable(target.parent)
+        reports = {image: _check(client, image, log, say) for image in images}
+        target.write_text(
+            json.dumps(summary(reports, client.version()["Version"]), indent=2, ensure_ascii=False) + "\n"
+        )
+    say(f"What was found is in {target}.")
+    return passed(reports)
+
+
+def summary(reports: Mapping[str, Mapping[str, Any]], engine: str) -> dict[str, Any]:
+    """The reports of the images, under when, where and by which command they came about."""
+    return {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "machine": platform.platform(),
+        "engine": engine,
+        "kit": str(revision(pins.ROOT)),
+        "images": dict(reports),
+    }
+
+
+def passed(reports: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether no check of any image failed."""
+    return all(check["status"] != "failed" for report in reports.values() for check in report["checks"])
+
+
+def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Callable[[str], None]) -> dict[str, Any]:
+    """The report of one image."""
+    errors: list[str] = []
+
+    def listen(line: str) -> None:
+        log(line)
+        if line.startswith(_ERROR):
+            errors.append(line.removeprefix(_ERROR))
+
+    say(f"Checking the GPUs in {image}; it takes minutes.")
+    with Session(client, image, say=say, stop_grace=5.0) as session:
+        folder = session.scratch / "check"
+        folder.mkdir()
+        container = session.create(
+            "check",
+            entrypoint=["python", "-P", "-m", "berth.gpu.check"],
+            command=["--json", f"{_FOLDER}/{_FILE}"],
+            mounts={_FOLDER: (folder, False)},
+            environment={},
+            gpus=True,
+            shm_size=SHM_SIZE,
+            offline=True,
+        )
+        follower = Follower(container, listen, threading.Lock())
+        try:
+            session.start(container)
+        except UserError as error:
+            raise UserError(
+                f"{error}: run this on a machine where `nvidia-smi` lists a GPU whose driver answers."
+            ) from None
+        while is_running(container):
+            session.interrupts.wait(_POLL_SECONDS)
+        follower.join(10.0)
+        try:
+            report: dict[str, Any] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            code = container.attrs["State"]["ExitCode"]
+            reason = errors[-1] if errors else "see its log above."
+            raise UserError(f"The check in {image} ended with exit code {code} and no result: {reason}") from None
+    return report

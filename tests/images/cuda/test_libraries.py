@@ -1,0 +1,154 @@
+"""CUDA, cuDNN and NCCL in the images: the pinned versions, one copy of each, every one found by every way to look."""
+
+import json
+import re
+from collections.abc import Callable
+
+import docker
+from docker.models.images import Image
+
+from berth.images import pins
+from berth.images.size import image_size
+
+Python = Callable[..., str]
+
+VERSIONS = """
+import ctypes, json, torch, triton
+
+def number(library, call):
+    value = ctypes.c_int()
+    assert getattr(ctypes.CDLL(library), call)(ctypes.byref(value)) == 0
+    return value.value
+
+cudnn = ctypes.CDLL("libcudnn.so.9").cudnnGetVersion
+cudnn.restype = ctypes.c_size_t
+print(json.dumps({
+    "cuda": number("libcudart.so", "cudaRuntimeGetVersion"),
+    "nccl": number("libnccl.so.2", "ncclGetVersion"),
+    "cudnn": cudnn(),
+    "torch": [torch.version.cuda, ".".join(map(str, torch.cuda.nccl.version())), torch.backends.cudnn.version()],
+    "triton": triton.__version__,
+}))
+"""
+
+
+def test_labels_name_what_the_row_of_the_pins_says(image: Image, profile: pins.Profile) -> None:
+    for part in ("cuda", "cudnn", "nccl"):
+        assert image.labels[f"berth.{part}"] == profile.cuda[part]
+    for part in pins.FILE_PARTS[image.labels["berth.kit"]]:
+        assert image.labels[f"berth.{part}"] in ("none", getattr(profile.files.get(part), "version", "none"))
+
+
+def test_the_binaries_say_the_pinned_versions(python: Python, profile: pins.Profile) -> None:
+    said = json.loads(python(VERSIONS))
+
+    def parts(text: str) -> list[int]:
+        return [int(part) for part in f"{text}.0.0".split(".")[:3]]
+
+    cuda, cudnn, nccl = (parts(profile.cuda[part]) for part in ("cuda", "cudnn", "nccl"))
+    assert said["cuda"] == cuda[0] * 1000 + cuda[1] * 10
+    assert said["cudnn"] == cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]
+    assert said["nccl"] == nccl[0] * 10000 + nccl[1] * 100 + nccl[2]
+    assert said["torch"] == [f"{cuda[0]}.{cuda[1]}", profile.cuda["nccl"], said["cudnn"]]
+    assert said["triton"] == profile.cuda["triton"]
+
+
+ONE_COPY = """
+import ctypes, json, os, re, subprocess
+listed = subprocess.check_output(["/sbin/ldconfig", "-p"], text=True)
+names = re.findall(r"^\\s+(\\S+) \\(.*\\) => /opt/berth/\\S+$", listed, re.M)
+import torch
+for name in names:
+    ctypes.CDLL(name)
+loaded = {line.split()[-1] for line in open("/proc/self/maps") if "/lib" in line and ".so" in line}
+files = {}
+for folder, _, found in os.walk("/", followlinks=False):
+    if folder.startswith(("/proc", "/sys")):
+        continue
+    for name in found:
+        path = os.path.join(folder, name)
+        if re.match(r"lib(cu|nv|nccl)[A-Za-z_]*.*\\.so", name) and not os.path.islink(path):
+            files.setdefault(re.sub(r"\\.so.*", "", name), []).append(path)
+print(json.dumps({"names": names, "loaded": sorted(loaded), "files": files}))
+"""
+
+
+def test_torch_the_linker_and_users_find_one_and_the_same_copy(python: Python) -> None:
+    said = json.loads(python(ONE_COPY))
+    more_than_one = {name: paths for name, paths in said["files"].items() if len(paths) > 1}
+    assert not more_than_one
+    stems = {re.sub(r"\.so.*", "", path.rpartition("/")[2]): path for path in said["loaded"]}
+    for library in (
+        "libcudart",
+        "libcublas",
+        "libcublasLt",
+        "libcudnn",
+        "libnccl",
+        "libcufft",
+        "libcusparse",
+        "libnvrtc",
+    ):
+        assert stems[library] == said["files"][library][0], library
+        assert any(name.startswith(f"{library}.so") for name in said["names"]), f"{library} is unknown to ldconfig"
+
+
+def test_nccls_plugin_finds_cudas_runtime_without_a_version(python: Python) -> None:
+    program = "import ctypes; ctypes.CDLL('libcudart.so'); print(open('/proc/self/maps').read())"
+    paths = set(re.findall(r"/\S*libcudart\S*", python(program)))
+    assert len(paths) == 1, paths
+
+
+UNRESOLVED = """
+import json, os, subprocess
+missing = {}
+for top in ("/opt", "/usr", "/lib"):
+    for folder, _, names in os.walk(top, followlinks=False):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) or not (".so" in name or os.access(path, os.X_OK)):
+                continue
+            with open(path, "rb") as file:
+                if file.read(4) != b"\\x7fELF":
+                    continue
+            # Beside it for what an extension loads first; Open MPI's for what mpirun and mpi4py load first.
+            near = {**os.environ, "LD_LIBRARY_PATH": f"{folder}:/opt/berth/lib"}
+            said = subprocess.run(["ldd", path], capture_output=True, text=True, env=near)
+            for line in said.stdout.splitlines():
+                if "not found" in line:
+                    missing.setdefault(line.split()[0], []).append(path)
+print(json.dumps(missing))
+"""
+
+
+def test_every_shared_object_finds_what_it_needs_but_the_driver(python: Python) -> None:
+    """The driver's libraries come from the host, with NVIDIA's runtime."""
+    missing = json.loads(python(UNRESOLVED))
+    assert set(missing) <= {"libcuda.so.1", "libnvidia-ml.so.1"}, missing
+
+
+def test_settings_that_hold_whatever_the_entry_is(image: Image, python: Python) -> None:
+    environment = dict(line.split("=", 1) for line in image.attrs["Config"]["Env"])
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
+    assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert python("print(open('/etc/nccl.conf').read())") == "NCCL_SHM_USE_CUDA_MEMCPY=1"
+    obsolete = ("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "RDMAV_FORK_SAFE", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    assert not [name for name in environment if name.startswith("NCCL_") or name in obsolete]
+    if image.labels["berth.kit"] == "train":
+        assert environment["FI_EFA_USE_HUGE_PAGE"] == "0"
+
+
+def test_nccl_starts_and_reads_its_file(python: Python) -> None:
+    """As far as it gets without a GPU: it finds an interface and makes the id of a communicator."""
+    program = (
+        "import ctypes, torch; uid = ctypes.create_string_buffer(128);"
+        "print('code', ctypes.CDLL('libnccl.so.2').ncclGetUniqueId(uid), len(uid.raw.strip(b'\\0')) > 0)"
+    )
+    said = python(program, before="echo NCCL_DEBUG=INFO >>/etc/nccl.conf", NCCL_SOCKET_IFNAME="lo")
+    assert "code 0 True" in said
+    assert re.search(r"NCCL INFO .*lo:127\.0\.0\.1", said), said
+
+
+def test_layers_can_be_pulled_side_by_side(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
+    measured = image_size(client, f"berth-{image.labels['berth.kit']}:{profile.name}")
+    largest = max(measured.layers, key=lambda layer: layer.compressed)
+    assert largest.compressed <= 1.5e9, largest

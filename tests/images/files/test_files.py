@@ -1,0 +1,254 @@
+"""The layers of files that are no packages, built with doubles of them: what they hold, and each refusal."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from berth.images import build, engine, files, labels, pins
+from berth.images.errors import UserError
+
+Pin = Callable[..., pins.Profile]
+Lay = Callable[..., None]
+Refused = Callable[[pins.Profile, str], str]
+
+
+LOOK = r"""
+import ctypes, importlib.metadata, json, os, pathlib, subprocess
+def said(*words): return subprocess.run(words, capture_output=True, text=True).stdout.strip()
+def files(*folders):
+    return [str(p) for f in folders for p in pathlib.Path(f).rglob("*") if p.is_file() and p.name != "lock"]
+cache = said("ldconfig", "-p")
+for name in ("libnccl-net.so", "libnccl-net-ofi.so", "libfabric.so.1", "libgdrapi.so.2", "libsmddp.so",
+             "/usr/local/cuda-compat/libcuda.so.1"):
+    ctypes.CDLL(name)
+try:
+    import smdistributed.dataparallel
+    imported = "it can be imported"
+except RuntimeError as error:
+    imported = str(error)
+print(json.dumps({
+    "fi_info": said("fi_info", "--version"),
+    "smddp": importlib.metadata.version("smdistributed-dataparallel"),
+    "imported": imported,
+    "libcuda": "libcuda" in cache,
+    "compat": sorted(os.listdir("/usr/local/cuda-compat")),
+    "amazon": sorted(os.listdir("/opt/amazon")),
+    "efa": sorted(files("/opt/amazon/efa")),
+    "left": files("/var/lib/apt/lists", "/var/cache/apt/archives", "/var/log/apt", "/installer", "/files")
+            + [p for p in files("/usr/include/libnl3", "/usr/share/python3") if p.endswith((".h", ".pyc"))],
+    "netlink": "libnl-3.so.200" in cache,
+    "huge": os.environ["FI_EFA_USE_HUGE_PAGE"],
+}))
+"""
+
+
+def test_every_part_comes_from_a_mirror_into_its_layer(
+    address: str,
+    kit_copy: Path,
+    doubles: Any,
+    pin: Pin,
+    tmp_path: Path,
+    client: docker.DockerClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From an HTTP mirror to the labels; the layers above are left empty, for they are not looked at."""
+    profile = pin(
+        doubles.efa(packages="libnl-3-dev environment-modules"), doubles.smddp(), doubles.gdrcopy(), doubles.compat()
+    )
+    for above in ("deps.sh", "kit.sh"):
+        (kit_copy / "docker" / "layers" / above).write_text("#!/bin/sh\n")
+    monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
+    lines: list[str] = []
+    plan = build.prepare("train", profile, None, mirror=address, dry_run=False, say=lines.append, root=kit_copy)
+    fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
+    assert len(fetched) == len(profile.files) + 2, "each file, and EFA's signature and key"
+    try:
+        built = build.run(replace(plan, tags=("berth-test:doubles",)), engine.find_client(), lambda *_: None)
+        image = client.images.get("berth-test:doubles")
+        words = {"entrypoint": ["python", "-c", LOOK], "network_mode": "none", "remove": True}
+        seen = json.loads(client.containers.run(image.id, **words))
+    finally:
+        if client.images.list("berth-test:doubles"):
+            client.images.remove("berth-test:doubles", force=True)
+    versions = {part: file.version for part, file in profile.files.items()}
+    assert labels.doubles(image.labels) == [f"{part} {version}" for part, version in sorted(versions.items())]
+    assert seen == {
+        "fi_info": "fi_info: 2.4.0+double",
+        "smddp": versions["smddp"],
+        "imported": "instance type not supported",
+        "libcuda": False,
+        "compat": ["libcuda.so", "libcuda.so.1"],
+        "amazon": ["efa", "efa_installed_packages", "ofi-nccl"],
+        "efa": ["/opt/amazon/efa/bin/fi_info", "/opt/amazon/efa/lib/libfabric.so.1"],
+        "left": [],
+        "netlink": True,
+        "huge": "0",
+    }
+    assert "berth error" not in built.log.read_text()
+
+
+def test_nccls_plugin_is_tried_where_cudas_runtime_is(
+    kit_copy: Path, doubles: Any, pin: Pin, lay: Lay, build_as: Callable[..., build.Built]
+) -> None:
+    profile = pin(doubles.efa(runtime=True))
+    lay()
+    build_as("berth-test:files", "train", kit_copy, target="efa", profile=profile)
+
+
+def test_a_file_that_comes_or_goes_rebuilds_no_layer_of_another_part(
+    kit_copy: Path, build_as: Callable[..., build.Built]
+) -> None:
+    # Twice before: where a step was built in two folders, BuildKit may take either.
+    ids = []
+    for turn in range(3):
+        if turn == 2:
+            (kit_copy / "docker" / "files" / "of-another-profile.tar.gz").write_bytes(os.urandom(16))
+        ids.append(build_as("berth-test:before", "train", kit_copy, target="smdistributed").image_id)
+    assert ids[1] == ids[2]
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({"sha256": "0" * 64}, "docker/files/efa-installer.tar.gz is not the pinned file: its sha256 is "),
+        ({"signer": 1, "key": 1}, "efa-installer.tar.gz is signed by the key "),
+        ({"signer": 1}, "efa-installer.tar.gz.sig is no signature by the key in efa.key: run"),
+        ({"key": 1, "fingerprint": 1}, "efa-installer.tar.gz.sig is no signature by the key in efa.key: run"),
+    ],
+    ids=["hash", "another-key", "not-by-the-key-beside-it", "the-key-beside-it-is-another"],
+)
+def test_an_installer_that_is_not_the_pinned_one(
+    faults: dict[str, Any], said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+) -> None:
+    profile = pin(doubles.efa(), **faults)
+    lay()
+    assert refused(profile, "files").startswith(said)
+
+
+def test_a_signature_of_another_file(
+    mirror: Path, doubles: Any, pin: Pin, lay: Lay, refused: Refused, signers: tuple[Any, Any]
+) -> None:
+    profile = pin(doubles.efa())
+    (mirror / "other").write_bytes(b"other")
+    signers[0].sign(mirror / "other")
+    (mirror / "other.sig").replace(mirror / "efa-installer.tar.gz.sig")
+    lay()
+    said = refused(profile, "files")
+    assert said.startswith("efa-installer.tar.gz.sig is not the signature of this efa-installer.tar.gz: run")
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        ("efa-installer.tar.gz", "efa-installer.tar.gz, which efa 1.47.0+double needs, is not in docker/files: let"),
+        ("efa-installer.tar.gz.sig", "efa-installer.tar.gz.sig, the signature of efa-installer.tar.gz, is not in"),
+        ("efa.key", "efa.key, the key of the signature of efa-installer.tar.gz, is not in docker/files: let"),
+    ],
+    ids=["installer", "signature", "key"],
+)
+def test_a_file_that_is_not_there(absent: str, said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused) -> None:
+    """By hand, without build.py, which would have refused before."""
+    profile = pin(doubles.efa())
+    lay(but=absent)
+    found = refused(profile, "files")
+    assert found.startswith(said)
+    assert found.endswith("or build with --without efa (by hand: --build-arg EFA=none).")
+
+
+def test_an_archive_that_is_no_installer(tmp_path: Path, pin: Pin, lay: Lay, refused: Refused) -> None:
+    (tmp_path / "efa-installer.tar.gz").write_bytes(b"no archive")
+    profile = pin(tmp_path / "efa-installer.tar.gz")
+    lay()
+    assert refused(profile, "files").startswith(
+        "docker/files/efa-installer.tar.gz can't be unpacked to an efa_installer.sh: pin AWS's"
+    )
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({"exit_code": 7}, "AWS's EFA installer 1.47.0+double ended with exit code 7: see what it says, or build with"),
+        ({"version": "1.46.0"}, "EFA's installer says that it is version 1.46.0, and docker/pins.toml has 1.47.0+doub"),
+        ({"name": "libother.so"}, "EFA's installer 1.47.0+double brought no /opt/amazon/ofi-nccl/lib/libnccl-net-ofi."),
+        (
+            {"runtime": True, "plugin_lacks": True},
+            "NCCL's plugin of EFA's installer 1.47.0+double can't be loaded, and",
+        ),
+    ],
+    ids=["fails", "another-version", "no-plugin", "plugin-that-can't-be-loaded"],
+)
+def test_an_installer_that_does_not_do_its_work(
+    faults: dict[str, Any], said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+) -> None:
+    profile = pin(doubles.efa(**faults))
+    lay()
+    assert refused(profile, "efa").startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("part", "faults", "target", "said"),
+    [
+        (
+            "smddp",
+            {"version": "2.5.0", "name": "smdistributed_dataparallel-2.5.0-py3-none-any.whl"},
+            "smdistributed",
+            "the wheel holds SMDDP 2.5.0, and docker/pins.toml has 2.6.0+double",
+        ),
+        (
+            "smddp",
+            {"version": "2.5.0"},
+            "smdistributed",
+            "the wheel of SMDDP 2.6.0+double can't be installed: see the reason above",
+        ),
+        (
+            "gdrcopy",
+            {"version": "2.4"},
+            "files",
+            "docker/files/libgdrapi.deb has version 2.4-1, and docker/pins.toml has 2.5+double",
+        ),
+        (
+            "gdrcopy",
+            {"name": "libother.so.2"},
+            "files",
+            "docker/files/libgdrapi.deb holds no libgdrapi.so.?: pin the package of the library.",
+        ),
+        ("compat", {"lacks": True}, "compat", "libcuda of cuda-compat 580.1+double can't be loaded: see the reason"),
+    ],
+    ids=[
+        "smddp-of-another-version",
+        "smddp-misnamed",
+        "gdrcopy-of-another-version",
+        "gdrcopy-without-library",
+        "compat-that-can't-be-loaded",
+    ],
+)
+def test_other_parts_that_are_not_what_was_pinned(
+    part: str, faults: dict[str, Any], target: str, said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+) -> None:
+    profile = pin(getattr(doubles, part)(**faults))
+    lay()
+    assert refused(profile, target).startswith(said)
+
+
+def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
+    mirror: Path, kit_copy: Path, doubles: Any, pin: Pin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = pin(doubles.efa(), doubles.gdrcopy())
+    (mirror / "libgdrapi.deb").unlink()
+    (mirror / "efa.key").unlink()
+    monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
+    with pytest.raises(UserError) as refusal:
+        build.prepare("train", profile, None, mirror=str(mirror), dry_run=False, say=print, root=kit_copy)
+    assert str(refusal.value) == (
+        f"the mirror {mirror} lacks efa.key, which efa 1.47.0+double needs: put it there, or build with --without efa."
+        f" Also, the mirror {mirror} lacks libgdrapi.deb, which gdrcopy 2.5+double needs: put it there, or build with "
+        "--without gdrcopy."
+    )
+    assert os.listdir(kit_copy / "docker" / "files") == [".gitignore"]
+    assert not (tmp_path / "cache").exists()

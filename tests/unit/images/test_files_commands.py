@@ -1,0 +1,170 @@
+"""The command line where files that are no packages are fetched, pinned, left out or missing."""
+
+import hashlib
+import os
+import shutil
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from berth.images import files, pins
+
+BYTES = b"the content of a file that is no package"
+SHA256 = hashlib.sha256(BYTES).hexdigest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A mirror that is a folder."""
+    made = tmp_path / "mirror"
+    made.mkdir()
+    (made / "libgdrapi.deb").write_bytes(BYTES)
+    return made
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """build.py, which reads and writes a pins.toml of the test's own and keeps its files there too."""
+    spec = spec_from_file_location("berth_command_line", pins.ROOT / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    own = shutil.copy(pins.PATH, tmp_path / "pins.toml")
+    load = pins.load
+    monkeypatch.setattr(pins, "PATH", own)
+    monkeypatch.setattr(pins, "load", lambda path=own: load(own))
+    monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
+    return module
+
+
+def add_to_pins(text: str) -> None:
+    pins.PATH.write_text(pins.PATH.read_text() + text)
+
+
+def test_fetch_records_what_it_got(
+    command: ModuleType, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    add_to_pins('\n[files."gdrcopy-2.5"]\nfile = "libgdrapi.deb"\nsha256 = "unpinned"  # why\n')
+    before = pins.PATH.read_text()
+    for said in ("recorded in", "has this sha256 already"):
+        assert command.main(["pins", "--fetch", "gdrcopy", "--mirror", str(folder)]) == 0
+        printed = capsys.readouterr()
+        assert printed.out == f"gdrcopy-2.5  sha256:{SHA256}\n"
+        assert said in printed.err
+        changed = pins.PATH.read_text()
+        assert changed.splitlines()[:-1] == before.splitlines()[:-1]
+        assert changed.splitlines()[-1] == f'sha256 = "{SHA256}"  # why'
+    assert os.listdir(tmp_path / "cache") == ["libgdrapi.deb"]
+
+
+def test_fetch_refuses_another_file_than_the_pinned_one(
+    command: ModuleType, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    add_to_pins(f'\n[files."gdrcopy-2.5"]\nfile = "libgdrapi.deb"\nsha256 = "{"0" * 64}"\n')
+    before = pins.PATH.read_text()
+    assert command.main(["pins", "--fetch", "gdrcopy-2.5", "--mirror", str(folder)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"its sha256 is {SHA256}, and docker/pins.toml has 000" in printed.err
+    assert pins.PATH.read_text() == before
+    assert os.listdir(tmp_path / "cache") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("pins", "--fetch", "gdrcopy"),
+            "docker/pins.toml has no file 'gdrcopy': name one of efa-1.47.0, smddp-2.6.0.",
+        ),
+        (
+            ("build", "--without", "nccl"),
+            "no part 'nccl' can be left out: name one of efa, smddp, gdrcopy, cuda-compat",
+        ),
+        (("build", "--mirror", "/no/such"), "the mirror /no/such is no folder here"),
+        (("build", "--profile", "cu130", "--dry-run", "--mirror", "EMPTY"), "lacks aws-efa-installer.key, which efa"),
+        (
+            ("build", "train", "--profile", "cu124", "--without", "efa"),
+            "run `python build.py pins --fetch smddp-2.6.0`",
+        ),
+    ],
+    ids=["no-such-file", "no-such-part", "no-such-mirror", "mirror-lacks", "unpinned"],
+)
+def test_mistakes_are_refused_before_anything_is_made(
+    words: tuple[str, ...], said: str, command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert command.main([word.replace("EMPTY", str(tmp_path / "empty")) for word in words]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert printed.err.splitlines()[-1].startswith("error: ")
+    assert sorted(os.listdir(tmp_path)) == ["empty", "pins.toml"]
+
+
+def test_everything_that_is_wrong_is_said_together(
+    command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERTH_MIRROR", str(tmp_path))
+    assert command.main(["build", "train", "--profile", "cu124", "--dry-run"]) == 1
+    said = capsys.readouterr().err
+    assert "smddp 2.6.0 of profile cu124 has no sha256" in said
+    assert f"Also, the mirror {tmp_path} lacks aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in said
+
+
+def test_what_is_left_out_is_said_once_and_only_of_gpus(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["build", "all", "--profile", "cu130", "--without", "efa", "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    assert [line for line in printed.err.splitlines() if "left out" in line] == [
+        "efa: left out, NCCL over TCP between hosts",
+        "smddp: left out, smddp requests run on NCCL",
+        "gdrcopy: left out, CUDA copies small messages",
+        "cuda-compat: left out, the host's driver is used as it is",
+    ]
+    assert "--build-arg EFA" not in printed.out
+    assert command.main(["build", "all", "--dry-run"]) == 0
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_the_inference_image_does_not_wait_for_files_of_the_other(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["build", "serve", "--profile", "cu124", "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    assert "smddp" not in printed.err
+    assert "berth-serve:cu124" in printed.out
+
+
+def test_a_dry_run_fetches_nothing_and_says_what_would_be(
+    command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    mirror = "http://127.0.0.1:9/files"  # where nothing answers
+    words = ["build", "train", "--profile", "cu130", "--mirror", mirror, "--dry-run"]
+    assert command.main(words) == 0
+    printed = capsys.readouterr()
+    name = "aws-efa-installer-1.47.0.tar.gz"
+    assert f"{name} is not here: `build` without --dry-run fetches it from {mirror}/{name}." in printed.err
+    assert "--build-arg EFA=1.47.0" in printed.out
+    assert not (tmp_path / "cache").exists()
+
+
+def test_uri_says_of_a_double_that_it_may_not_be_published(
+    command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = command.ecr_uri.LocalImage("train", "berth-train:cpu", "berth-train:1-cpu", "sha256:0", ("efa 1+double",))
+    monkeypatch.setattr(command.ecr_uri, "local_image", lambda *_: image)
+    monkeypatch.setattr(command.engine, "connect", lambda: None)
+    assert command.main(["uri", "train"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "berth-train:1-cpu  sha256:0\n"
+    assert printed.err == (
+        "berth-train:1-cpu holds a test's double of efa 1+double: it is for tests, and may not be published.\n"
+    )

@@ -1,0 +1,151 @@
+"""`build.py gpu-check`: what it refuses, what it starts, and what it makes of the images' reports."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from docker.errors import APIError, ImageNotFound
+
+from berth.images.errors import UserError
+from berth.local import gpu_check, leftovers
+
+ABLE = {"Runtimes": {"runc": {}, "nvidia": {}}}
+IMAGES = ["berth-train:cu130", "berth-serve:cu130"]
+
+
+def report(*statuses: str) -> dict[str, Any]:
+    return {
+        "device": "cuda",
+        "checks": [{"name": f"check-{index}", "status": each} for index, each in enumerate(statuses)],
+    }
+
+
+class Engine:
+    """An engine with both images whose containers end at once with `code`, after `printed`, leaving `report`."""
+
+    def __init__(self) -> None:
+        self.info: dict[str, Any] = ABLE
+        self.images = list(IMAGES)
+        self.report: dict[str, Any] | None = report("ok", "slow", "skipped")
+        self.printed = b""
+        self.code = 0
+        self.refusal = ""
+        self.created: list[dict[str, Any]] = []
+        self.client = MagicMock()
+        self.client.info.side_effect = lambda: self.info
+        self.client.version.return_value = {"Version": "29.0"}
+        self.client.images.get.side_effect = self._image
+        self.client.containers.create.side_effect = self._create
+        self.client.containers.list.return_value = []
+
+    def _image(self, name: str) -> str:
+        if name not in self.images:
+            raise ImageNotFound(name)
+        return name
+
+    def _create(self, image: str, command: list[str], **settings: Any) -> MagicMock:
+        self.created.append({"image": image, "command": command, **settings})
+        container = MagicMock(status="exited", attrs={"State": {"ExitCode": self.code}})
+        container.name = settings["name"]
+        container.attach.return_value = iter([self.printed])
+        container.start.side_effect = lambda: self._start(settings)
+        return container
+
+    def _start(self, settings: dict[str, Any]) -> None:
+        if self.refusal:
+            raise APIError("failed", explanation=self.refusal)
+        if self.report is not None:
+            (Path(settings["mounts"][0]["Source"]) / "report.json").write_text(json.dumps(self.report))
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
+    made = Engine()
+    monkeypatch.setattr(gpu_check, "connect", lambda: made.client)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(leftovers, "scratch_root", lambda: tmp_path / "scratch")
+    return made
+
+
+def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
+    engine.printed = b"check  measured\n"
+    logged: list[str] = []
+    target = tmp_path / "out" / "gpu-check.json"
+    assert gpu_check.gpu_check("cu130", target, log=logged.append, say=str)
+    assert logged == ["check  measured"] * 2
+    written = json.loads(target.read_text())
+    assert sorted(written) == ["command", "date", "engine", "images", "kit", "machine"]
+    assert written["images"] == dict.fromkeys(IMAGES, engine.report)
+    for image, made in zip(IMAGES, engine.created, strict=True):
+        assert made["image"] == image
+        assert [*made["entrypoint"], *made["command"]] == [
+            *("python", "-P", "-m", "berth.gpu.check", "--json", "/check/report.json")
+        ]
+        assert made["device_requests"] == [{**made["device_requests"][0], "Count": -1, "Capabilities": [["gpu"]]}]
+        assert (made["network_mode"], made["shm_size"]) == ("none", "1g")
+        assert "network" not in made
+        assert made["labels"]["berth.kit"] == "run"
+    engine.client.networks.create.assert_not_called()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_failed_check_is_a_failure(engine: Engine, tmp_path: Path) -> None:
+    engine.report, engine.code = report("ok", "failed"), 1
+    assert not gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json", log=str, say=str)
+    assert (tmp_path / "gpu-check.json").exists()
+
+
+def test_no_nvidia_runtime_is_said_before_missing_images(engine: Engine, tmp_path: Path) -> None:
+    engine.info, engine.images = {"Runtimes": {"runc": {}}}, []
+    with pytest.raises(UserError) as refusal:
+        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json")
+    assert str(refusal.value) == (
+        "This engine has no NVIDIA runtime, so it can't pass a GPU on: install nvidia-container-toolkit, run "
+        "`sudo nvidia-ctk runtime configure --runtime=docker` and restart the engine, or run `python bench/gpu.py`, "
+        "which needs no Docker."
+    )
+
+
+def test_an_image_that_is_not_built(engine: Engine, tmp_path: Path) -> None:
+    engine.images = IMAGES[:1]
+    with pytest.raises(UserError) as refusal:
+        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json")
+    assert str(refusal.value) == (
+        "There is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`."
+    )
+    assert engine.created == []
+
+
+def test_a_profile_without_cuda(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        gpu_check.gpu_check("cpu", tmp_path / "gpu-check.json")
+    assert str(refusal.value) == (
+        "The images of profile cpu have no CUDA and use no GPU: choose --profile cu130 or cu124."
+    )
+
+
+def test_an_engine_that_finds_no_gpu(engine: Engine, tmp_path: Path) -> None:
+    engine.refusal = "nvidia-container-cli: initialization error: nvml error: driver not loaded"
+    with pytest.raises(UserError) as refusal:
+        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json", log=str, say=str)
+    said = str(refusal.value)
+    assert said.startswith("The engine can't start berth-")
+    assert said.endswith(
+        "nvml error: driver not loaded: run this on a machine where `nvidia-smi` lists a GPU whose driver answers."
+    )
+
+
+def test_an_image_that_can_use_no_gpu_says_why(engine: Engine, tmp_path: Path) -> None:
+    engine.report, engine.code = None, 1
+    engine.printed = (
+        b"berth: all-reduce\nberth: error: There is no GPU that torch can use here: run this \xe2\x80\xa6\n"
+    )
+    with pytest.raises(UserError) as refusal:
+        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json", log=str, say=str)
+    assert str(refusal.value) == (
+        "The check in berth-train:cu130 ended with exit code 1 and no result: "
+        "There is no GPU that torch can use here: run this …"
+    )
+    assert not (tmp_path / "gpu-check.json").exists()
