@@ -12,7 +12,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from berth.gpu import driver, start
 from berth.serve import log
 
 logger = logging.getLogger("berth.serve.entry")  # and not `__main__`, which is its name when run by -m
@@ -42,6 +44,10 @@ def _serve() -> int:
     # The image holds every file it needs: a model that names one it lacks must say so, not wait for a hub that can't be
     # reached.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # Before torch is imported: it would die without a sentence, and on an endpoint without a line in the log.
+    if sentence := start.check(driver.torch_cuda(), driver.count_gpus(Path("/"), os.environ), logger.info):
+        logger.error("%s", sentence)
+        return 1
     from berth.serve import server  # after the check of the arguments: other commands needn't wait for it
 
     try:

@@ -11,11 +11,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from berth.train import efa
 from berth.train.hyperparameters import UNSET, decode, unquote
 from berth.train.job import Job
 
 MOST_PROCESSES = 256
-_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT")
+_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT", efa.VARIABLE)
+_DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "mp_parameters": (
         "asks for SageMaker's model parallel library, which this image does not have; remove smdistributed "
@@ -54,12 +56,14 @@ _OURS = {
 class Asked:
     """The wish, read and checked; `problems` are sentences that stop the job.
 
-    `processes` per host is None when nobody said; `exports` are variables from mpirun's `-x NAME=value`, which every
-    host gets.
+    `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
+    None when nobody said; `exports` are variables from mpirun's `-x NAME=value`, which every host gets.
     """
 
     mpi: bool = False
     mpi4py: bool = False
+    smddp: bool = False
+    efa: bool = False
     processes: int | None = None
     processes_source: str = ""
     mpi_options: tuple[str, ...] = ()
@@ -87,12 +91,10 @@ def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
     mpi = mpi4py = on("sagemaker_mpi_enabled")
     if mpi:
         reasons.append("mpirun: distribution mpi was asked for")
-    if on("sagemaker_distributed_dataparallel_enabled"):
+    smddp = on("sagemaker_distributed_dataparallel_enabled")
+    if smddp:
         mpi = mpi4py = True
-        reasons.append(
-            "mpirun: smdistributed dataparallel was asked for; its library is not in this image, so nccl or gloo does "
-            "the work"
-        )
+        reasons.append("mpirun: distribution smdistributed dataparallel was asked for")
     for name in _TORCH_LAUNCHERS:
         if on(name):
             mpi = True
@@ -106,18 +108,27 @@ def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
         if near and name.startswith("BERTH_"):
             problems.append(f"The variable {name} is not known: did you mean {near[0]}?")
     wish = environ.get("BERTH_DISTRIBUTION", "").strip().lower()
-    if wish not in ("", "none", "mpi"):
-        problems.append(f"BERTH_DISTRIBUTION must be none or mpi, not {wish!r}.")
-    elif wish == "mpi" and job.program:
-        mpi = mpi4py = True
-        reasons.append("mpirun: BERTH_DISTRIBUTION says mpi")
-    elif wish == "none" and job.program:
-        reasons = ["once per host: BERTH_DISTRIBUTION says none"]
-        mpi = mpi4py = False
+    if wish not in ("", *_DISTRIBUTIONS):
+        problems.append(f"BERTH_DISTRIBUTION must be none, mpi or smddp, not {wish!r}.")
+    elif wish:
+        if smddp and wish != "smddp":
+            reasons.append(f"without smdistributed dataparallel: BERTH_DISTRIBUTION says {wish}")
+        smddp = wish == "smddp"
+        if wish == "none" and job.program:
+            reasons = ["once per host: BERTH_DISTRIBUTION says none"]
+            mpi = mpi4py = False
+        elif wish != "none" and (job.program or smddp):
+            mpi = mpi4py = True
+            reasons.append(f"mpirun: BERTH_DISTRIBUTION says {wish}")
+    strict = False
+    try:
+        strict = decode(environ.get(efa.VARIABLE, ""), bool) is True
+    except ValueError:
+        problems.append(f"{efa.VARIABLE} must be 1 or 0, not {environ[efa.VARIABLE]!r}.")
 
     processes, source = _processes(job, values, environ, problems)
     options, exports = _mpi_options(values, problems)
-    return Asked(mpi, mpi4py, processes, source, options, exports, tuple(reasons), tuple(problems))
+    return Asked(mpi, mpi4py, smddp, strict, processes, source, options, exports, tuple(reasons), tuple(problems))
 
 
 def _processes(

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+from berth.gpu import start as gpu_start
+from berth.train import efa, smddp
+from berth.train.asked import read_asked
 from berth.train.failure import FailureFile, JobError
 from berth.train.hardware import Hardware, probe
 from berth.train.hosts import rendezvous, ssh
@@ -81,15 +84,23 @@ def train(places: Places) -> int:
         signal.signal(number, lambda number, _frame: events.put(Signalled(number)))
     failure_file = FailureFile(places.root / "output" / "failure")
     host = "this host"
-    keys = ssh.private_folder()
+    keys: Path | None = None
     try:
         job = read_job(places.root)
         host = job.current_host
         timeout = read_timeout(os.environ)
         hardware = probe()
+        # Before anything that would be left behind: with cuda-compat this process begins anew.
+        if sentence := gpu_start.check(hardware.cuda, hardware.gpus, get_logger().info):
+            raise JobError(sentence)
+        keys = ssh.private_folder()
         path, major = find_mpirun()
         launcher = Launcher(sys.executable, path, major, str(places.run_dir), str(keys / "ssh_config"))
-        plan = make_plan(job, hardware, os.environ, launcher)
+        asked = read_asked(job, os.environ)
+        # Some seconds, for the library imports torch.
+        library = smddp.attempt(job, os.environ) if asked.smddp and not asked.problems else None
+        fabric = efa.look(environ={**os.environ, **(efa.STRICT if asked.efa else {})})
+        plan = make_plan(job, hardware, os.environ, launcher, library, fabric)
         get_logger().info("%s", plan.render())
         return _Host(places, job, hardware, plan, keys, events, failure_file).run(timeout).code
     except JobError as error:
@@ -100,7 +111,8 @@ def train(places: Places) -> int:
             f"the image's train entry failed ({type(error).__name__}: {error}); please report it with this log.", host
         )
     finally:
-        shutil.rmtree(keys, ignore_errors=True)
+        if keys is not None:
+            shutil.rmtree(keys, ignore_errors=True)
     finish(outcome, failure_file, places.root)
     return outcome.code
 
@@ -178,7 +190,7 @@ class _Host:
 
         def gather() -> None:
             leader.gather(timeout)
-            check_alike(self.plan.ranks_per_host, leader.introductions, self.job.leader)
+            check_alike(self.plan.ranks_per_host, self.plan.backend, leader.introductions, self.job.leader)
             if not os.environ.get("MASTER_PORT"):
                 self.master_port = str(free_port(int(self.master_port)))
             key = self._write_client_files(leader) if self.ssh_needed else ""
@@ -202,6 +214,7 @@ class _Host:
             introduction = Introduction(
                 host=host,
                 ranks=self.plan.ranks_per_host,
+                backend=self.plan.backend,
                 host_key=server.host_key if server else "",
                 ssh_port=server.port if server else 0,
                 version=rendezvous.kit_version(),
@@ -252,6 +265,11 @@ class _Host:
             **plan.environment,
             "MASTER_PORT": self.master_port,
         }
+        # run_qa starts its process group by BERTH_BACKEND alone; transformers' own way there would miss its checks.
+        smddp_seen = plan.backend == "smddp" and not plan.kit
+        environment["SM_FRAMEWORK_PARAMS"] = smddp.framework_parameters(
+            environment.get("SM_FRAMEWORK_PARAMS", ""), smddp_seen
+        )
         if not plan.kit:
             # As sagemaker-training does: a program in a subfolder may import modules from the top of its source.
             path = [str(job.code_dir), environment.get("PYTHONPATH", "")]
@@ -280,18 +298,23 @@ class _Host:
         finish(outcome, self.failure_file, self.places.root)
 
 
-def check_alike(ranks: int, workers: Mapping[str, Introduction], leader: str) -> None:
-    """JobError if a worker would run another number of ranks, or another version of the kit, than the leader."""
+def check_alike(ranks: int, backend: str, workers: Mapping[str, Introduction], leader: str) -> None:
+    """JobError if a worker has another version of the kit than the leader, or would run other ranks or backends."""
     for host, worker in workers.items():
-        if worker.ranks != ranks:
-            raise JobError(
-                f"{host} would run {worker.ranks} ranks but {leader} {ranks}; use instances of one kind, or set "
-                "BERTH_PROCESSES_PER_HOST to a number that every host has GPUs for."
-            )
         if worker.version != rendezvous.kit_version():
             raise JobError(
                 f"{host} has version {worker.version} of the kit but {leader} {rendezvous.kit_version()}; give all "
                 "hosts one image."
+            )
+        if worker.ranks != ranks:
+            raise JobError(
+                f"{host} would run {worker.ranks} ranks but {leader} {ranks}; use instances of one kind, "
+                "or set BERTH_PROCESSES_PER_HOST to a number that every host has GPUs for."
+            )
+        if worker.backend != backend:
+            raise JobError(
+                f"{host} would use the backend {worker.backend} but {leader} {backend}; use instances of one kind "
+                "and one image, and look for the reason in the launch plan of each host's log."
             )
 
 

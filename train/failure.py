@@ -25,6 +25,18 @@ _TRACEBACK = "Traceback (most recent call last):"
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+# Shared memory that is too small, in the words of NCCL ("Error while creating shared memory segment /dev/shm/nccl-…
+# (size …)", newer ones with the reason, which may be another), of torch's data loader and of Python.
+_LITTLE_SHM = re.compile(
+    r"creating shared memory segment (?!.*error: (?!No space))|failed to extend /dev/shm|posix_fallocate failed|"
+    r"No space left on device.*/dev/shm|unable to write to file </torch_|insufficient shared memory|"
+    r"out of shared memory|killed by signal: Bus error",
+    re.IGNORECASE,
+)
+_MORE_SHM = (
+    "give the container more (docker run --shm-size 8g, or shm_size in the local session's container_config), or use "
+    "no data loader workers"
+)
 # What a rank says when its peer has gone: never the cause when another rank has something else to say.
 _ECHO = re.compile(
     r"connection (?:was )?(?:closed by peer|reset by peer|refused)|socket closed|broken pipe|DistBackendError|"
@@ -164,8 +176,17 @@ def _place(exception: re.Match[str], frames: Sequence[tuple[str, str, str | None
     return _one_line(f"{kind}: {message}" if message else kind) + f" (raised at {where})"
 
 
+def bus_error_sentence(who: str) -> str:
+    """A death by SIGBUS: a page of a mapped file could not be had, and the files that ranks map lie in /dev/shm."""
+    return f"{who} was killed by SIGBUS: /dev/shm is probably full; {_MORE_SHM}."
+
+
 def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str) -> str:
     """The cause of a program's non-zero `code` (not a signal) as far as its stderr tells."""
+    if short := next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None):
+        return _one_line(f"/dev/shm is too small for {program}: {_MORE_SHM} (it said: {short.strip()[:200]}).")
+    if code == exit_code(-signal.SIGBUS):  # as a shell tells of what it ran
+        return bus_error_sentence(program)
     if sentence := exception_sentence(lines, code_dir):
         return sentence
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
@@ -180,6 +201,8 @@ def launcher_sentence(code: int, lines: Sequence[str]) -> str:
     """The cause when mpirun failed and no rank left a report: its own words, without the frame of dashes."""
     for line in lines:
         if match := re.search(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)", line):
+            if int(match[3]) == signal.SIGBUS:
+                return bus_error_sentence(f"rank {match[1]} on {match[2]}")
             return (
                 f"rank {match[1]} on {match[2]} was killed by {signal_name(int(match[3]))}; look for the reason in "
                 "that host's log."

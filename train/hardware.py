@@ -5,12 +5,13 @@ often smaller than the machine. Every function takes the root of the file system
 one.
 """
 
-import importlib.util
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from berth.gpu.driver import count_gpus, torch_cuda
 
 SMALL_SHM_BYTES = 1 << 30
 _UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"
@@ -47,25 +48,6 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
         shm=_shm_size(root),
         interfaces=tuple(sorted(path.name for path in _entries(root / "sys/class/net"))),
     )
-
-
-def count_gpus(root: Path, environ: Mapping[str, str]) -> int:
-    """Device nodes /dev/nvidia0, 1, …; fewer if CUDA_VISIBLE_DEVICES names fewer."""
-    nodes = sum(1 for path in _entries(root / "dev") if re.fullmatch(r"nvidia\d+", path.name))
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return nodes
-    return min(nodes, len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"]))
-
-
-def torch_cuda() -> str | None:
-    """The CUDA version in torch's version file, read without the seconds that importing torch takes."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    text = _read(Path(spec.origin).with_name("version.py")) or ""
-    match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
-    return match[1] if match else None
 
 
 def count_cpus(root: Path, allowed: int) -> float:

@@ -5,10 +5,11 @@ neither: no `-x`, which would give every host the leader's SM_* values, and no `
 middle.
 """
 
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +30,15 @@ class Launcher:
 
 
 def find_mpirun() -> tuple[str, int]:
-    """Path of mpirun and the major version that it reports; ('', 0) if there is none or it doesn't run."""
+    """Path of mpirun and the major version that it reports; ('', 0) if there is none or it doesn't run.
+
+    Takes an OPAL_PREFIX that is another Open MPI's out of this process' environment.
+    """
     path = shutil.which("mpirun")
     if path is None:
         return "", 0
+    if of_another(path, os.environ):
+        del os.environ["OPAL_PREFIX"]
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     return path, major_version(answer.stdout)
 
@@ -41,6 +47,16 @@ def major_version(text: str) -> int:
     """4 from `mpirun (Open MPI) 4.1.8`; 0 if the text is something else's."""
     match = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)\.\d+", text)
     return int(match[1]) if match else 0
+
+
+def of_another(mpirun: str, environ: Mapping[str, str]) -> bool:
+    """Whether OPAL_PREFIX, where an Open MPI that was moved looks for its parts, is not this mpirun's own folder.
+
+    The image sets it for its own. One from Debian's packages, or in /opt/amazon, is where it was built for and would be
+    led astray.
+    """
+    prefix = environ.get("OPAL_PREFIX", "")
+    return bool(prefix) and not Path(mpirun).is_relative_to(prefix)
 
 
 # The frames in which mpirun says that a rank has ended badly. Why it did is in the rank's own report.

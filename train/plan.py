@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from berth.train import efa, smddp
 from berth.train.asked import Asked, read_asked
 from berth.train.failure import JobError
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware
 from berth.train.job import Job, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
+
+Backend = Literal["smddp", "nccl", "gloo"]
 
 MASTER_PORT = 29500
 # Ends of a word in a name: tokenizer_name and monkey hold no secret. The word key itself is one, too.
@@ -34,7 +37,7 @@ class Plan:
     shell: bool
     hosts: tuple[str, ...]
     ranks_per_host: int
-    backend: Literal["nccl", "gloo"]
+    backend: Backend
     interface: str
     environment: Mapping[str, str]
     command: tuple[str, ...]
@@ -65,10 +68,18 @@ class Plan:
         return "\n".join(["launch plan", *(f"  {name}: {value.replace('=', ': ')}" for name, value in rows)])
 
 
-def make_plan(job: Job, hardware: Hardware, environ: Mapping[str, str], launcher: Launcher) -> Plan:
+def make_plan(
+    job: Job,
+    hardware: Hardware,
+    environ: Mapping[str, str],
+    launcher: Launcher,
+    library: smddp.Library | None = None,
+    fabric: efa.Fabric | None = None,
+) -> Plan:
     """Decide. `environ` is the container's own environment; what is set there goes before what we would choose.
 
-    Raises JobError, one sentence for each thing that is wrong.
+    `library` is what came of trying SMDDP, None where it was not asked for; `fabric` is what there is of EFA, None
+    where nobody looked. Raises JobError, one sentence for each thing that is wrong.
     """
     asked = read_asked(job, environ)
     problems = list(asked.problems)
@@ -90,6 +101,12 @@ def make_plan(job: Job, hardware: Hardware, environ: Mapping[str, str], launcher
         problems.append(
             f"{asked.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or fewer."
         )
+    backend, choice = _backend(gpus, library if asked.smddp else None)
+    alone = len(job.hosts) == 1
+    if asked.efa and not alone and fabric is not None and (missing := _without_efa(backend, fabric)):
+        problems.append(
+            f"{efa.VARIABLE} is set but data between hosts would go over TCP, for {missing}; mend that, or unset it."
+        )
     if problems:
         raise JobError(" ".join(problems))
     reasons.append(why)
@@ -102,21 +119,21 @@ def make_plan(job: Job, hardware: Hardware, environ: Mapping[str, str], launcher
     elif kind == "mpirun" and gpus > ranks:
         reasons.append(f"{gpus - ranks} of {gpus} GPUs stay idle, for {ranks} processes per host were asked for")
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
-        reasons.append(
-            f"/dev/shm has only {hardware.shm >> 20} MiB: data loader workers or NCCL may die of a bus error; keep "
-            "dataloader_num_workers "
-            "at 0, or give the container more (docker run --shm-size, or shm_size in the local session's "
-            "container_config)"
-        )
-    backend: Literal["nccl", "gloo"] = "nccl" if gpus else "gloo"
-    reasons.append(f"backend {backend}: {f'{gpus} GPUs on each host' if gpus else 'no GPU that torch can use'}")
-    interface = choose_interface(job.network_interface, hardware.interfaces, alone=len(job.hosts) == 1)
-    if job.network_interface and interface != job.network_interface and len(job.hosts) > 1:
+        reasons.append(_little_shm(hardware.shm, ranks if backend != "gloo" else 1))
+    reasons.append(choice)
+    if fabric is not None and (fabric.devices or (backend != "gloo" and not alone)):
+        reasons.append(efa.line(fabric, backend))
+    if asked.efa and alone:
+        reasons.append(f"{efa.VARIABLE} has no effect on one host, whose ranks need no network")
+    interface = choose_interface(job.network_interface, hardware.interfaces, alone)
+    if job.network_interface and interface != job.network_interface and not alone:
         reasons.append(
             f"interface {interface}: {job.network_interface}, which resourceconfig.json names, is not on this host"
         )
     python = launcher.python
     program = (python, "-P", "-m", "berth.train.run_qa") if kit else _user_command(job, asked, python)
+    if backend == "smddp" and library is not None and library.launcher:
+        program = (library.launcher, *program)
     command = (
         mpirun_command(launcher, job.hosts, ranks, interface, asked.mpi_options)
         if kind == "mpirun"
@@ -145,6 +162,37 @@ def _ranks_per_host(asked: Asked, kind: str, gpus: int) -> tuple[int, str]:
     if gpus:
         return gpus, f"{gpus} processes per host: one for each GPU"
     return 1, "1 process per host: no GPU, and processes_per_host is not set"
+
+
+def _backend(gpus: int, library: smddp.Library | None) -> tuple[Backend, str]:
+    """The backend and the one line on why. `library` is None where SMDDP was not asked for."""
+    if library is not None and not library.obstacle:
+        return "smddp", "backend smddp: smdistributed dataparallel was asked for, and its library can be imported"
+    backend: Backend = "nccl" if gpus else "gloo"
+    why = f"backend {backend}: {f'{gpus} GPUs on each host' if gpus else 'no GPU that torch can use'}"
+    if library is None:
+        return backend, why
+    return backend, f"{why}; smdistributed dataparallel was asked for but can't be used ({library.obstacle})"
+
+
+def _without_efa(backend: Backend, fabric: efa.Fabric) -> str:
+    return "the ranks use gloo, which knows no EFA" if backend == "gloo" else fabric.missing
+
+
+def _little_shm(size: int, nccl_ranks: int) -> str:
+    """NCCL takes a file of 9.6 MiB in /dev/shm for each connection between GPUs that can't reach each other's memory,
+    and 64 MiB, Docker's default, are full with four of them (github.com/NVIDIA/nccl/issues/290 and 525). With NVLink it
+    takes little: so a reason, and no error.
+    """
+    nccl = (
+        f"NCCL joins {nccl_ranks} GPUs through it, with about 10 MiB for each connection that is not NVLink, and"
+        if nccl_ranks > 1
+        else "data loader workers or NCCL"
+    )
+    return (
+        f"/dev/shm has only {size >> 20} MiB: {nccl} may die of a bus error; keep dataloader_num_workers at 0, or give "
+        "the container more (docker run --shm-size, or shm_size in the local session's container_config)"
+    )
 
 
 def _user_command(job: Job, asked: Asked, python: str) -> tuple[str, ...]:
@@ -177,11 +225,14 @@ def _environment(
         "GLOO_SOCKET_IFNAME": interface,
         "PYTHONUNBUFFERED": "1",
     }
-    if backend == "nccl" and not alone:
+    if backend != "gloo" and not alone:
         ours["NCCL_SOCKET_IFNAME"] = interface
+    if backend == "smddp":
+        ours |= smddp.variables(job)
     if kind == "mpirun":
         ours["OMP_NUM_THREADS"] = str(max(1, int(hardware.cpus) // ranks))
-    return {**{name: environ.get(name) or value for name, value in ours.items()}, **asked.exports}
+    strict = efa.STRICT if asked.efa and not alone else {}
+    return {**{name: environ.get(name) or value for name, value in ours.items()}, **strict, **asked.exports}
 
 
 def choose_interface(named: str | None, available: Sequence[str], alone: bool) -> str:

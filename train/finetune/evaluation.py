@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from berth.qa import metrics
 from berth.qa.spans import Decoding, predict
 from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.ranks import Rank, from_leader
+from berth.train.finetune.ranks import Rank, from_leader, gather_to_leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Evaluator:
             mine = self._logits(model, device, questions.windows, autocast)
         finally:
             model.train(was_training)
-        everyone = self._to_leader(mine)
+        everyone = gather_to_leader(mine, self.rank)
         scores: dict[str, float] = {}
         predictions: dict[str, str] = {}
         if everyone is not None:
@@ -97,13 +96,6 @@ class Evaluator:
                 told = (turn + 1) * 5 // rounds
                 self.say(f"evaluation {100 * (turn + 1) // rounds} % done")
         return found
-
-    def _to_leader(self, mine: dict[int, Any]) -> list[dict[int, Any]] | None:
-        if self.rank.world_size == 1:
-            return [mine]
-        everyone: list[Any] | None = [None] * self.rank.world_size if self.rank.leads else None
-        dist.gather_object(mine, everyone, dst=0)
-        return everyone
 
     def _measure(
         self, questions: QuestionSet, start: list[np.ndarray], end: list[np.ndarray]

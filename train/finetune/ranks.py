@@ -5,7 +5,9 @@ the group is started here, and every rank checks what came of it before the firs
 """
 
 import hashlib
+import importlib
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from berth.train import smddp
 from berth.train.failure import JobError
 from berth.train.hardware import count_cpus
 
@@ -64,6 +67,8 @@ def start_group(rank: Rank, backend: str, timeout: int, cuda: bool) -> None:
     if cuda:
         torch.cuda.set_device(rank.local_rank)
     if rank.world_size > 1:
+        if backend == "smddp":
+            importlib.import_module(smddp.MODULE)  # which registers the backend
         dist.init_process_group(backend, rank=rank.rank, world_size=rank.world_size, timeout=timedelta(seconds=timeout))
 
 
@@ -77,18 +82,42 @@ def gather(content: Any, rank: Rank) -> list[Any]:
     """What every rank holds, in the order of ranks, on every rank."""
     if rank.world_size == 1:
         return [content]
-    everyone: list[Any] = [None] * rank.world_size
-    dist.all_gather_object(everyone, content)
-    return everyone
+    return [pickle.loads(data) for data in _gather_bytes(pickle.dumps(content), rank)]
+
+
+def gather_to_leader(content: Any, rank: Rank) -> list[Any] | None:
+    """The same on rank 0 only; the others get None."""
+    if rank.world_size == 1:
+        return [content]
+    everyone = _gather_bytes(pickle.dumps(content), rank)
+    return [pickle.loads(data) for data in everyone] if rank.leads else None
 
 
 def from_leader(content: Any, rank: Rank) -> Any:
     """What rank 0 holds, on every rank."""
     if rank.world_size == 1:
         return content
-    box = [content]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
+    return pickle.loads(_gather_bytes(pickle.dumps(content) if rank.leads else b"", rank)[0])
+
+
+def _gather_bytes(data: bytes, rank: Rank) -> list[bytes]:
+    """Every rank's bytes, by all_gather alone, on the device that the ranks train on.
+
+    torch's own collectives of objects choose the device by what the backend claims, which may be the CPU for `smddp`;
+    and a second group, over gloo, that backend does not allow.
+    """
+    on_gpu = dist.get_backend() != "gloo" and torch.cuda.is_available()
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    size = torch.tensor([len(data)], dtype=torch.int64, device=device)
+    sizes = [torch.zeros_like(size) for _ in range(rank.world_size)]
+    dist.all_gather(sizes, size)
+    lengths = [int(each.item()) for each in sizes]
+    mine = torch.zeros(max(lengths), dtype=torch.uint8, device=device)
+    if data:
+        mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+    everyone = [torch.empty_like(mine) for _ in range(rank.world_size)]
+    dist.all_gather(everyone, mine)
+    return [each[:length].cpu().numpy().tobytes() for each, length in zip(everyone, lengths, strict=True)]
 
 
 def check_group(rank: Rank, seen_world_size: int, parallel_mode: str) -> None:

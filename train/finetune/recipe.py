@@ -98,7 +98,7 @@ class Surroundings:
 
     world_size: int = 1
     cuda: bool = False
-    backend: str = ""  # what the launcher chose: gloo, nccl or nothing
+    backend: str = ""  # what the launcher chose: gloo, nccl, smddp or nothing
     channels: frozenset[str] = frozenset()
     keeps_checkpoints: bool = False  # the checkpoint folder is there, so somebody wants it filled
     compiler: bool = False
@@ -257,8 +257,17 @@ def _hardware(training: dict[str, Any], found: Surroundings, warnings: list[str]
 
 
 def _backend(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> str:
-    """The process group's backend. run_qa starts the group itself, so that ddp_timeout holds on a CPU as well."""
+    """The process group's backend. run_qa starts the group itself, so that ddp_timeout holds on a CPU as well, and
+    Trainer takes the group as it is: neither transformers nor accelerate needs to know the backend's name.
+    """
     asked = training.pop("ddp_backend", None)
+    if asked == "smddp" and found.backend != "smddp":
+        other = "gloo" if training.get("use_cpu") else found.backend or "nccl"
+        warnings.append(f"ddp_backend smddp is the launcher's to choose (BERTH_DISTRIBUTION=smddp): {other} is used")
+        asked = None
+    # The launcher has tried the library, on this hardware: only a wish for the CPU beside a GPU goes before it.
+    if found.backend == "smddp" and asked in (None, "smddp") and not (found.cuda and training.get("use_cpu")):
+        return "smddp"
     if training.get("use_cpu"):
         if asked not in (None, "gloo"):
             warnings.append(f"ddp_backend {asked} is not there on a CPU: gloo is used")

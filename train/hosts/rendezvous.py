@@ -1,6 +1,6 @@
 """Where the hosts of a job meet: one TCP connection from each worker to the leader, by the leader's name.
 
-    worker → leader   hello      name, sshd host key and port, ranks, kit version
+    worker → leader   hello      name, sshd host key and port, ranks, backend, kit version
     leader → worker   joined     (or refused, with the reason: the worker tries again until its deadline)
     leader → worker   welcome    once all hosts are here: the job's public key, the port for training
     worker → leader   ready      program installed, sshd listening
@@ -55,6 +55,7 @@ class Introduction:
     host_key: str = ""
     ssh_port: int = 0
     version: str = ""
+    backend: str = ""
 
 
 def kit_version() -> str:
@@ -209,6 +210,8 @@ def _read_hello(message: dict[str, Any]) -> Introduction:
             host_key=str(message["host_key"])[:1024],
             ssh_port=int(message["ssh_port"]),
             version=str(message["version"])[:64],
+            # Of another version of the kit, which says none: to be told as that.
+            backend=str(message.get("backend", ""))[:64],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise WireError("a hello was incomplete") from error

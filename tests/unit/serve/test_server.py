@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -203,3 +203,32 @@ def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> N
     with pytest.raises(SettingError) as caught:
         settings({name: value})
     assert str(caught.value) == f"{name} is `{value}`: it must be a whole number from {range_of}"
+
+
+ON_A_GPU = """
+import sys
+from berth.gpu import driver
+driver.torch_cuda, driver.count_gpus = lambda: "13.0", lambda *_: 1
+from berth.serve.entry import main
+sys.exit(main(["serve"]))
+"""
+
+
+def test_a_gpu_that_torch_can_not_drive_is_told_before_torch_is_imported(
+    tmp_path: Path, libcuda: Callable[..., Path]
+) -> None:
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    v100 = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "Tesla V100-SXM2-16GB:7.0"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-X", "importtime", "-c", ON_A_GPU],
+        env=kept | v100 | {"LD_LIBRARY_PATH": str(libcuda(tmp_path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode == 1
+    assert len(said) == 1
+    assert said[0].startswith("berth: error: Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch")
+    assert said[0].endswith("use an image of profile cu124.")
+    assert " torch\n" not in done.stderr

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,37 @@ def test_workers_failure_is_every_hosts_failure(tmp_path: Path) -> None:
 def test_refused_job_leaves_its_sentence(tmp_path: Path) -> None:
     codes, texts, failures = run_hosts(tmp_path, ["127.0.0.1"], BERTH_DISTRIBUTION="mpl")
     assert codes == [1]
-    assert failures[0].read_text().splitlines()[0] == "BERTH_DISTRIBUTION must be none or mpi, not 'mpl'."
+    assert failures[0].read_text().splitlines()[0] == "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpl'."
     assert all(line.startswith("berth: ") for line in texts[0].splitlines())
+
+
+# The entry on a host of one GPU, in an image whose torch is built for CUDA 13.
+ON_A_GPU = START.replace(
+    "sys.exit(",
+    """from berth.train import entry
+from berth.train.hardware import Hardware
+entry.probe = lambda: Hardware(1, "13.0", 4.0, None, None, ("lo",))
+sys.exit(""",
+)
+
+
+def test_a_driver_that_is_too_old_is_told_in_the_failure_file(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+    root = lay_out(tmp_path, "algo-1", ["algo-1"])
+    shm = set(Path("/dev/shm").glob("berth-*"))
+    old = {"FAKE_CUDA_VERSION": "12020", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ON_A_GPU, str(root), str(tmp_path / "run"), "0"],
+        env={**os.environ, "SAGEMAKER_BASE_DIR": str(root), "LD_LIBRARY_PATH": str(libcuda(tmp_path / "lib")), **old},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    sentence, who = (root / "output" / "failure").read_text().splitlines()[:2]
+    assert (done.returncode, who) == (1, "algo-1, exit code 1")
+    assert sentence.startswith("This image's torch is built for CUDA 13.0, which needs driver 580 or newer, but the ")
+    assert "profile cu124" in sentence
+    assert f"berth: failed: {sentence}\n" in done.stdout
+    assert set(Path("/dev/shm").glob("berth-*")) <= shm
 
 
 @pytest.mark.parametrize(
@@ -118,11 +148,16 @@ def test_timeout_default() -> None:
 
 
 def test_hosts_must_be_alike() -> None:
-    entry.check_alike(8, {"b": Introduction("b", 8, version=kit_version())}, "a")
+    def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
+        return {"b": Introduction("b", ranks, version=version, backend=backend)}
+
+    entry.check_alike(8, "smddp", worker(), "a")
     with pytest.raises(JobError, match="b would run 4 ranks but a 8"):
-        entry.check_alike(8, {"b": Introduction("b", 4, version=kit_version())}, "a")
+        entry.check_alike(8, "smddp", worker(4), "a")
     with pytest.raises(JobError, match="b has version 0 of the kit"):
-        entry.check_alike(8, {"b": Introduction("b", 8, version="0")}, "a")
+        entry.check_alike(8, "smddp", worker(version="0", backend=""), "a")
+    with pytest.raises(JobError, match="b would use the backend nccl but a smddp; use instances of one kind"):
+        entry.check_alike(8, "smddp", worker(backend="nccl"), "a")
 
 
 def job(root: Path, program: str, source: str | None = None) -> Job:

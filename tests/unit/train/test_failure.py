@@ -88,7 +88,12 @@ def test_sentence(stderr: str, sentence: str) -> None:
             "rank 1 on algo-2 was killed by SIGKILL: out of memory (peak 900 MiB of 1024 MiB); use a smaller batch",
         ),
         (9, False, "rank 1 on algo-2 was killed by SIGKILL (out of memory? peak 900 MiB of 1024 MiB)"),
-        (7, False, "rank 1 on algo-2 was killed by SIGBUS: /dev/shm is probably full"),
+        (
+            7,
+            False,
+            "rank 1 on algo-2 was killed by SIGBUS: /dev/shm is probably full; give the container more (docker run "
+            "--shm-size 8g, ",
+        ),
         (15, False, "rank 1 on algo-2 was stopped by SIGTERM"),
         (11, False, "rank 1 on algo-2 was killed by SIGSEGV"),
     ],
@@ -99,6 +104,51 @@ def test_killed(tmp_path: Path, number: int, killed_for_memory: bool, begin: str
     (group / "memory.peak").write_text(str(900 << 20))
     (group / "memory.max").write_text(str(1 << 30))
     assert killed_sentence("rank 1 on algo-2", number, killed_for_memory, tmp_path).startswith(begin)
+
+
+# What torch's exception says of NCCL 2.29 (cu130); that of cu124, 2.21, gives no reason.
+NCCL = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 7, in <module>
+    dist.all_reduce(tensor)
+torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error (run with \
+NCCL_DEBUG=INFO for details), NCCL version 2.29.7
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888){reason}
+"""
+LITTLE_SHM = {
+    "NCCL 2.21": NCCL.format(reason=""),
+    "NCCL 2.29": NCCL.format(reason=", error: No space left on device (28)"),
+    "NCCL's warning": "algo-1:7:9 [0] NCCL WARN Error: failed to extend /dev/shm/nccl-fjwOOB to 5967876 bytes\n",
+    "torch's loader": "RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error. It is possible that "
+    "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.\n",
+    "torch's file": "RuntimeError: unable to write to file </torch_12_345_0>: No space left on device (28)\n",
+    "Python": "OSError: [Errno 28] No space left on device: '/dev/shm/cache'\n",
+}
+
+
+@pytest.mark.parametrize("stderr", LITTLE_SHM.values(), ids=LITTLE_SHM.keys())
+def test_little_shared_memory_is_named_with_the_flag(stderr: str) -> None:
+    sentence = failure.ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    assert sentence.startswith("/dev/shm is too small for train.py: give the container more (docker run --shm-size 8g,")
+    assert stderr.splitlines()[-1][:60] in sentence
+    assert not failure.is_echo(sentence), "NCCL's own words are those of a rank whose peer has gone"
+
+
+def test_a_segment_that_failed_for_another_reason_is_not_taken_for_full() -> None:
+    stderr = NCCL.format(reason=", error: Cuda failure 'invalid argument'")
+    assert "--shm-size" not in failure.ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    full_disk = "OSError: [Errno 28] No space left on device: '/opt/ml/model/weights'"
+    assert "--shm-size" not in failure.ending_sentence("train.py", 1, [full_disk], CODE)
+
+
+def test_a_bus_error_as_a_shell_and_as_mpirun_tell_it() -> None:
+    assert failure.ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
+        "train.sh was killed by SIGBUS: /dev/shm is probably full; give the container more (docker run --shm-size 8g"
+    )
+    said = ["mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 7 (Bus error)."]
+    assert failure.launcher_sentence(135, said).startswith("rank 3 on algo-2 was killed by SIGBUS: /dev/shm is ")
 
 
 def test_mpirun_names_a_rank_that_left_no_report() -> None:

@@ -8,7 +8,7 @@ import pytest
 from berth.train.failure import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import Job
-from berth.train.mpirun import Launcher, major_version, without_notices
+from berth.train.mpirun import Launcher, major_version, of_another, without_notices
 from berth.train.plan import choose_interface, make_plan, masked
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
@@ -266,7 +266,7 @@ REFUSED = {
         "processes_per_host must be a whole number from 1 to 256, not 'two'.",
     ),
     "zero": ({}, {"BERTH_PROCESSES_PER_HOST": "0"}, "BERTH_PROCESSES_PER_HOST must be"),
-    "distribution": ({}, {"BERTH_DISTRIBUTION": "mpl"}, "BERTH_DISTRIBUTION must be none or mpi, not 'mpl'."),
+    "distribution": ({}, {"BERTH_DISTRIBUTION": "mpl"}, "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpl'."),
     "misspelt variable": (
         {},
         {"BERTH_DISTRIBUTON": "mpi"},
@@ -330,6 +330,19 @@ def test_unknown_mpirun_is_refused(major: int, sentence: str) -> None:
 )
 def test_major_version(text: str, major: int) -> None:
     assert major_version(text) == major
+
+
+@pytest.mark.parametrize(
+    ("mpirun", "prefix", "another"),
+    [
+        ("/opt/berth/bin/mpirun", "/opt/berth", False),
+        ("/usr/bin/mpirun", "/opt/berth", True),
+        ("/opt/amazon/openmpi/bin/mpirun", "/opt/amazon/openmpi5", True),
+        ("/usr/bin/mpirun", "", False),
+    ],
+)
+def test_the_prefix_of_another_open_mpi(mpirun: str, prefix: str, another: bool) -> None:
+    assert of_another(mpirun, {"OPAL_PREFIX": prefix}) is another
 
 
 @pytest.mark.parametrize(

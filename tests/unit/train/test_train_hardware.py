@@ -16,20 +16,6 @@ def files(root: Path, texts: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "environ", "count"),
-    [
-        (["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], {}, 2),
-        (["nvidia0", "nvidia1"], {"CUDA_VISIBLE_DEVICES": "1"}, 1),
-        (["nvidia0", "nvidia1"], {"CUDA_VISIBLE_DEVICES": ""}, 0),
-        (["nvidia0"], {"CUDA_VISIBLE_DEVICES": "-1"}, 0),
-        (["null"], {}, 0),
-    ],
-)
-def test_gpus(tmp_path: Path, nodes: list[str], environ: dict[str, str], count: int) -> None:
-    assert hardware.count_gpus(files(tmp_path, {f"dev/{node}": "" for node in nodes}), environ) == count
-
-
-@pytest.mark.parametrize(
     ("texts", "cpus"),
     [
         ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),

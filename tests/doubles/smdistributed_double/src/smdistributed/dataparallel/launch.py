@@ -1,0 +1,10 @@
+"""The double of `smddprun`, the library's own launcher of a rank: sets a variable, then becomes the command."""
+
+import os
+import sys
+
+
+def main() -> None:
+    """`smddprun COMMAND …`."""
+    os.environ["SMDDP_DOUBLE_LAUNCHED"] = "1"
+    os.execvp(sys.argv[1], sys.argv[1:])

@@ -1,0 +1,1 @@
+"""What the double has for PyTorch."""

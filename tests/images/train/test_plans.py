@@ -1,0 +1,41 @@
+"""The plans of GPU hosts, run in containers as far as a CPU can: as many ranks, hosts and processes, over gloo."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import os
+import torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group(os.environ["BERTH_BACKEND"])
+rank, world = dist.get_rank(), dist.get_world_size()
+total = torch.tensor([rank + 1.0])
+dist.all_reduce(total)
+local = os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]
+print("rank", rank, "of", world, *local, dist.get_backend(), "sum", int(total), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks"), [(1, 8), (2, 4)], ids=["one host of eight, as p4d", "two hosts of four, as g4dn.12xlarge"]
+)
+def test_every_rank_of_the_plan_takes_part(
+    hosts: int, ranks: int, user_job: Callable[..., Any], unexpected_lines: Callable[..., list[str]]
+) -> None:
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": str(ranks)}
+    ran = user_job({"train.py": PROGRAM}, "train.py", hosts=hosts, environment=environment)
+    assert ran.outcome.exit_code == 0, ran.log
+    world = hosts * ranks
+    for index in range(hosts):
+        host = f"algo-{index + 1}"
+        said = sorted(line for line in ran.of(host) if line.startswith("rank "))
+        assert said == [
+            f"rank {index * ranks + local} of {world} {local} {ranks} gloo sum {world * (world + 1) // 2}"
+            for local in range(ranks)
+        ]
+        assert f"berth:   ranks: {ranks} on each host, {world} in all" in ran.of(host)
+    assert unexpected_lines(ran.log) == []

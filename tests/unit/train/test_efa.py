@@ -1,0 +1,204 @@
+"""EFA or TCP: made-up hosts, and plugins that are loaded for real (tiny shared objects, made here)."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from berth.train import efa
+from berth.train.efa import Fabric
+from berth.train.failure import JobError
+from berth.train.hardware import Hardware
+from berth.train.job import Job
+from berth.train.mpirun import Launcher
+from berth.train.plan import Plan, make_plan
+
+LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
+GPUS = Hardware(gpus=8, cuda="13.0", cpus=96.0, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
+CPUS = Hardware(gpus=0, cuda=None, cpus=4.0, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
+P4D = Fabric(built=True, plugin="libnccl-net.so", devices=("rdmap16s27", "rdmap32s27"), usable=True)
+
+Root = Callable[..., Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """`root(efa=4, mlx=1, uverbs=True, plugin="libnccl-net.so")`: a file system with these devices and this plugin."""
+
+    def make(efa: int = 0, mlx: int = 0, uverbs: bool = False, plugin: str = "", needs: str = "") -> Path:
+        for driver, count in {"efa": efa, "mlx5_core": mlx}.items():
+            for number in range(count):
+                device = tmp_path / f"sys/class/infiniband/{driver}_{number}/device"
+                device.mkdir(parents=True)
+                (device / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
+        if uverbs:
+            (tmp_path / "dev/infiniband").mkdir(parents=True)
+            (tmp_path / "dev/infiniband/uverbs0").touch()
+        folder = tmp_path / "opt/amazon/ofi-nccl/lib"
+        folder.mkdir(parents=True)
+        if needs:
+            shared(folder / needs)
+        if plugin:
+            shared(folder / plugin, *([f"-L{folder}", f"-l:{needs}", "-Wl,--no-as-needed"] if needs else []))
+        if needs:
+            (folder / needs).unlink()
+        return tmp_path
+
+    return make
+
+
+def shared(path: Path, *options: str) -> None:
+    source = path.with_name("empty.c")
+    source.write_text("int empty;")
+    command = ["gcc", "-shared", "-fPIC", *[each for each in options if each.startswith("-W")], str(source), "-o"]
+    subprocess.run([*command, str(path), *[each for each in options if not each.startswith("-W")]], check=True)
+
+
+def environ(root: Path, **variables: str) -> dict[str, str]:
+    """The image's ENV: its plugin's folder is where the loader looks first, and where libcudart.so is."""
+    folder = root / "opt/amazon/ofi-nccl/lib"
+    shared(folder / "libcudart.so")
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder), **variables}
+
+
+def test_efa_where_every_part_is_there(root: Root) -> None:
+    host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
+    fabric = efa.look(host, environ(host))
+    assert fabric.devices == ("efa_0", "efa_1", "efa_2", "efa_3")
+    assert efa.line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
+    assert efa.line(fabric, "smddp") == "network: SMDDP over EFA: 4 devices, plugin libnccl-net.so"
+    assert efa.line(fabric, "gloo") == "network: gloo over TCP: gloo knows no EFA"
+
+
+def test_an_image_without_efa(root: Root) -> None:
+    host = root(efa=4, uverbs=True)
+    assert efa.line(efa.look(host, environ(host)), "nccl") == (
+        "network: NCCL over TCP: this image was built without EFA"
+    )
+
+
+def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
+    host = root(mlx=2, uverbs=True, plugin="libnccl-net.so")
+    assert efa.line(efa.look(host, environ(host)), "nccl") == "network: NCCL over TCP: no EFA device is on this host"
+
+
+def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
+    host = root(efa=4, plugin="libnccl-net.so")
+    assert efa.look(host, environ(host)).missing == (
+        "this host has 4 EFA devices but no /dev/infiniband/uverbs is in this container; pass them in with docker run "
+        "--device"
+    )
+
+
+def test_the_plugin_opens_libcudart_by_its_plain_name(root: Root) -> None:
+    host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
+    variables = environ(host)
+    broken = host / "opt/amazon/ofi-nccl/lib/libcudart.so"
+    broken.write_bytes(b"")  # and not removed, for this machine may have another one
+    assert efa.line(efa.look(host, variables), "nccl") == (
+        f"network: NCCL over TCP: the plugin can't be loaded: {broken}: file too short"
+    )
+
+
+def test_a_library_that_the_plugin_needs_is_missing(root: Root) -> None:
+    host = root(efa=4, uverbs=True, plugin="libnccl-net.so", needs="libfabric.so.1")
+    assert efa.look(host, environ(host)).missing.startswith(
+        "the plugin can't be loaded: libfabric.so.1: cannot open shared object file"
+    )
+
+
+def test_a_plugin_that_nccl_would_not_find_does_not_count(root: Root) -> None:
+    """Debian's package has it under this name only; NCCL looks there if NCCL_NET_PLUGIN says ofi."""
+    host = root(efa=1, uverbs=True, plugin="libnccl-net-ofi.so")
+    assert "libnccl-net.so: cannot open shared object file" in efa.look(host, environ(host)).obstacle
+    assert efa.look(host, environ(host, NCCL_NET_PLUGIN="ofi")).plugin == "libnccl-net-ofi.so"
+    (host / "etc").mkdir()
+    (host / "etc/nccl.conf").write_text("# by the image\nNCCL_NET_PLUGIN=ofi\n")
+    assert efa.line(efa.look(host, environ(host)), "nccl") == (
+        "network: NCCL over EFA: 1 device, plugin libnccl-net-ofi.so"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("", ("libnccl-net.so",)),
+        ("ofi", ("libnccl-net-ofi.so",)),
+        ("libnccl-net-ofi.so", ("libnccl-net-ofi.so",)),
+        ("gcp, ofi", ("libnccl-net-gcp.so", "libnccl-net-ofi.so")),
+    ],
+)
+def test_names_under_which_nccl_looks(tmp_path: Path, said: str, names: tuple[str, ...]) -> None:
+    assert efa.plugin_names(tmp_path, {"NCCL_NET_PLUGIN": said}) == names
+
+
+def test_the_line_can_be_had_alone() -> None:
+    done = subprocess.run([sys.executable, "-P", "-m", "berth.train.efa"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "network: gloo over TCP: gloo knows no EFA\n"  # torch is a CPU build here
+
+
+def plan(fabric: Fabric, hardware: Hardware = GPUS, hosts: int = 2, **variables: str) -> Plan:
+    names = tuple(f"algo-{number + 1}" for number in range(hosts))
+    job = Job(Path("/opt/ml"), "algo-1", names, "eth0", {}, {}, {})
+    return make_plan(job, hardware, variables, LAUNCHER, fabric=fabric)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "hardware", "hosts", "line"),
+    [
+        (P4D, GPUS, 2, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
+        (P4D, GPUS, 1, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
+        (Fabric(), GPUS, 2, "network: NCCL over TCP: this image was built without EFA"),
+        (Fabric(), GPUS, 1, None),
+        (Fabric(), CPUS, 2, None),
+        (P4D, CPUS, 2, "network: gloo over TCP: gloo knows no EFA"),
+    ],
+)
+def test_the_plan_says_it_where_it_matters(fabric: Fabric, hardware: Hardware, hosts: int, line: str | None) -> None:
+    found = [reason for reason in plan(fabric, hardware, hosts).reasons if reason.startswith("network: ")]
+    assert found == ([line] if line else [])
+
+
+def test_strict_mode_tells_nccl_as_well() -> None:
+    environment = plan(P4D, BERTH_REQUIRE_EFA="1", NCCL_NET="Socket").environment
+    assert environment["NCCL_NET_PLUGIN"] == "ofi"
+    assert environment["NCCL_NET"] == "AWS Libfabric"
+    assert not {"NCCL_NET", "NCCL_NET_PLUGIN"} & set(plan(P4D).environment)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "hardware", "reason"),
+    [
+        (Fabric(), GPUS, "this image was built without EFA"),
+        (Fabric(built=True, plugin="p"), GPUS, "no EFA device is on this host"),
+        (Fabric(built=True, obstacle="libcudart.so: cannot open"), GPUS, "the plugin can't be loaded: libcudart.so"),
+        (P4D, CPUS, "the ranks use gloo, which knows no EFA"),
+    ],
+)
+def test_strict_mode_refuses_to_fall_back(fabric: Fabric, hardware: Hardware, reason: str) -> None:
+    with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set but data between hosts would go over TCP") as error:
+        plan(fabric, hardware, BERTH_REQUIRE_EFA="1")
+    assert reason in str(error.value)
+    assert plan(fabric, hardware, BERTH_REQUIRE_EFA="0").world_size > 1
+
+
+def test_strict_mode_on_one_host_says_that_it_does_nothing() -> None:
+    alone = plan(Fabric(), hosts=1, BERTH_REQUIRE_EFA="true")
+    assert "BERTH_REQUIRE_EFA has no effect on one host, whose ranks need no network" in alone.reasons
+    assert "NCCL_NET" not in alone.environment
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("BERTH_REQUIRE_EFA", "always", "BERTH_REQUIRE_EFA must be 1 or 0, not 'always'."),
+        ("BERTH_REQIRE_EFA", "1", "The variable BERTH_REQIRE_EFA is not known: did you mean BERTH_REQUIRE_EFA?"),
+    ],
+)
+def test_mistakes_in_the_variable(name: str, value: str, sentence: str) -> None:
+    with pytest.raises(JobError, match=sentence.replace("?", r"\?")):
+        plan(P4D, **{name: value})

@@ -1,0 +1,131 @@
+"""SageMaker's data parallel library: tried for real on a double, and what the plan makes of the outcome."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from berth.images import pins
+from berth.train import smddp
+from berth.train.hardware import Hardware
+from berth.train.job import Job
+from berth.train.mpirun import Launcher
+from berth.train.plan import make_plan
+from berth.train.smddp import Library
+
+DOUBLE = pins.ROOT / "tests/doubles/smdistributed_double/src"
+WITH_DOUBLE = {**os.environ, "PYTHONPATH": str(DOUBLE)}
+LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
+P4D = Hardware(gpus=8, cuda="12.4", cpus=96.0, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=2.0, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
+UNSUPPORTED = "RuntimeError: SMDDP does not support the instance type ml.p5.48xlarge"
+# As an SMDDP estimator sends it.
+ESTIMATOR = {
+    "sagemaker_distributed_dataparallel_enabled": "true",
+    "sagemaker_instance_type": '"ml.p4d.24xlarge"',
+    "sagemaker_distributed_dataparallel_custom_mpi_options": '""',
+}
+
+
+def job(hosts: int = 2, program: str | None = None, **hyperparameters: str) -> Job:
+    names = tuple(f"algo-{number + 1}" for number in range(hosts))
+    resources = {"current_instance_type": "ml.p4d.24xlarge"}
+    return Job(Path("/opt/ml"), "algo-1", names, "eth0", hyperparameters, {}, resources, program)
+
+
+def test_the_double_can_be_imported() -> None:
+    assert smddp.attempt(job(), WITH_DOUBLE).obstacle == ""
+
+
+def test_an_import_that_raises_is_told_in_its_own_words() -> None:
+    words = UNSUPPORTED.partition(": ")[2]
+    tried = smddp.attempt(job(), WITH_DOUBLE | {"SMDDP_DOUBLE_UNSUPPORTED": words})
+    assert tried == Library(UNSUPPORTED)
+
+
+def test_a_library_that_is_not_there() -> None:
+    assert smddp.attempt(job(), os.environ).obstacle == "ModuleNotFoundError: No module named 'smdistributed'"
+
+
+@pytest.mark.parametrize(
+    ("code", "obstacle"),
+    [
+        ("import time; time.sleep(60)", "its import took longer than 2 s"),
+        ("import os; os.abort()", "its import crashed (SIGABRT)"),
+        ("raise SystemExit('not here\\nnor there')", "SystemExit: not here nor there"),
+        ("import os; print('no EFA', flush=True); os._exit(3)", "no EFA"),
+    ],
+)
+def test_an_import_that_ends_in_another_way(tmp_path: Path, code: str, obstacle: str) -> None:
+    folder = tmp_path / "smdistributed/dataparallel/torch"
+    folder.mkdir(parents=True)
+    (folder / "torch_smddp.py").write_text(code)
+    assert smddp.attempt(job(), {**os.environ, "PYTHONPATH": str(tmp_path)}, limit=2) == Library(obstacle)
+
+
+def test_the_librarys_variables() -> None:
+    assert smddp.variables(job(**ESTIMATOR)) == {
+        "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
+        "SMDATAPARALLEL_SERVER_ADDR": "algo-1",
+        "SMDATAPARALLEL_SERVER_PORT": "7592",
+        "SAGEMAKER_INSTANCE_TYPE": "ml.p4d.24xlarge",
+        "FI_PROVIDER": "efa",
+    }
+    assert smddp.variables(job(1)) == {
+        "SMDATAPARALLEL_USE_SINGLENODE": "1",
+        "SAGEMAKER_INSTANCE_TYPE": "ml.p4d.24xlarge",
+        "FI_PROVIDER": "efa",
+    }
+
+
+def test_plan_with_the_library() -> None:
+    plan = make_plan(job(**ESTIMATOR), P4D, {}, LAUNCHER, Library(launcher="/v/bin/smddprun"))
+    assert (plan.backend, plan.kind, plan.world_size) == ("smddp", "mpirun", 16)
+    assert shlex.join(plan.program) == "/v/bin/smddprun /v/bin/python -P -m berth.train.run_qa"
+    assert plan.environment["BERTH_BACKEND"] == "smddp"
+    assert plan.environment["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert plan.environment["FI_PROVIDER"] == "efa"
+    assert "  because: backend smddp: smdistributed dataparallel was asked for, and its library can be imported" in (
+        plan.render().splitlines()
+    )
+    own = make_plan(job(program="train.py", **ESTIMATOR), P4D, {}, LAUNCHER, Library())
+    assert own.program == ("/v/bin/python", "-m", "mpi4py", "train.py")
+
+
+@pytest.mark.parametrize(("hardware", "backend", "why"), [(P4D, "nccl", "8 GPUs"), (CPU, "gloo", "no GPU")])
+def test_plan_falls_back_with_one_line(hardware: Hardware, backend: str, why: str) -> None:
+    plan = make_plan(job(**ESTIMATOR), hardware, {}, LAUNCHER, Library(UNSUPPORTED))
+    assert plan.backend == plan.environment["BERTH_BACKEND"] == backend
+    lines = [reason for reason in plan.reasons if "backend" in reason or "SMDDP" in reason]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"backend {backend}: {why}")
+    assert lines[0].endswith(f"; smdistributed dataparallel was asked for but can't be used ({UNSUPPORTED})")
+    assert not [name for name in plan.environment if name.startswith(("SMDATA", "FI_"))]
+
+
+WISHES = {
+    "variable, run_qa": (None, {}, "smddp", True, "mpirun"),
+    "variable, own program": ("train.py", {}, "smddp", True, "mpirun"),
+    "estimator": ("train.py", ESTIMATOR, "", True, "mpirun"),
+    "estimator, variable mpi": ("train.py", ESTIMATOR, "mpi", False, "mpirun"),
+    "estimator, variable none": ("train.py", ESTIMATOR, "none", False, "process"),
+    "nobody": (None, {}, "", False, "mpirun"),
+}
+
+
+@pytest.mark.parametrize(("program", "hyperparameters", "variable", "used", "kind"), WISHES.values(), ids=WISHES.keys())
+def test_who_asks_for_it(
+    program: str | None, hyperparameters: dict[str, str], variable: str, used: bool, kind: str
+) -> None:
+    environ = {"BERTH_DISTRIBUTION": variable}
+    plan = make_plan(job(program=program, **hyperparameters), P4D, environ, LAUNCHER, Library())
+    assert (plan.backend == "smddp", plan.kind) == (used, kind)
+
+
+def test_transformers_sees_the_wish_only_where_it_is_granted() -> None:
+    sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
+    assert json.loads(smddp.framework_parameters(sent, False)) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
+    assert json.loads(smddp.framework_parameters("", True)) == {"sagemaker_distributed_dataparallel_enabled": True}
+    assert smddp.framework_parameters("", False) == "{}"

@@ -1,0 +1,145 @@
+"""What moves NCCL's data between hosts: EFA or TCP, and why; `python -P -m berth.train.efa` prints that line.
+
+EFA works only where all of its parts do: the image's NCCL plugin (aws-ofi-nccl), which must load, and devices of the
+efa driver that this container may use. NCCL falls back to TCP without a word, so each part is looked at: never an
+instance type, and never "the file is there". Every function takes the root of the file system.
+
+Source: github.com/aws/aws-ofi-nccl, and docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.gpu.driver import torch_cuda
+
+PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
+VARIABLE = "BERTH_REQUIRE_EFA"
+# With these NCCL fails where it would have fallen back.
+STRICT = {"NCCL_NET_PLUGIN": "ofi", "NCCL_NET": "AWS Libfabric"}
+_PLUGINS = ("libnccl-net.so", "libnccl-net-ofi.so")
+_LIMIT_SECONDS = 60
+_ROOT = Path("/")
+# The plugin opens libcudart.so by that name when it starts, and gives up without it.
+_TRY = """
+import ctypes, sys
+ctypes.CDLL("libcudart.so")
+errors = []
+for name in sys.argv[1:]:
+    try:
+        ctypes.CDLL(name)
+        print("plugin:", name)
+        sys.exit(0)
+    except OSError as error:
+        errors.append(error)
+raise errors[-1]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """What this host and image have of EFA: whether the image was `built` with it, the `plugin` that loads or the
+    `obstacle` to it, the host's `devices`, and whether this container may open them (`usable`).
+    """
+
+    built: bool = False
+    plugin: str = ""
+    obstacle: str = ""
+    devices: tuple[str, ...] = ()
+    usable: bool = False
+
+    @property
+    def missing(self) -> str:
+        """Why data goes over TCP; empty where EFA works."""
+        if not self.built:
+            return "this image was built without EFA"
+        if self.obstacle:
+            return f"the plugin can't be loaded: {self.obstacle}"
+        if not self.devices:
+            return "no EFA device is on this host"
+        if not self.usable:
+            return (
+                f"this host has {len(self.devices)} EFA devices but no /dev/infiniband/uverbs is in this container; "
+                "pass them in with docker run --device"
+            )
+        return ""
+
+
+def look(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
+    """Look at this host and try the plugin, in a child process, under the names by which NCCL would look for it."""
+    devices = tuple(sorted(path.name for path in _entries(root / "sys/class/infiniband") if _is_efa(path)))
+    usable = any(path.name.startswith("uverbs") for path in _entries(root / "dev/infiniband"))
+    built = any((root / PLUGIN_FOLDER / name).exists() for name in _PLUGINS)
+    plugin, obstacle = _load(root, environ) if built else ("", "")
+    return Fabric(built, plugin, obstacle, devices, usable)
+
+
+def line(fabric: Fabric, backend: str) -> str:
+    """`network: NCCL over EFA: 4 devices, plugin libnccl-net.so`, or TCP and the reason."""
+    if backend == "gloo":
+        return "network: gloo over TCP: gloo knows no EFA"
+    name = backend.upper()
+    if fabric.missing:
+        return f"network: {name} over TCP: {fabric.missing}"
+    count = f"{len(fabric.devices)} device{'s' if len(fabric.devices) > 1 else ''}"
+    return f"network: {name} over EFA: {count}, plugin {fabric.plugin}"
+
+
+def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The file names under which NCCL looks for its network plugin: NCCL_NET_PLUGIN's, from the environment or
+    /etc/nccl.conf, else the plain one.
+    """
+    named = environ.get("NCCL_NET_PLUGIN") or _setting(root / "etc/nccl.conf", "NCCL_NET_PLUGIN")
+    names = [name.strip() for name in named.split(",") if name.strip()]
+    return tuple(name if ".so" in name else f"libnccl-net-{name}.so" for name in names) or _PLUGINS[:1]
+
+
+def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The plugin that could be loaded, or else the reason why not."""
+    command = [sys.executable, "-P", "-c", _TRY, *plugin_names(root, environ)]
+    try:
+        child = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "", f"it did not come within {_LIMIT_SECONDS} s"
+    if child.returncode == 0:
+        return child.stdout.rpartition("plugin: ")[2].strip(), ""
+    if child.returncode < 0:
+        return "", f"it crashed with signal {-child.returncode}"
+    return "", (child.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("OSError: ")
+
+
+def _is_efa(device: Path) -> bool:
+    return (device / "device/driver").resolve().name == "efa"
+
+
+def _setting(file: Path, name: str) -> str:
+    try:
+        text = file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    match = re.search(rf"^{name}=(.*)$", text, re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+if __name__ == "__main__":
+    print(line(look(), "nccl" if torch_cuda() else "gloo"))

@@ -1,0 +1,93 @@
+"""SageMaker's data parallel library (SMDDP), the backend `smddp` of torch.distributed: asked for, tried, or not used.
+
+It runs on few instances only, and its import checks that by itself. So nothing here looks at an instance type: a child
+process imports it, with the variables that its own launcher would set, and a failure's text is the reason to log.
+
+Source of the variables: sagemaker-training's smdataparallel.py, and
+docs.aws.amazon.com/sagemaker/latest/dg/data-parallel-modify-sdp-select-framework.html.
+"""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from berth.train.hyperparameters import unquote
+from berth.train.job import Job
+
+MODULE = "smdistributed.dataparallel.torch.torch_smddp"
+TIME_LIMIT = 180.0  # seconds; it imports torch, from an image that may just have been pulled
+_SERVER_PORT = "7592"
+_PARAMETER = "sagemaker_distributed_dataparallel_enabled"
+_TRY = f"""
+try:
+    import {MODULE}
+except BaseException as error:
+    print(f"\\nobstacle: {{type(error).__name__}}: {{' '.join(str(error).split())}}", flush=True)
+    raise SystemExit(1)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What came of trying: `obstacle` is empty where the import succeeded. `launcher` is the library's own, smddprun,
+    through which each rank is started (it sets variables), empty where there is none.
+    """
+
+    obstacle: str = ""
+    launcher: str = ""
+
+
+def variables(job: Job) -> dict[str, str]:
+    """What the library wants in the environment of every rank."""
+    if len(job.hosts) > 1:
+        ours = {
+            "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
+            "SMDATAPARALLEL_SERVER_ADDR": job.leader,
+            "SMDATAPARALLEL_SERVER_PORT": _SERVER_PORT,
+        }
+    else:
+        ours = {"SMDATAPARALLEL_USE_SINGLENODE": "1"}
+    kind = unquote(job.hyperparameters.get("sagemaker_instance_type", "")).strip()
+    kind = kind or str(job.resources.get("current_instance_type") or "")
+    if kind:
+        ours["SAGEMAKER_INSTANCE_TYPE"] = kind
+    return {**ours, "FI_PROVIDER": "efa"}
+
+
+def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> Library:
+    """Import the library in a child process."""
+    try:
+        child = subprocess.run(
+            [sys.executable, "-P", "-c", _TRY],
+            env={**variables(job), **environ},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Library(f"its import took longer than {limit:.0f} s")
+    if child.returncode == 0:
+        return Library(launcher=shutil.which("smddprun") or "")
+    if child.returncode < 0:
+        return Library(f"its import crashed ({signal.Signals(-child.returncode).name})")
+    lines = [line.strip() for line in child.stdout.splitlines() if line.strip()]
+    told = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
+    return Library(told.removeprefix("obstacle: ") if told else (lines or ["its import failed without a word"])[-1])
+
+
+def framework_parameters(text: str, used: bool) -> str:
+    """SM_FRAMEWORK_PARAMS with the flag by which transformers' Trainer takes the backend `smddp`: set only where it is
+    used, for Trainer would import the library on the wish alone.
+    """
+    parameters = json.loads(text or "{}")
+    parameters.pop(_PARAMETER, None)
+    return json.dumps(parameters | ({_PARAMETER: True} if used else {}))
