@@ -78,11 +78,11 @@ images: engine setup ## build both images
 BUILD_OPTIONS ?=
 GPU_PROFILES ?= cu130 cu124
 .PHONY: gpu-images
-gpu-images: .venv/tested engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
+gpu-images: .venv/tested .venv-sdk2/installed engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
 	@took=""; for profile in $(GPU_PROFILES); do \
 	  began=$$SECONDS; $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
 	  took+="$$profile built in $$((SECONDS - began)) s"; \
-	  began=$$SECONDS; $(PYTHON) build.py test all --profile $$profile; \
+	  began=$$SECONDS; BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/local_mode; \
 	  $(PYTHON) build.py size all --profile $$profile; \
 	  took+=" and tested in $$((SECONDS - began)) s, "; \
 	done; echo "took: $${took}in all $$SECONDS s"; docker system df
@@ -95,9 +95,10 @@ image-tests: .venv/tested ## the built images, looked at from inside and run
 local-mode: .venv/tested .venv-sdk2/installed ## the built images under the real SageMaker SDK, in local mode
 	$(PYTHON) -m pytest tests/local_mode
 
+GPU_PROFILE ?= cu130
 .PHONY: gpu-check
 gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU
-	$(PYTHON) build.py gpu-check --json $(OUT)/gpu-check.json
+	$(PYTHON) build.py gpu-check --profile $(GPU_PROFILE) --json $(OUT)/gpu-check.json
 
 .PHONY: engine
 engine: ## a Docker engine, installed and started where none answers
@@ -109,7 +110,7 @@ format: .venv/tested ## let ruff write what it would complain of
 	.venv/bin/ruff format .
 
 .PHONY: lock
-lock: setup ## render docker/pins.toml and make every lock again
+lock: setup ## render docker/pins.toml and make every lock of every profile again
 	$(PYTHON) build.py pins
 	{ echo '# Made by `make lock` from pyproject.toml (extra host) and the model of the demo; never edited by hand.'; \
 	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --extra host pyproject.toml; \

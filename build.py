@@ -7,6 +7,7 @@ progress and errors to stderr; a mistake of the user is one sentence and exit co
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ try:
     from berth.images import build as building
     from berth.images import clean as cleaning
     from berth.images import doctor as doctoring
-    from berth.images import engine, files, locks, network, pins, plan, testing
+    from berth.images import engine, files, locks, network, pins, plan, sources, testing
     from berth.images import probe as probing
     from berth.images import size as sizing
     from berth.images.bar import progress_bar
@@ -128,7 +129,7 @@ def build(
 
 
 @contextmanager
-def _showing_bytes() -> Iterator[files.Show]:
+def _showing_bytes() -> Iterator[sources.Show]:
     """A bar for each file that is fetched, in megabytes, only while it is; a log sees what `say` says of it."""
     bar = progress_bar(note, transient=True, disable=not note.is_terminal)
     tasks: dict[str, TaskID] = {}
@@ -335,7 +336,9 @@ def clean(dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list wha
 
 @app.command("pins")
 def render_pins(
-    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    profile: Annotated[
+        str | None, typer.Option(help="The row of docker/pins.toml to lock again; without it, every one.")
+    ] = None,
     no_locks: Annotated[bool, typer.Option("--no-locks", help="Render the Dockerfiles only.")] = False,
     fetch: Annotated[
         str | None,
@@ -343,18 +346,19 @@ def render_pins(
     ] = None,
     mirror: MirrorOption = None,
 ) -> None:
-    """Render docker/pins.toml into the Dockerfiles' defaults and make the hashed locks again."""
+    """Render docker/pins.toml into the Dockerfiles' defaults and make the hashed locks of every profile again."""
     kit = pins.load()
+    rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
     if fetch is not None:
         with _showing_bytes() as show:
-            pinned = files.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
+            pinned = sources.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
         return
     written = pins.render_dockerfiles(kit)
     if not no_locks:
         folders = [str(folder) for folder in network.gather(os.environ).index.folders]
-        written += locks.write_locks(kit, kit.profile(profile), folders)
-    for path in written:
+        written += [path for row in rows for path in locks.write_locks(kit, row, folders)]
+    for path in dict.fromkeys(written):
         result.print(escape(str(path.relative_to(pins.ROOT))))
 
 
@@ -396,4 +400,6 @@ def _usage_sentence(error: Exception) -> str:
 
 
 if __name__ == "__main__":
+    # As an exception, so that what is cleaned up after Ctrl-C is after SIGTERM as well; a run catches it by itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

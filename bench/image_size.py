@@ -32,11 +32,16 @@ PIP = {
 
 def floor(profile: pins.Profile) -> int:
     """Bytes of the wheels that the locks of torch and of NVIDIA's libraries name."""
+    folders = network.gather(os.environ).index.folders
     with tempfile.TemporaryDirectory() as folder:
         for layer in (*locks.NVIDIA_LAYERS, "pytorch"):
             lock = locks.LOCKS / layer / f"{profile.name}.txt"
             if lock.exists():
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+                # Where a folder of this machine has it, the index is not asked, which a closed network may not reach.
+                here = [wheel.name for wheel in network.wanted_wheels(folders, [lock.read_text()])]
+                if profile.torch_index and not any(name.startswith("torch-") for name in here):
+                    command += ["--extra-index-url", profile.torch_index]
                 subprocess.run([*command, "--dest", folder, "--requirement", str(lock)], check=True, stdout=sys.stderr)
         return sum(wheel.stat().st_size for wheel in Path(folder).iterdir())
 

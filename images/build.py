@@ -10,7 +10,7 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 
-from berth.images import engine, files, network, pins
+from berth.images import disk, engine, files, network, pins, sources
 from berth.images.base import find_base, local_base
 from berth.images.errors import UserError
 from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
@@ -53,7 +53,7 @@ def prepare(
     mirror: str | None = None,
     dry_run: bool,
     say: Callable[[str], None],
-    show: files.Show = lambda *_: None,
+    show: sources.Show = lambda *_: None,
     root: Path = pins.ROOT,
 ) -> BuildPlan:
     """The plan of a build, with its secrets, wheels and files laid out on disk; refusals come before anything is made.
@@ -62,7 +62,7 @@ def prepare(
     """
     kit = pins.load(root / "docker" / "pins.toml")
     found = network.gather(os.environ)
-    source = files.Source(files.mirror(mirror), found.ca)
+    source = sources.Source(sources.mirror(mirror), found.ca)
     folders = (files.CACHE, root / "docker" / "files")  # a person may fill the second one as well
     at_hand = {want: files.at_hand(want, folders, say) for want in files.of_image(profile, image)}
     missing = [want for want, path in at_hand.items() if path is None]
@@ -81,8 +81,9 @@ def prepare(
     else:
         engine.connect()  # where none answers, not after a long download
         for want in missing:
-            at_hand[want] = files.fetch(source, want, files.CACHE, say, show)
-    files.link([path for path in at_hand.values() if path is not None], root / "docker" / "files")
+            at_hand[want] = sources.fetch(source, want, files.CACHE, say, show)
+    here = [path for path in at_hand.values() if path is not None]
+    disk.link(here, root / "docker" / "files", disk.same_content)
 
     base: Base | None
     if dry_run:
@@ -105,6 +106,7 @@ def prepare(
         base=base,
         secrets=secrets,
         proxies=found.proxies,
+        rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
         root=root,
     )
 
@@ -112,7 +114,8 @@ def prepare(
 def link_local_wheels(found: network.Network, profile: pins.Profile, root: Path) -> None:
     """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the context `root`."""
     locks = [path.read_text() for path in sorted((root / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
-    network.link_wheels(network.wanted_wheels(found.index.folders, locks), root / "docker" / "wheels" / profile.name)
+    wheels = network.wanted_wheels(found.index.folders, locks)
+    disk.link(wheels, root / "docker" / "wheels" / profile.name, disk.same_size)
 
 
 def base_at_hand(kit: pins.Pins, requested: str | None) -> Base | None:
@@ -183,7 +186,8 @@ def _log_file(plan: BuildPlan) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
         old.unlink(missing_ok=True)
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.image}-{plan.profile}.log"
+    # With the process: two builds of one image may begin in one second.
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.image}-{plan.profile}-{os.getpid()}.log"
 
 
 def _image_id(client: docker.DockerClient, tag: str) -> str:

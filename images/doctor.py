@@ -145,16 +145,14 @@ def gpu(seen: Probe) -> Finding:
 def efa(seen: Probe) -> Finding:
     """EFA between hosts: this machine's devices, and what each training image with CUDA says of its plugin."""
     devices = f"{seen.efa_devices} devices here" if seen.efa_devices else "no device here"
-    said = "; ".join(f"{tag}: {line.removeprefix('network: ')}" for tag, line in sorted(seen.networks.items()))
-    message = f"{devices}; {said}" if said else devices
-    if "without EFA" in said:
-        remedy = (
-            "python build.py build train --profile NAME   # without `--without efa`; a closed network gives --mirror"
-        )
-        return Finding("EFA", "warn" if seen.efa_devices else "ok", message, remedy if seen.efa_devices else "")
-    if "can't be" in said:
-        return Finding("EFA", "warn", message, "python build.py build train --profile NAME")
-    return Finding("EFA", "ok", message)
+    message = "; ".join([devices, *(f"{tag}: {line.removeprefix('network: ')}" for tag, line in seen.networks.items())])
+    left_out = [tag for tag, line in seen.networks.items() if "without EFA" in line and seen.efa_devices]
+    broken = [tag for tag, line in seen.networks.items() if "can't be" in line]
+    if not left_out and not broken:
+        return Finding("EFA", "ok", message)
+    profile = (left_out + broken)[0].rpartition(":")[2]
+    remedy = f"python build.py build train --profile {profile}   # with efa; a closed network gives --mirror"
+    return Finding("EFA", "warn", message, remedy)
 
 
 def compose(seen: Probe) -> Finding:

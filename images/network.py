@@ -1,20 +1,19 @@
 """What this machine's network asks of a build: CA bundle, package indexes, proxies, apt's settings, wheels at hand.
 
 `gather` finds them in the usual variables and files; `Network.write_secrets` lays them as files in the user's cache
-folder, where BuildKit reads them as secrets; `link_wheels` puts wheels of pip's local folders into
-docker/wheels/PROFILE. Nothing of it stays in a layer, and proxies' values never stand on a command line.
+folder, where BuildKit reads them as secrets; `wanted_wheels` are those of pip's local folders that a build takes along.
+Nothing of it stays in a layer, and proxies' values never stand on a command line.
 """
 
 import configparser
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from berth.images import apt
+from berth.images import apt, disk
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -100,10 +99,9 @@ class Network:
             content = value.read_bytes() if isinstance(value, Path) else value.encode()
             # Rewritten only when it differs, by rename, so that a build that runs beside this one reads whole files.
             if not paths[name].exists() or paths[name].read_bytes() != content:
-                new = folder / f".{name}.{os.getpid()}"
-                with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(content)
-                new.replace(paths[name])
+                with disk.aside(paths[name]) as new:
+                    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                        file.write(content)
         return paths
 
 
@@ -154,8 +152,8 @@ def package_index(environ: Mapping[str, str], settings: Mapping[str, str]) -> Pa
 
 
 def without_password(text: str) -> str:
-    """A text with the user and password of every URL in it left out."""
-    return re.sub("//[^/@ ]*@", "//", text)
+    """A text with the user and password of every URL in it left out, up to the last @ before its path."""
+    return re.sub(r"//[^/\s]*@", "//", text)
 
 
 def _system_bundle(added: Path = Path("/usr/local/share/ca-certificates")) -> list[str]:
@@ -187,20 +185,3 @@ def wanted_wheels(folders: Sequence[Path], lock_texts: Iterable[str]) -> list[Pa
             if (re.sub(r"[-_.]+", "-", name).lower(), version) in named:
                 wheels.append(wheel)
     return wheels
-
-
-def link_wheels(wheels: Sequence[Path], folder: Path) -> None:
-    """Puts wheels into the build context, as hard links where the file system allows."""
-    if wheels:
-        folder.mkdir(exist_ok=True)
-    for wheel in wheels:
-        target = folder / wheel.name
-        if target.exists() and target.stat().st_size == wheel.stat().st_size:
-            continue
-        # Aside first, then renamed: another build may do the same at this moment.
-        aside = folder / f".{wheel.name}.{os.getpid()}"
-        try:
-            os.link(wheel, aside)
-        except OSError:
-            shutil.copyfile(wheel, aside)
-        aside.replace(target)

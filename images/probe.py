@@ -147,11 +147,14 @@ def _efa_devices(folder: Path = Path("/sys/class/infiniband")) -> int:
 def _networks() -> dict[str, str]:
     """What the training images with CUDA say of EFA when they are asked, in a container each."""
     client, said = connect(), {}
+    nodes = [str(node) for node in sorted(Path("/dev/infiniband").glob("uverbs*"))]
     for name, profile in pins.load().profiles.items():
         tag = f"berth-train:{name}"
         if profile.cuda and client.images.list(tag):
             try:
-                said[tag] = run_once(client, tag, ["python", "-P", "-m", "berth.train.efa"]).decode().strip()
+                said[tag] = (
+                    run_once(client, tag, ["python", "-P", "-m", "berth.train.efa"], devices=nodes).decode().strip()
+                )
             except (UserError, DockerException) as error:
                 said[tag] = f"can't be asked: {_reason(error)}"
     return said

@@ -141,6 +141,7 @@ def build_as(client: docker.DockerClient) -> Iterator[Build]:
             base=build.base_at_hand(kit, base),
             secrets=found.write_secrets(secrets),
             proxies=found.proxies,
+            rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
             root=root,
         )
         made.append(tag)

@@ -25,15 +25,16 @@ BUILD = [sys.executable, str(pins.ROOT / "build.py")]
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_uri_gives_the_exact_tag_and_the_digest(
-    image: str, client: docker.DockerClient, command_line: CommandLine
+    image: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:
-    found = client.images.get(f"berth-{image}:cpu")
-    printed = command_line("uri", image)
+    found = client.images.get(f"berth-{image}:{profile.name}")
+    printed = command_line("uri", image, "--profile", profile.name)
     assert (printed.returncode, printed.stderr) == (0, "")
     tag, digest = printed.stdout.split()
-    assert re.fullmatch(rf"berth-{image}:{re.escape(pins.version())}-cpu-[0-9a-f]{{12}}(-dirty)?|.*-none", tag)
+    begin = re.escape(f"berth-{image}:{pins.version()}-{profile.name}-")
+    assert re.fullmatch(rf"{begin}([0-9a-f]{{12}}(-dirty)?|none)", tag)
     assert client.images.get(tag).id == found.id == digest
-    assert json.loads(command_line("uri", image, "--json").stdout)["digest"] == digest
+    assert json.loads(command_line("uri", image, "--profile", profile.name, "--json").stdout)["digest"] == digest
 
 
 def test_doctor_finds_that_the_images_can_be_built_here(command_line: CommandLine) -> None:
@@ -50,12 +51,11 @@ def test_doctor_without_an_engine_says_so_and_fails(monkeypatch: pytest.MonkeyPa
     assert "sudo sh docker/engine.sh" in done.stdout
 
 
-def test_clean_takes_what_the_kit_left_and_no_more(client: docker.DockerClient) -> None:
-    ours = client.containers.create("berth-serve:cpu")
+def test_clean_takes_what_the_kit_left_and_no_more(client: docker.DockerClient, profile: pins.Profile) -> None:
+    image = f"berth-serve:{profile.name}"
+    ours = client.containers.create(image)
     network = client.networks.create("berth-test-left", labels={labels.KIT: "run"})
-    somebodys = client.containers.run(
-        "berth-serve:cpu", ["300"], entrypoint=["sleep"], network_mode="none", detach=True
-    )
+    somebodys = client.containers.run(image, ["300"], entrypoint=["sleep"], network_mode="none", detach=True)
     try:
         listed = {str(item) for item in clean(client, dry_run=True)}
         assert {f"container {ours.name}", "network berth-test-left"} <= listed
@@ -71,12 +71,12 @@ def test_clean_takes_what_the_kit_left_and_no_more(client: docker.DockerClient) 
 
 
 def test_serve_answers_until_ctrl_c_and_leaves_nothing(
-    client: docker.DockerClient, small_demo: tuple[int, str, Path]
+    client: docker.DockerClient, profile: pins.Profile, small_demo: tuple[int, str, Path]
 ) -> None:
     model = small_demo[2] / "model.tar.gz"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port)]
+    command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port), "--profile", profile.name]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
@@ -95,12 +95,13 @@ def test_serve_answers_until_ctrl_c_and_leaves_nothing(
 
 
 @pytest.fixture(scope="module")
-def small_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
+def small_demo(profile: pins.Profile, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
     """The demo with a few steps on a few questions: its exit code, what it printed, and its folder."""
     out = tmp_path_factory.mktemp("demo") / "out"
     printed = io.StringIO()
     short = {"max_steps": "4", "eval_steps": "2", "logging_steps": "1", "max_eval_samples": "24"}
-    code = demo.demo("berth-train:cpu", "berth-serve:cpu", out, Console(file=printed, width=160), hyperparameters=short)
+    images = [f"berth-{image}:{profile.name}" for image in ("train", "serve")]
+    code = demo.demo(*images, out, Console(file=printed, width=160), hyperparameters=short)
     return code, printed.getvalue(), out
 
 
@@ -110,15 +111,17 @@ def test_a_demo_that_learned_too_little_fails_and_says_why(small_demo: tuple[int
     assert "Only 24 held-out questions were answered; the demo wants 500." in printed
 
 
-def test_the_demo_shows_loss_scores_sizes_and_both_answers(small_demo: tuple[int, str, Path]) -> None:
+def test_the_demo_shows_loss_scores_sizes_and_both_answers(
+    profile: pins.Profile, small_demo: tuple[int, str, Path]
+) -> None:
     _, printed, out = small_demo
     for row in (
         r"training loss, mean\W+\d+\.\d+",
         r"held-out questions\W+24",
         r"held-out exact match\W+\d+\.\d %",
         r"held-out F1\W+\d+\.\d %",
-        r"berth-train:cpu\W+\d+",
-        r"berth-serve:cpu\W+\d+",
+        rf"berth-train:{profile.name}\W+\d+",
+        rf"berth-serve:{profile.name}\W+\d+",
         r"What is used for inference\? .* \d\.\d{3} .* sagemaker ",
         r"What does Philipp do for living\? .* \d\.\d{3} .* data scientist ",
         r"step 4 of 4 +loss: ",
@@ -129,17 +132,21 @@ def test_the_demo_shows_loss_scores_sizes_and_both_answers(small_demo: tuple[int
     assert {"model.tar.gz", "train.log", "serve.log"} <= {path.name for path in out.iterdir()}
 
 
-def test_a_program_that_is_not_there_is_refused_before_any_container(tmp_path: Path, command_line: CommandLine) -> None:
+def test_a_program_that_is_not_there_is_refused_before_any_container(
+    tmp_path: Path, profile: pins.Profile, command_line: CommandLine
+) -> None:
     (tmp_path / "data.json").write_text("{}")
     words = ("--data", str(tmp_path / "data.json"), "--code", str(tmp_path), "--entry-point", "trian.py")
-    done = command_line("run", "train", *words)
+    done = command_line("run", "train", *words, "--profile", profile.name)
     assert done.returncode == 1
     assert done.stderr == f"error: trian.py is not in {tmp_path}: give --entry-point the name of a program there.\n"
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, command_line: CommandLine) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, profile: pins.Profile, command_line: CommandLine
+) -> None:
     (tmp_path / "file").write_text("x")
-    done = command_line("demo", "--output", str(tmp_path / "file"))
+    done = command_line("demo", "--profile", profile.name, "--output", str(tmp_path / "file"))
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {tmp_path / 'file'} can't be made (File exists)")
     with pytest.raises(job.UserError, match="can't be made"):

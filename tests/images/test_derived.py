@@ -6,6 +6,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from berth.images import pins
 from berth.local.job import run_train
 
 PROGRAM = """
@@ -42,8 +43,8 @@ def test_a_program_in_a_derived_image_imports_its_package(derived: str, tmp_path
     assert "algo-1 | | algo-1 |      1 |" in log
 
 
-def test_the_derived_image_is_still_ours(derived: str, client: docker.DockerClient) -> None:
+def test_the_derived_image_is_still_ours(derived: str, client: docker.DockerClient, profile: pins.Profile) -> None:
     configured = client.images.get(derived).attrs["Config"]
-    original = client.images.get("berth-train:cpu").attrs["Config"]
+    original = client.images.get(f"berth-train:{profile.name}").attrs["Config"]
     for name in ("Entrypoint", "Cmd", "Env"):
         assert configured[name] == original[name]

@@ -165,7 +165,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "EFA",
             "warn",
             "4 devices here; berth-train:cu130: NCCL over TCP: this image was built without EFA",
-            "build train --profile",
+            "build train --profile cu130",
             id="efa-left-out-of-the-image",
         ),
         pytest.param(

@@ -3,7 +3,9 @@
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
+import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -61,6 +63,51 @@ def test_fetch_records_what_it_got(
         assert changed.splitlines()[:-1] == before.splitlines()[:-1]
         assert changed.splitlines()[-1] == f'sha256 = "{SHA256}"  # why'
     assert os.listdir(tmp_path / "cache") == ["libgdrapi.deb"]
+
+
+def test_a_fetch_that_is_ended_by_the_system_leaves_nothing_behind(tmp_path: Path) -> None:
+    wheel = tmp_path / "mirror" / pins.load().file("smddp").name
+    wheel.parent.mkdir()
+    os.mkfifo(wheel)
+    held = os.open(wheel, os.O_RDWR)  # for whoever reads it now waits for what never comes
+    words = ["pins", "--fetch", "smddp", "--mirror", str(wheel.parent)]
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    cache = tmp_path / "berth" / "files"
+    process = subprocess.Popen([sys.executable, str(pins.ROOT / "build.py"), *words], env=environ)
+    try:
+        until = time.monotonic() + 60
+        while not (cache / f".{wheel.name}.{process.pid}").exists():
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+        assert os.listdir(cache) == []
+    finally:
+        process.kill()
+        process.wait()
+        os.close(held)
+
+
+@pytest.mark.parametrize(("words", "rows"), [((), ["cpu", "cu130", "cu124"]), (("--profile", "cu124"), ["cu124"])])
+def test_pins_locks_every_profile_or_the_one_that_is_named(
+    words: tuple[str, ...],
+    rows: list[str],
+    command: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    locked: list[str] = []
+
+    def write(kit: pins.Pins, row: pins.Profile, folders: list[str]) -> list[Path]:
+        locked.append(row.name)
+        return [pins.ROOT / "build.txt", pins.ROOT / f"{row.name}.txt"]
+
+    monkeypatch.setattr(command.locks, "write_locks", write)
+    monkeypatch.setattr(command.pins, "render_dockerfiles", lambda _: [])
+    assert command.main(["pins", *words]) == 0
+    assert locked == rows
+    assert capsys.readouterr().out.splitlines() == ["build.txt", *(f"{name}.txt" for name in rows)]
 
 
 def test_fetch_refuses_another_file_than_the_pinned_one(
@@ -154,6 +201,12 @@ def test_a_dry_run_fetches_nothing_and_says_what_would_be(
     assert f"{name} is not here: `build` without --dry-run fetches it from {mirror}/{name}." in printed.err
     assert "--build-arg EFA=1.47.0" in printed.out
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_pin_that_is_not_rendered_yet_is_passed(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    pins.PATH.write_text(pins.PATH.read_text().replace('openmpi = "4.1.8"', 'openmpi = "4.1.7"'))
+    assert command.main(["build", "train", "--dry-run"]) == 0
+    assert "--build-arg OPENMPI=4.1.7 " in capsys.readouterr().out
 
 
 def test_uri_says_of_a_double_that_it_may_not_be_published(

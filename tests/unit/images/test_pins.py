@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from berth.gpu import verdict
 from berth.images import locks, pins
 from berth.images.errors import UserError
 
@@ -26,7 +27,9 @@ def all_locks(profile: str) -> str:
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_dockerfile_defaults_are_the_cpu_row(image: str) -> None:
     text = dockerfile(image)
-    assert text == pins.render_arguments(text, pins.build_arguments(KIT, CPU, image)), "run `python build.py pins`"
+    arguments = pins.build_arguments(KIT, CPU, image)
+    assert text == pins.render_arguments(text, arguments), "run `python build.py pins`"
+    assert pins.rendered_arguments(text) == arguments
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
@@ -49,6 +52,27 @@ def test_every_package_pin_is_in_a_lock(profile: str) -> None:
     text = all_locks(profile)
     for name, version in KIT.profile(profile).packages.items():
         assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", text, flags=re.MULTILINE), f"{name} {version}"
+
+
+CUDA_PROFILES = [name for name, row in KIT.profiles.items() if row.cuda]
+
+
+@pytest.mark.parametrize("profile", CUDA_PROFILES)
+def test_the_pins_of_cuda_are_what_the_locks_have(profile: str) -> None:
+    cuda, text = KIT.profile(profile).cuda, all_locks(profile)
+    major = cuda["cuda"].partition(".")[0]
+    runtime = {"12": "nvidia-cuda-runtime-cu12", "13": "cuda-toolkit"}[major]
+    names = {"cuda": runtime, "cudnn": f"nvidia-cudnn-cu{major}", "nccl": f"nvidia-nccl-cu{major}", "triton": "triton"}
+    assert set(names) == set(pins.CUDA_PARTS)
+    for part, name in names.items():
+        locked = re.findall(rf"^{re.escape(name)}==(\S+) ", text, flags=re.MULTILINE)
+        assert [f"{version}.".startswith(f"{cuda[part]}.") for version in locked] == [True], f"{name} {locked}"
+
+
+def test_what_judges_gpus_knows_the_profiles_and_their_cuda() -> None:
+    known = {name: verdict.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_PROFILES}
+    assert known == verdict.PROFILES
+    assert list(verdict.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
 
 
 def test_every_build_tool_is_locked() -> None:
@@ -96,11 +120,73 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
     assert "cpu, cu130, cu124" in str(refusal.value)
 
 
-def test_a_file_without_a_key_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "[base]\n",
+            "[base\n",
+            "can't be read (Expected ']' at the end of a table declaration (at line 4, column 6)):",
+        ),
+        ("[packages]\n", "[pakages]\n", "[pakages] is unknown (did you mean packages?) in"),
+        ("[base]\n", "base = 1\n[base_of_old]\n", "[base_of_old] is unknown (known are base, build, packages, "),
+        ('mpi4py = "4.1.2"\n', "", "mpi4py of [packages] is missing in"),
+        ('uvicorn = "', 'uvicorn = 0.54 # "', "uvicorn of [packages] is not a text in quotes in"),
+        ('torch = "2.13.0"', "torch = 2.5", "torch of [profiles.cu130] is not a text in quotes in"),
+        ('torch = "2.13.0"', 'torhc = "2.13.0"', "torhc of [profiles.cu130] is unknown (did you mean torch?) in"),
+        ("train = 390", 'train = "390"', "train of [profiles.cpu.budget] is not a whole number in"),
+        ("train = 390", "train = true", "train of [profiles.cpu.budget] is not a whole number in"),
+        ("[profiles.cpu.budget]\n", "[profiles.cpu.budgets]\n", "budgets of [profiles.cpu] is unknown (did you mean b"),
+        ("[profiles.cpu]\n", "[profiles]\nrocm = 'none'\n[profiles.cpu]\n", "rocm of [profiles] is not a table in"),
+        (
+            'cuda-compat = "none" ',
+            'cuda_compat = "none" ',
+            "cuda_compat of [profiles.cu130] is unknown (did you mean c",
+        ),
+        ('\nsha256 = "unpinned"', "\nsha256 = 12", 'sha256 of [files."smddp-2.6.0"] is not a text in quotes in'),
+        ('serve = ["sagemaker-inference"]', "serve = [1]", "serve of [source_only] is not a list of texts in"),
+        (
+            '"sagemaker-inference"]',
+            '"sagemaker-inferenz"]',
+            "names sagemaker-inferenz, which [packages] lacks: give its",
+        ),
+        (
+            '[files."smddp-2.6.0"]',
+            '[files."smdpp-2.6.0"]',
+            "is of no part that there is: call it PART-VERSION, with one",
+        ),
+        (
+            'triton = "3.7.1"\n',
+            "",
+            "[profiles.cu130] of docker/pins.toml has cuda, cudnn, nccl and lacks triton: pin the",
+        ),
+        (
+            'torch = "2.13.0+cpu"',
+            'torch = "2.13.0+cpu"\nnccl = "2"',
+            "[profiles.cpu] of docker/pins.toml has nccl and lacks",
+        ),
+    ],
+)
+def test_what_is_wrong_in_pins_toml_is_named_by_table_and_key(old: str, new: str, said: str, tmp_path: Path) -> None:
+    text = pins.PATH.read_text()
+    assert old in text
     path = tmp_path / "pins.toml"
-    path.write_text("[base]\nimage = 'x'\n")
-    with pytest.raises(UserError, match=r"pins\.toml lacks the key 'packages'"):
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError) as refusal:
         pins.load(path)
+    assert said in str(refusal.value)
+    assert str(refusal.value).endswith(".")
+
+
+def test_a_row_may_say_none_to_cuda(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text().replace("[profiles.cpu]\n", '[profiles.cpu]\ncuda = "none"\n'))
+    assert pins.load(path).profile("cpu") == CPU
+
+
+def test_no_pins_toml(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.toml can't be read \(.*No such file"):
+        pins.load(tmp_path / "none.toml")
 
 
 FILE = """
@@ -136,7 +222,7 @@ def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:
     [
         ('[files."gdrcopy-2.5"]\nsha256 = "unpinned"\n', "names no file: give it a url, or a file of a mirror"),
         ('[files."gdrcopy-2.5"]\nfile = "x.deb"\nsha256 = "ABC"\n', "is not one: write its 64 digits"),
-        (FILE.replace("key_url", "other"), "lacks key_url or key_fingerprint"),
+        (FILE.replace('key_url = "https://host/keys/efa.key"\n', ""), "lacks key_url or key_fingerprint"),
         ('[files."efa-2.0"]\nurl = "https://host/x"\nsha256 = "unpinned"\n', "lacks key_url or key_fingerprint"),
     ],
     ids=["no-name", "no-hash", "no-key", "unsigned-efa"],

@@ -32,6 +32,7 @@ def plan_of(image: str, profile: str = "cpu", **changes: object) -> str:
         "revision": CLEAN,
         "base": Base(KIT.base_image, "sha256:00"),
         "secrets": {},
+        "rendered": pins.build_arguments(KIT, KIT.profile("cpu"), image if image in pins.IMAGES else "train"),
         "root": Path("/kit"),
     }
     return build_plan(KIT, KIT.profile(profile), image, **{**settings, **changes}).command()  # type: ignore[arg-type]
@@ -75,6 +76,18 @@ def test_another_profile_gives_its_row() -> None:
         " --build-arg EFA_KEY_FINGERPRINT=4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC --label" in line
     )
     assert line.endswith("--tag berth-train:0.1.0-cu130-1a2b3c4d5e6f --tag berth-train:cu130 /kit")
+
+
+def test_what_the_dockerfile_does_not_have_yet_is_passed() -> None:
+    """Between an edit of pins.toml and `build.py pins` the image is what pins.toml says, and so is its label."""
+    rendered = pins.build_arguments(KIT, KIT.profile("cpu"), "train")
+    older = {**rendered, "BASE_IMAGE": "debian:older", "OPENMPI": "4.1.7"}
+    del older["CUDA_COMPAT_SHA256"]
+    assert (
+        f"--build-arg BASE_IMAGE={KIT.base_image} --build-arg OPENMPI={rendered['OPENMPI']}"
+        " --build-arg CUDA_COMPAT_SHA256=none --label"
+    ) in plan_of("train", rendered=older)
+    assert "--build-arg OPENMPI" not in plan_of("train", rendered={**older, "OPENMPI": rendered["OPENMPI"]})
 
 
 def test_a_part_that_is_left_out_gives_no_arguments() -> None:

@@ -1,8 +1,15 @@
 """BuildKit's plain output read as steps, and a failed build told in a few lines."""
 
+import os
+import time
 from pathlib import Path
 
+import pytest
+
+from berth.images import build, pins
 from berth.images.build import failure_sentence
+from berth.images.errors import UserError
+from berth.images.plan import BuildPlan
 from berth.images.progress import Progress
 
 OUTPUT = """\
@@ -74,3 +81,17 @@ def test_a_full_disk_is_named() -> None:
 def test_a_failure_before_any_step() -> None:
     text = "failed to solve: dockerfile parse error\n"
     assert failure_sentence(fed(text), text, Path("/l")).startswith("the build failed before its first step: failed to")
+
+
+def test_two_builds_of_one_image_in_one_second_have_a_log_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\necho it failed; exit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda _: "20261121-080000")
+    plan = BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path)
+    for pid in (1234, 1235):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        with pytest.raises(UserError, match=rf"it failed The whole log: .*/20261121-080000-train-cpu-{pid}\.log"):
+            build.run(plan, client, lambda *_: None)
+    assert len(os.listdir(tmp_path / "logs")) == 2

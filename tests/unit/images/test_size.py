@@ -7,13 +7,16 @@ import json
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from berth.images import layers, packages, size
+from berth.images import layers, packages, pins, size
 from berth.images.layers import Layer
+from berth.images.network import Network, PackageIndex
 
 PLAIN = b"0123456789abcdef" * 65536
 ZIPPED = gzip.compress(PLAIN, compresslevel=9, mtime=0)
@@ -158,6 +161,51 @@ MEASURED = size.ImageSize(
 def test_verdict_against_the_budget(budget: float | None, within: bool, verdict: str) -> None:
     measured = size.ImageSize(MEASURED.image, MEASURED.layers, MEASURED.packages, budget)
     assert (measured.within_budget, measured.verdict()) == (within, verdict)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "within", "said"),
+    [
+        ("RUN /tmp/layers/efa.sh", True, "budget 22 MB compressed besides 9.0 MB of EFA, SMDDP or cuda-compat, 0.5 MB"),
+        ("RUN /tmp/layers/smdistributed.sh", True, "0.5 MB to spare"),
+        ("RUN /tmp/layers/compat.sh", True, "0.5 MB to spare"),
+        ("RUN /tmp/layers/deps.sh", False, "budget 22 MB compressed, exceeded by 8.5 MB"),
+    ],
+)
+def test_files_that_are_no_packages_are_besides_the_budget(made_by: str, within: bool, said: str) -> None:
+    files = Layer("sha256:3", f'{made_by} "${{VERSION}}"', 30_000_000, 9_000_000)
+    measured = size.ImageSize(MEASURED.image, (*MEASURED.layers, files), (), 22)
+    assert measured.within_budget is within
+    assert said in measured.verdict()
+    assert "30.5 MB compressed, 94.0 MB on disk" in measured.verdict()
+    empty = size.ImageSize(MEASURED.image, (*MEASURED.layers, replace(files, compressed=100)), (), 22)
+    assert "besides" not in empty.verdict()
+
+
+def test_the_floor_of_a_profile_is_fetched_from_its_index_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_from_file_location("bench_image_size", pins.ROOT / "bench" / "image_size.py")
+    assert spec is not None
+    assert spec.loader is not None
+    bench = module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    asked: list[list[str]] = []
+
+    def download(command: list[str], **_: object) -> None:
+        asked.append(command)
+        (Path(command[command.index("--dest") + 1]) / f"{len(asked)}.whl").write_bytes(b"four")
+
+    monkeypatch.setattr(bench.subprocess, "run", download)
+    here = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
+    monkeypatch.setattr(bench.network, "gather", lambda _: here)
+    assert bench.floor(pins.load().profile("cpu")) == 4
+    assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(asked[0])
+    asked.clear()
+    (tmp_path / f"torch-{pins.load().profile('cpu').torch}-cp311-cp311-linux_x86_64.whl").write_bytes(b"torch")
+    assert bench.floor(pins.load().profile("cpu")) == 4
+    assert bench.floor(pins.load().profile("cu130")) == 4 * 5
+    assert not any("--extra-index-url" in command for command in asked)
 
 
 def test_render_names_image_layers_and_packages() -> None:

@@ -1,6 +1,7 @@
 """`build.py gpu-check`: what it refuses, what it starts, and what it makes of the images' reports."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -8,6 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 from docker.errors import APIError, ImageNotFound
 
+from berth.images import pins
 from berth.images.errors import UserError
 from berth.local import gpu_check, leftovers
 
@@ -124,6 +126,13 @@ def test_a_profile_without_cuda(engine: Engine, tmp_path: Path) -> None:
     assert str(refusal.value) == (
         "The images of profile cpu have no CUDA and use no GPU: choose --profile cu130 or cu124."
     )
+
+
+def test_make_passes_the_profile_on() -> None:
+    for words, profile in (((), "cu130"), (("GPU_PROFILE=cu124",), "cu124")):
+        command = ["make", "--dry-run", "--no-print-directory", "gpu-check", *words]
+        done = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True)
+        assert f"build.py gpu-check --profile {profile} --json out/gpu-check.json" in done.stdout
 
 
 def test_an_engine_that_finds_no_gpu(engine: Engine, tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Files that come onto this machine's disk whole or not at all, and what the disk refuses, as a sentence."""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from berth.images.errors import UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def aside(target: Path) -> Iterator[Path]:
+    """A path beside `target` to write to: renamed to it where the block ends well, gone where it does not.
+
+    Its name has this process's id, for another build may do the same at this moment. What a killed one of the same id
+    has left goes first, for it may be a link to a file that is not to be written into.
+    """
+    path = target.with_name(f".{target.name}.{os.getpid()}")
+    path.unlink(missing_ok=True)
+    try:
+        yield path
+        path.replace(target)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def link(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path], bool]) -> None:
+    """Puts files into `folder`, as hard links where the file system allows, but for those whose `same` is there."""
+    for path in paths:
+        target = folder / path.name
+        with said_of(folder, path.name):
+            folder.mkdir(exist_ok=True)
+            if target.exists() and same(target, path):
+                continue
+            with aside(target) as new:
+                try:
+                    os.link(path, new)
+                except OSError:
+                    shutil.copyfile(path, new)
+
+
+def same_content(one: Path, other: Path) -> bool:
+    return one.samefile(other) or sha256(one) == sha256(other)
+
+
+def same_size(one: Path, other: Path) -> bool:
+    """For wheels, of which a name says it all, which are large, and whose hash pip and uv check."""
+    return one.stat().st_size == other.stat().st_size
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def said_of(folder: Path, name: str) -> Iterator[None]:
+    """What the disk of `folder` refuses, where `name` is written there, as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise UserError(
+                f"the disk of {folder} is full, and {name} does not fit: free some, for example with `python build.py "
+                "clean`, or set XDG_CACHE_HOME to a folder on another disk."
+            ) from None
+        raise UserError(
+            f"{name} can't be written to {folder} ({error.strerror}): see that this user may write there."
+        ) from None
