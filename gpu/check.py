@@ -61,6 +61,7 @@ CHECKS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the checks and says what they found; the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
+    start.hear_signals()
     asked = _parser().parse_args(arguments)
     try:
         return _run(asked)
@@ -74,12 +75,11 @@ def _run(asked: argparse.Namespace) -> int:
         return _refuse("torch is not installed here: install it, or run this in one of the kit's images.")
     if asked.json and not os.access(asked.json.absolute().parent, os.W_OK):
         return _refuse(f"{asked.json} can't be written: name a file in a folder that is there and yours.")
-    gpus = driver.count_gpus(Path("/"), os.environ)
-    if asked.device == "cuda" and gpus:
+    if asked.device == "cuda" and driver.count_gpus(Path("/"), {}):
         # As `train` and `serve` begin; where cuda-compat is taken, this program begins anew.
-        sentence = start.check(driver.torch_cuda(), gpus, _say)
-        if sentence:
-            return _refuse(sentence)
+        found = start.check(driver.torch_cuda(), driver.count_gpus(Path("/"), os.environ), _say)
+        if found.refusal:
+            return _refuse(found.refusal)
     environment = OFFLINE | collectives.ENVIRONMENT | (HIDDEN if asked.device == "cpu" else {})
     seen = isolated(partial(machine.describe, asked.device), DESCRIBE_LIMIT, environment)
     refusal = unusable(asked.device, seen)

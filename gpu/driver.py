@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from berth.gpu import child
+
 TIME_LIMIT = 60.0  # seconds; cuInit takes one or two on eight GPUs, more where the driver has just been loaded
 _ROOT = Path("/")
 _LIBRARY = "libcuda.so.1"
@@ -54,8 +56,12 @@ class Seen:
 
 
 def count_gpus(root: Path, environ: Mapping[str, str]) -> int:
-    """Device nodes /dev/nvidia0, 1, …; fewer if CUDA_VISIBLE_DEVICES names fewer."""
-    nodes = len(_nodes(root))
+    """Device nodes /dev/nvidia0, 1, …, or one for WSL's; fewer if CUDA_VISIBLE_DEVICES names fewer.
+
+    What may be there: the driver alone knows MIG instances, UUIDs and GPUs that are lost (verdict.usable).
+    """
+    # WSL2 has one device for all GPUs of the machine in place of theirs (docs.nvidia.com/cuda/wsl-user-guide).
+    nodes = len(_nodes(root)) or int((root / "dev/dxg").exists())
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return nodes
@@ -96,24 +102,15 @@ def ask(environ: Mapping[str, str] = os.environ, limit: float = TIME_LIMIT) -> S
     """`look`, in a child process with this environment and `limit` seconds."""
     command = [sys.executable, "-P", "-m", "berth.gpu.driver"]
     try:
-        child = subprocess.run(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            check=False,
-        )
+        done = child.run(command, limit, environ)
     except subprocess.TimeoutExpired:
         return Seen(fault=f"did not answer within {limit:.0f} s")
-    if child.returncode < 0:
-        return Seen(fault=f"crashed ({signal.Signals(-child.returncode).name})")
+    if done.returncode < 0:
+        return Seen(fault=f"crashed ({signal.Signals(-done.returncode).name})")
     try:
-        return from_json(json.loads(child.stdout.splitlines()[-1]))
+        return from_json(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, KeyError, TypeError, IndexError):
-        last = (child.stderr.strip().splitlines() or ["no answer"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return Seen(fault=f"could not be asked ({last})")
 
 
@@ -166,7 +163,9 @@ def _nodes(root: Path) -> list[Path]:
 
 def _closed(root: Path) -> tuple[str, ...]:
     closed = []
-    for path in [*_nodes(root), root / "dev/nvidiactl", root / "dev/nvidia-uvm"]:
+    nodes = [*_nodes(root), root / "dev/nvidiactl", root / "dev/nvidia-uvm"]
+    wsl = root / "dev/dxg"
+    for path in [wsl] if wsl.exists() else nodes:
         try:
             os.close(os.open(path, os.O_RDWR))
         except OSError as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+_KILLED_SECONDS = 2.0
 _LAST_SECONDS = 15.0  # for an orderly end, once the result is there: the driver frees memory, caches are written
 
 
@@ -91,4 +92,8 @@ def _end(process: Any) -> None:
             kill()
         except (ProcessLookupError, PermissionError):
             continue
-    process.join()
+    process.join(_KILLED_SECONDS)
+    if process.is_alive():
+        # Inside a hung driver not even SIGKILL ends it (child.py): it is left behind, by the interpreter too, which
+        # would join it before it ends itself.
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]

@@ -6,14 +6,17 @@ LD_LIBRARY_PATH, so that everything it starts has them too.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from berth.gpu import driver, verdict
+from berth.gpu.verdict import Usable
 
 # Where the image puts cuda-compat; another place than NVIDIA's, whose runtime would use it by rules of its own.
 COMPAT = Path("/usr/local/cuda-compat")
+_HELD = (signal.SIGTERM, signal.SIGINT)
 
 
 def check(
@@ -22,27 +25,46 @@ def check(
     say: Callable[[str], None],
     compat: Path = COMPAT,
     environ: Mapping[str, str] = os.environ,
-) -> str | None:
-    """The sentence that forbids to go on, None if there is none. `cuda` is torch's, None for a CPU build; `gpus` counts
-    device nodes.
+    every: bool = True,
+    root: Path = Path("/"),
+) -> Usable:
+    """How many GPUs to use, or the sentence that forbids to go on. `cuda` is torch's, None for a CPU build; `gpus`
+    counts device nodes, and `every` says that all of them are needed.
 
-    Does not return where cuda-compat helps: the same program then begins again. `say` gets a line for the log.
+    Does not return where cuda-compat helps: the same program then begins again, with SIGTERM and SIGINT held back until
+    it calls `hear_signals`. `say` gets a line for the log.
     """
     if cuda is None:
-        return None
+        return Usable(gpus)
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
     if not gpus:
-        say(f"no GPU is at hand: torch for CUDA {cuda} runs on the CPU (docker run --gpus all passes GPUs in)")
-        return None
+        say(verdict.no_gpu(cuda, driver.count_gpus(root, {}), visible))
+        return Usable(0)
     seen = driver.ask(environ)
     sentence = verdict.verdict(cuda, gpus, seen)
+    if sentence is None:
+        found = verdict.usable(gpus, seen, visible, every)
+        if found.line:
+            say(found.line)
+        return found
     newer = with_folder(compat, environ)
-    if sentence is None or not verdict.too_old(cuda, seen) or newer is None:
-        return sentence
+    if not verdict.too_old(cuda, seen) or newer is None:
+        return Usable(0, sentence)
     through = driver.ask(newer)
     if verdict.verdict(cuda, gpus, through) is None:
         say(f"cuda-compat: the host's driver is too old for CUDA {cuda}, and {compat} does in its place")
+        # The new program has no handlers yet, and process 1 of a container ignores a signal without one. A signal that
+        # is blocked waits, and both the mask and what waits outlive execve.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], newer)
-    return verdict.verdict(cuda, gpus, seen, through)
+    return Usable(0, verdict.verdict(cuda, gpus, seen, through))
+
+
+def hear_signals() -> None:
+    """Let through what came while this program began anew; for every program that calls `check`, once it has handlers
+    and before it starts a child, which would inherit the mask.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
 def with_folder(compat: Path, environ: Mapping[str, str]) -> dict[str, str] | None:

@@ -6,6 +6,8 @@ wheels are built for (torch.cuda.get_arch_list()), and SageMaker's InferenceAmiV
 (docs.aws.amazon.com/sagemaker/latest/APIReference/API_ProductionVariant.html).
 """
 
+from dataclasses import dataclass
+
 from berth.gpu.driver import Device, Seen, Version
 
 # The kit's profiles by the CUDA of their torch, the newest first, and the newest AMI of endpoints whose driver does.
@@ -44,6 +46,15 @@ _HINTS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """How many GPUs a program is to use; `refusal` is the sentence that forbids to go on, `line` one for the log."""
+
+    gpus: int
+    refusal: str | None = None
+    line: str = ""
+
+
 def minimum(cuda: Version) -> Version:
     """The CUDA that a driver must know to run any minor version of this one's major: 12.0 for 12.4 (driver 525)."""
     return (cuda[0], 0)
@@ -68,7 +79,7 @@ def verdict(cuda: str | None, gpus: int, seen: Seen, compat: Seen | None = None)
     """
     if cuda is None or gpus == 0:
         return None
-    here = "The host's GPUs are in this container (/dev/nvidia0)"
+    here = "The host's GPUs are in this container"
     if seen.missing:
         return (
             f"{here} but the driver's library is not ({seen.missing}): start the container through NVIDIA's runtime, "
@@ -88,6 +99,40 @@ def verdict(cuda: str | None, gpus: int, seen: Seen, compat: Seen | None = None)
         hint = _HINTS.get(seen.code, "look at nvidia-smi and dmesg on the host")
         return f"{here} but the driver refuses them with {name} ({seen.code}){closed}: {hint}."
     return None
+
+
+def usable(nodes: int, seen: Seen, visible: str | None, every: bool = True) -> Usable:
+    """What to use of `nodes` GPUs where the verdict is None: those that the driver offers.
+
+    Fewer than the nodes are right with MIG, and where `visible` (CUDA_VISIBLE_DEVICES) chooses. Else a GPU is lost, and
+    a program that needs `every` one must not go on with the rest.
+    """
+    offered = len(seen.devices)
+    chosen = bool(visible and visible.strip())
+    if offered >= nodes:
+        return Usable(offered)
+    if any("MIG" in device.name for device in seen.devices):
+        reason = "MIG: a process can use one instance"
+    elif chosen:
+        reason = f"CUDA_VISIBLE_DEVICES is {visible}"
+    else:
+        reason = ""
+    if not offered or (every and not reason):
+        place = "CUDA_VISIBLE_DEVICES" if chosen else "nvidia-smi and dmesg on the host"
+        count = f"{offered} of the {nodes} GPUs" if offered else "none of the GPUs"
+        return Usable(offered, f"The driver offers {count} in this container: look at {place}, or use another host.")
+    reason = reason or "look at nvidia-smi and dmesg on the host"
+    return Usable(offered, line=f"the driver offers {offered} of {nodes} GPUs here ({reason})")
+
+
+def no_gpu(cuda: str, nodes: int, visible: str | None) -> str:
+    """The line for the log where no GPU is to be used; `nodes` counts those that `visible` (CUDA_VISIBLE_DEVICES) may
+    hide.
+    """
+    hint = "docker run --gpus all passes GPUs in"
+    if nodes and visible is not None:
+        hint = f"CUDA_VISIBLE_DEVICES is '{visible}', which hides the {nodes} here: unset it to use them"
+    return f"no GPU is at hand: torch for CUDA {cuda} runs on the CPU ({hint})"
 
 
 def parse(text: str) -> Version:

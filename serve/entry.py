@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Process 1 of a container ignores SIGTERM until it has a handler; from here to server.run's own there is nothing to
     # finish.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    start.hear_signals()
     log.configure()
     command = list(sys.argv[1:] if arguments is None else arguments)
     if command in ([], ["serve"]):
@@ -44,9 +45,12 @@ def _serve() -> int:
     # The image holds every file it needs: a model that names one it lacks must say so, not wait for a hub that can't be
     # reached.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    # Before torch is imported: it would die without a sentence, and on an endpoint without a line in the log.
-    if sentence := start.check(driver.torch_cuda(), driver.count_gpus(Path("/"), os.environ), logger.info):
-        logger.error("%s", sentence)
+    # Before torch is imported: it would die without a sentence, and on an endpoint without a line in the log. The
+    # server uses one GPU and can do without the others.
+    gpus = driver.count_gpus(Path("/"), os.environ)
+    found = start.check(driver.torch_cuda(), gpus, logger.info, every=False)
+    if found.refusal:
+        logger.error("%s", found.refusal)
         return 1
     from berth.serve import server  # after the check of the arguments: other commands needn't wait for it
 

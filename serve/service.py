@@ -1,11 +1,13 @@
 """The service behind the routes: one thread that loads the model, warms it up, and then does every inference.
 
 The event loop never waits for the model, so /ping answers within milliseconds while a long inference runs. The state
-goes loading → ready, or loading → failed and no further. Whoever adds batching replaces the plain queue here.
+goes loading → ready, or loading → failed and no further; a GPU that is lost takes it from ready to failed. Whoever
+adds batching replaces the plain queue here.
 """
 
 import logging
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +21,8 @@ from berth.serve.models import ModelError
 from berth.serve.request import Request
 
 log = logging.getLogger(__name__)
+
+_CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
 
 
 class Service:
@@ -34,7 +38,9 @@ class Service:
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Begin loading, return at once; the model's thread calls `on_failure` if loading or warm-up fails."""
+        """Begin loading, return at once; the model's thread calls `on_failure` if loading or warm-up fails, or the
+        GPU later.
+        """
         self._on_failure = on_failure
         self._thread.start()
 
@@ -83,15 +89,32 @@ class Service:
             request, future = self._jobs.get()
             if not future.set_running_or_notify_cancel():
                 continue
+            if self.failure is not None:  # it was queued before
+                future.set_exception(ServeError(Kind.NOT_READY, self.failure))
+                continue
             self._running = True
             try:
                 future.set_result(self.handler.default_predict_fn(request, model))
             except Exception as error:
+                if is_cuda_error(error):
+                    self._try_again(error, model)
                 future.set_exception(error)
             except BaseException as error:  # the same: it must neither end this thread nor leave the request waiting
                 future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
             finally:
                 self._running = False
+
+    def _try_again(self, error: Exception, model: Model) -> None:
+        """Most of CUDA's errors (a memory error of the GPU, an illegal access) leave this process without a GPU for the
+        rest of its life, some (out of memory) do not: the warm-up question tells.
+        """
+        try:
+            self.handler.default_model_warmup_fn(self.model_dir, model)
+        except BaseException:
+            said = str(error).partition("\n")[0]
+            self._fail(
+                f"the model can't use its GPU any more ({said}): restart the container, and look at the host's dmesg"
+            )
 
     def _load(self) -> Model:
         began = time.monotonic()
@@ -108,5 +131,12 @@ class Service:
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence
+        self._ready = False
         log.error("%s", sentence)
         self._on_failure()
+
+
+def is_cuda_error(error: BaseException) -> bool:
+    """Whether CUDA itself failed, by the text or by torch's type of it (since 2.8), which is not imported for that."""
+    accelerator = any(each.__name__ == "AcceleratorError" for each in type(error).__mro__)
+    return accelerator or _CUDA_ERROR.match(str(error)) is not None

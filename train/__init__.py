@@ -2,7 +2,8 @@
 
 entry        process 1: reads the job, decides, starts, and ends as SageMaker expects
 job, asked   what SageMaker said, and what the user asked for; its strings are typed by hyperparameters
-hardware     what this host has
+hardware     what this host has; before it, berth.gpu.start judges driver and GPU
+efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel library can be imported
 plan, mpirun the launch plan and its command line; pure
 hosts/       how several hosts meet, see that each other lives, and end together
 launch, rank start the ranks of a host, and what stands around each of them

@@ -11,10 +11,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from berth.gpu import child
 from berth.gpu.driver import torch_cuda
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
@@ -43,7 +44,7 @@ raise errors[-1]
 @dataclass(frozen=True, slots=True)
 class Fabric:
     """What this host and image have of EFA: whether the image was `built` with it, the `plugin` that loads or the
-    `obstacle` to it, the host's `devices`, and whether this container may open them (`usable`).
+    `obstacle` to it, the host's `devices`, and whether this container can open them (`usable`; `closed` is why not).
     """
 
     built: bool = False
@@ -51,6 +52,7 @@ class Fabric:
     obstacle: str = ""
     devices: tuple[str, ...] = ()
     usable: bool = False
+    closed: str = ""
 
     @property
     def missing(self) -> str:
@@ -63,8 +65,8 @@ class Fabric:
             return "no EFA device is on this host"
         if not self.usable:
             return (
-                f"this host has {len(self.devices)} EFA devices but no /dev/infiniband/uverbs is in this container; "
-                "pass them in with docker run --device"
+                f"this host has {len(self.devices)} EFA devices but {self.closed}; pass /dev/infiniband/uverbs0, 1, … "
+                "in with docker run --device"
             )
         return ""
 
@@ -72,21 +74,19 @@ class Fabric:
 def look(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
     """Look at this host and try the plugin, in a child process, under the names by which NCCL would look for it."""
     devices = tuple(sorted(path.name for path in _entries(root / "sys/class/infiniband") if _is_efa(path)))
-    usable = any(path.name.startswith("uverbs") for path in _entries(root / "dev/infiniband"))
+    usable, closed = _open(root, devices)
     built = any((root / PLUGIN_FOLDER / name).exists() for name in _PLUGINS)
     plugin, obstacle = _load(root, environ) if built else ("", "")
-    return Fabric(built, plugin, obstacle, devices, usable)
+    return Fabric(built, plugin, obstacle, devices, usable, closed)
 
 
-def line(fabric: Fabric, backend: str) -> str:
-    """`network: NCCL over EFA: 4 devices, plugin libnccl-net.so`, or TCP and the reason."""
+def line(fabric: Fabric, backend: str, alone: bool = False) -> str:
+    """`network: NCCL over EFA: 4 devices, plugin libnccl-net.so`, or TCP and the reason; SMDDP uses NCCL as well."""
     if backend == "gloo":
         return "network: gloo over TCP: gloo knows no EFA"
-    name = backend.upper()
-    if fabric.missing:
-        return f"network: {name} over TCP: {fabric.missing}"
     count = f"{len(fabric.devices)} device{'s' if len(fabric.devices) > 1 else ''}"
-    return f"network: {name} over EFA: {count}, plugin {fabric.plugin}"
+    way = f"TCP: {fabric.missing}" if fabric.missing else f"EFA: {count}, plugin {fabric.plugin}"
+    return f"network: not needed by one host; several would use {way}" if alone else f"network: NCCL over {way}"
 
 
 def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -102,23 +102,29 @@ def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
     """The plugin that could be loaded, or else the reason why not."""
     command = [sys.executable, "-P", "-c", _TRY, *plugin_names(root, environ)]
     try:
-        child = subprocess.run(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_SECONDS,
-            check=False,
-        )
+        done = child.run(command, _LIMIT_SECONDS, environ)
     except subprocess.TimeoutExpired:
         return "", f"it did not come within {_LIMIT_SECONDS} s"
-    if child.returncode == 0:
-        return child.stdout.rpartition("plugin: ")[2].strip(), ""
-    if child.returncode < 0:
-        return "", f"it crashed with signal {-child.returncode}"
-    return "", (child.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("OSError: ")
+    if done.returncode == 0:
+        return done.stdout.rpartition("plugin: ")[2].strip(), ""
+    if done.returncode < 0:
+        return "", f"it crashed with signal {-done.returncode}"
+    return "", (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("OSError: ")
+
+
+def _open(root: Path, devices: Sequence[str]) -> tuple[bool, str]:
+    """Whether the node of every EFA device can be opened here, as libfabric will; else the first reason why not."""
+    verbs = {path.name: path / "ibdev" for path in _entries(root / "sys/class/infiniband_verbs")}
+    nodes = [path for path in _entries(root / "dev/infiniband") if path.name.startswith("uverbs")]
+    ours = [path for path in nodes if path.name not in verbs or _text(verbs[path.name]).strip() in devices]
+    if not ours:
+        return False, "no /dev/infiniband/uverbs of theirs is in this container"
+    for path in sorted(ours):
+        try:
+            os.close(os.open(path, os.O_RDWR))
+        except OSError as error:
+            return False, f"/dev/infiniband/{path.name} can't be opened ({error.strerror})"
+    return True, ""
 
 
 def _is_efa(device: Path) -> bool:
@@ -126,12 +132,15 @@ def _is_efa(device: Path) -> bool:
 
 
 def _setting(file: Path, name: str) -> str:
+    match = re.search(rf"^{name}=(.*)$", _text(file), re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def _text(file: Path) -> str:
     try:
-        text = file.read_text("utf-8", "replace")
+        return file.read_text("utf-8", "replace")
     except OSError:
         return ""
-    match = re.search(rf"^{name}=(.*)$", text, re.MULTILINE)
-    return match[1].strip() if match else ""
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ together:
     job + hardware → plan → rendezvous → prepare → launch → outcome → /opt/ml/output/failure, exit code
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -14,10 +15,11 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
+from types import FrameType
 
 from berth.gpu import start as gpu_start
 from berth.train import efa, smddp
@@ -80,31 +82,34 @@ def dispatch(arguments: Sequence[str]) -> int:
 def train(places: Places) -> int:
     """Run this host's part of the job; returns the exit code, the same on every host."""
     events: Events = SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _frame: events.put(Signalled(number)))
     failure_file = FailureFile(places.root / "output" / "failure")
     host = "this host"
     keys: Path | None = None
     try:
-        job = read_job(places.root)
-        host = job.current_host
-        timeout = read_timeout(os.environ)
-        hardware = probe()
-        # Before anything that would be left behind: with cuda-compat this process begins anew.
-        if sentence := gpu_start.check(hardware.cuda, hardware.gpus, get_logger().info):
-            raise JobError(sentence)
-        keys = ssh.private_folder()
-        path, major = find_mpirun()
-        launcher = Launcher(sys.executable, path, major, str(places.run_dir), str(keys / "ssh_config"))
-        asked = read_asked(job, os.environ)
-        # Some seconds, for the library imports torch.
-        library = smddp.attempt(job, os.environ) if asked.smddp and not asked.problems else None
-        fabric = efa.look(environ={**os.environ, **(efa.STRICT if asked.efa else {})})
-        plan = make_plan(job, hardware, os.environ, launcher, library, fabric)
-        get_logger().info("%s", plan.render())
+        with _stoppable(events):
+            job = read_job(places.root)
+            host = job.current_host
+            timeout = read_timeout(os.environ)
+            hardware = probe()
+            # Before anything that would be left behind: with cuda-compat this process begins anew.
+            usable = gpu_start.check(hardware.cuda, hardware.gpus, get_logger().info)
+            if usable.refusal:
+                raise JobError(usable.refusal)
+            hardware = replace(hardware, gpus=usable.gpus)
+            keys = ssh.private_folder()
+            path, major = find_mpirun()
+            launcher = Launcher(sys.executable, path, major, str(places.run_dir), str(keys / "ssh_config"))
+            asked = read_asked(job, os.environ)
+            # Some seconds, for the library imports torch.
+            library = smddp.attempt(job, os.environ) if asked.smddp and not asked.problems else None
+            fabric = efa.look(environ={**os.environ, **(efa.STRICT if asked.efa else {})})
+            plan = make_plan(job, hardware, os.environ, launcher, library, fabric)
+            get_logger().info("%s", plan.render())
         return _Host(places, job, hardware, plan, keys, events, failure_file).run(timeout).code
     except JobError as error:
         outcome = failed(str(error), host)
+    except rendezvous.Stopped as error:
+        outcome = stopped(host, error.number)
     except Exception as error:  # the kit's own fault: still a sentence, an exit code and a failure file
         get_logger().error("%s", traceback.format_exc())
         outcome = failed(
@@ -115,6 +120,35 @@ def train(places: Places) -> int:
             shutil.rmtree(keys, ignore_errors=True)
     finish(outcome, failure_file, places.root)
     return outcome.code
+
+
+@contextlib.contextmanager
+def _stoppable(events: Events) -> Iterator[None]:
+    """In this block a signal ends what is being waited for, by rendezvous.Stopped; after it, signals become events.
+
+    Nobody reads the events yet, and what looks at a host (its driver, SMDDP, EFA) may take longer than the 120 s that
+    SageMaker leaves between SIGTERM and SIGKILL.
+    """
+
+    def queue(number: int, _frame: FrameType | None) -> None:
+        events.put(Signalled(number))
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        # Once only: what ends now must not be ended itself. As an event too, for a library may swallow the exception.
+        listen(queue)
+        events.put(Signalled(number))
+        raise rendezvous.Stopped(number)
+
+    def listen(handler: Callable[[int, FrameType | None], None]) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, handler)
+
+    listen(stop)
+    gpu_start.hear_signals()
+    try:
+        yield
+    finally:
+        listen(queue)
 
 
 def read_timeout(environ: Mapping[str, str]) -> float:

@@ -183,11 +183,14 @@ def bus_error_sentence(who: str) -> str:
 
 def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str) -> str:
     """The cause of a program's non-zero `code` (not a signal) as far as its stderr tells."""
-    if short := next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None):
-        return _one_line(f"/dev/shm is too small for {program}: {_MORE_SHM} (it said: {short.strip()[:200]}).")
     if code == exit_code(-signal.SIGBUS):  # as a shell tells of what it ran
         return bus_error_sentence(program)
-    if sentence := exception_sentence(lines, code_dir):
+    sentence = exception_sentence(lines, code_dir)
+    short = next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None)
+    # An exception that tells of neither memory nor peers is the cause, whatever was said before it.
+    if short and (not sentence or _LITTLE_SHM.search(sentence) or _ECHO.search(sentence)):
+        return _one_line(f"/dev/shm is too small for {program}: {_MORE_SHM} (it said: {short.strip()[:200]}).")
+    if sentence:
         return sentence
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
     if last is None:

@@ -20,7 +20,8 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One host. `gpus` counts devices; `cuda` is the CUDA version that torch was built for, None for a CPU build.
+    """One host. `gpus` counts devices and, once the driver was asked, those that it offers; `cuda` is the CUDA version
+    that torch was built for, None for a CPU build.
 
     `cpus` may be a fraction (a quota); `memory` and `shm` are bytes, None where unknown.
     """

@@ -1,4 +1,4 @@
-"""The mpirun command line, by the major version of Open MPI (4 or 5). Pure, but for asking mpirun its version.
+"""The mpirun command line, by the major version of Open MPI (4 or 5). Pure, but for finding mpirun.
 
 Ranks get their environment and write their output through their host's run folder (berth.train.rank), so mpirun carries
 neither: no `-x`, which would give every host the leader's SM_* values, and no `--tag-output`, which cuts lines in the

@@ -122,7 +122,7 @@ def make_plan(
         reasons.append(_little_shm(hardware.shm, ranks if backend != "gloo" else 1))
     reasons.append(choice)
     if fabric is not None and (fabric.devices or (backend != "gloo" and not alone)):
-        reasons.append(efa.line(fabric, backend))
+        reasons.append(efa.line(fabric, backend, alone))
     if asked.efa and alone:
         reasons.append(f"{efa.VARIABLE} has no effect on one host, whose ranks need no network")
     interface = choose_interface(job.network_interface, hardware.interfaces, alone)

@@ -146,7 +146,7 @@ def _surroundings(paths: Paths, channels: frozenset[str], rank: Rank, environmen
         backend=environment.get("BERTH_BACKEND", ""),
         channels=channels,
         keeps_checkpoints=paths.checkpoints.is_dir(),
-        compiler=any(shutil.which(name) for name in ("c++", "g++", "clang++")),
+        compiler=any(shutil.which(name) for name in ("gcc", "clang")),
         reporters=frozenset(get_available_reporting_integrations()),
     )
 
@@ -239,7 +239,7 @@ def _train(
     rank, args = trainer.rank, trainer.args
     resume = _resume_from(settings, rank, say)
     try:
-        with checkpoints.trusted():
+        with checkpoints.trusted(resume):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
     except (RuntimeError, ValueError) as reason:
         # torch's own words, of a model and of an optimizer

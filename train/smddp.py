@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from berth.gpu import child
 from berth.train.hyperparameters import unquote
 from berth.train.job import Job
 
@@ -55,31 +56,22 @@ def variables(job: Job) -> dict[str, str]:
     kind = kind or str(job.resources.get("current_instance_type") or "")
     if kind:
         ours["SAGEMAKER_INSTANCE_TYPE"] = kind
+    # Not for NCCL, whose plugin finds EFA by itself, and nowhere else: SMDDP's launcher sets it, and it asks for it.
     return {**ours, "FI_PROVIDER": "efa"}
 
 
 def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> Library:
     """Import the library in a child process."""
     try:
-        child = subprocess.run(
-            [sys.executable, "-P", "-c", _TRY],
-            env={**variables(job), **environ},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            check=False,
-        )
+        command = [sys.executable, "-P", "-c", _TRY]
+        done = child.run(command, limit, {**variables(job), **environ}, stderr=subprocess.STDOUT, cwd="/")
     except subprocess.TimeoutExpired:
         return Library(f"its import took longer than {limit:.0f} s")
-    if child.returncode == 0:
+    if done.returncode == 0:
         return Library(launcher=shutil.which("smddprun") or "")
-    if child.returncode < 0:
-        return Library(f"its import crashed ({signal.Signals(-child.returncode).name})")
-    lines = [line.strip() for line in child.stdout.splitlines() if line.strip()]
+    if done.returncode < 0:
+        return Library(f"its import crashed ({signal.Signals(-done.returncode).name})")
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     told = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
     return Library(told.removeprefix("obstacle: ") if told else (lines or ["its import failed without a word"])[-1])
 

@@ -16,12 +16,12 @@ case $(readlink -f "/opt/berth/bin/python$version") in /usr/bin/*) set -- "$@" "
 install_debian "$@"
 
 gcc=$(dirname "$(gcc -print-libgcc-file-name)") libraries=/usr/lib/x86_64-linux-gnu
-# Link time optimisation, sanitizers, coverage, other languages and static libraries; -lc wants libc_nonshared.a.
+# Link time optimisation, sanitizers, coverage, other languages and static libraries; small ones stand for -ldl and such.
 rm -rf "$gcc/lto1" "$gcc/lto-wrapper" "$gcc/g++-mapper-server" "$gcc/plugin" \
     "$libraries"/lib*san.so* "$libraries"/libitm.so* "$libraries"/libquadmath.so* "$libraries"/libcc1.so* \
     "$libraries"/libgprofng.so* "$libraries"/gprofng /usr/bin/*gprof* /usr/bin/*gp-* /usr/bin/*gcov* /usr/bin/*dwp /usr/bin/*gold \
     /usr/bin/*lto-dump* /usr/lib/python3*/config-*
-find "$gcc" "$libraries" -maxdepth 1 -name '*.a' ! -name 'libgcc*.a' ! -name 'libc_nonshared.a' -delete
+find "$gcc" "$libraries" -maxdepth 1 -name '*.a' -size +8k ! -name 'libgcc*.a' -delete
 # Debian's Python has this inside; only programs that embed Python load it.
 rm -f "$libraries"/libpython*.so*
 

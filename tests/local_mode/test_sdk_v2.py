@@ -1,6 +1,7 @@
 """SDK v2's generic Estimator in local mode: the recipe of well-known notebooks on one and two hosts, an endpoint."""
 
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -10,8 +11,11 @@ from typing import Any
 import docker
 import pytest
 
+from berth.images import pins
 from berth.local.serving import ask, serving
 
+PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+TRAIN, SERVE = f"berth-train:{PROFILE}", f"berth-serve:{PROFILE}"
 RECIPE = {
     "model_name_or_path": "/opt/ml/input/data/model",
     "dataset_name": "squad",
@@ -71,8 +75,8 @@ def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: d
         long_question(excerpt),
     ]
     result = fit(
-        image_uri="berth-train:cpu",
-        serve_image_uri="berth-serve:cpu",
+        image_uri=TRAIN,
+        serve_image_uri=SERVE,
         instance_count=hosts,
         hyperparameters=RECIPE,
         inputs=inputs,
@@ -94,14 +98,14 @@ def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: d
     assert result["list"] == result["answers"]
     for question, answer in zip(questions, result["answers"], strict=True):
         assert answer["answer"] == question["context"][answer["start"] : answer["end"]]
-    with serving(archive, image="berth-serve:cpu", port=None) as endpoint:
+    with serving(archive, image=SERVE, port=None) as endpoint:
         direct = [ask(endpoint.url, **question) for question in questions]
     assert direct == result["answers"]
 
 
 def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, str]) -> None:
     result = fit(
-        image_uri="berth-train:cpu",
+        image_uri=TRAIN,
         instance_count=2,
         hyperparameters={**RECIPE, "lerning_rate": 3e-5},
         inputs=inputs,
@@ -114,6 +118,6 @@ def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU here (no nvidia-smi)")
 def test_the_recipe_trains_on_local_gpu(fit: Any, inputs: dict[str, str], client: docker.DockerClient) -> None:
     if not client.images.list("berth-train:cu130"):
-        pytest.skip("berth-train:cu130 is not built: the profile's layers are the next step")
+        pytest.skip("berth-train:cu130 is not built: `make gpu-images` builds it")
     result = fit(image_uri="berth-train:cu130", instance_type="local_gpu", hyperparameters=RECIPE, inputs=inputs)
     assert "error" not in result, result["error"]

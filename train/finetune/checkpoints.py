@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import trainer as transformers_trainer
 
 from berth.train.failure import JobError
@@ -61,13 +62,18 @@ def of_another(checkpoint: str) -> CheckpointError:
 
 
 @contextmanager
-def trusted() -> Iterator[None]:
+def trusted(checkpoint: str | None) -> Iterator[None]:
     """Lets Trainer read the optimizer and scheduler of a checkpoint with a torch older than 2.6, as profile cu124 has.
 
     transformers refuses to: there torch.load can be made to run code by a crafted file (CVE-2025-32434). But a job's
     checkpoints are its own, from a folder whose writers decide over its program and model as well, and without them a
-    job that was stopped would begin anew. Everything else that is loaded keeps the check. Can go with torch 2.5.
+    job that was stopped would begin anew. A checkpoint whose weights are no safetensors, as none of ours is, keeps the
+    check. Can go with torch 2.5.
     """
+    old = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6)
+    if not old or checkpoint is None or not (Path(checkpoint) / "model.safetensors").is_file():
+        yield
+        return
     module: Any = transformers_trainer
     check = module.check_torch_load_is_safe
     module.check_torch_load_is_safe = lambda: None

@@ -249,11 +249,13 @@ def _hardware(training: dict[str, Any], found: Surroundings, warnings: list[str]
         for name in ("fp16", "fp16_full_eval", "tf32"):
             if training.pop(name, False):
                 warnings.append(f"{name} needs a GPU, and there is none in use: the job goes on with 32-bit numbers")
-    if not found.compiler:
+    if on_cpu or not found.compiler:
         # A backend or a mode alone switches it on as well.
         asked = [training.pop(name, False) for name in ("torch_compile", "torch_compile_backend", "torch_compile_mode")]
         if any(asked):
-            warnings.append("torch_compile needs a C++ compiler, and this image has none: the job goes on without it")
+            # On a CPU it would take a C++ compiler and torch's headers, which no image has.
+            lack = "a GPU, and there is none in use" if on_cpu else "a C compiler for Triton, and this image has none"
+            warnings.append(f"torch_compile needs {lack}: the job goes on without it")
 
 
 def _backend(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> str:

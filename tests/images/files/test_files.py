@@ -93,12 +93,41 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
     assert "berth error" not in built.log.read_text()
 
 
+PLUGIN = """
+import ctypes
+from berth.train import efa
+from mpi4py import MPI
+print(efa.line(efa.look(), "nccl"))
+ctypes.CDLL("libnccl-net.so")
+print(sorted({line.split()[-1] for line in open("/proc/self/maps") if "libfabric.so" in line}))
+"""
+
+
 def test_nccls_plugin_is_tried_where_cudas_runtime_is(
-    kit_copy: Path, doubles: Any, pin: Pin, lay: Lay, build_as: Callable[..., build.Built]
+    kit_copy: Path,
+    doubles: Any,
+    pin: Pin,
+    lay: Lay,
+    build_as: Callable[..., build.Built],
+    client: docker.DockerClient,
 ) -> None:
+    """In the build, and by what the launch plan looks with; beside a loaded MPI it still gets EFA's libfabric."""
     profile = pin(doubles.efa(runtime=True))
     lay()
     build_as("berth-test:files", "train", kit_copy, target="efa", profile=profile)
+    rooms = {str(kit_copy / room): {"bind": f"/kit/berth/{room}", "mode": "ro"} for room in ("train", "gpu")}
+    said = client.containers.run(
+        "berth-test:files",
+        entrypoint=["python", "-P", "-c", PLUGIN],
+        environment={"PYTHONPATH": "/kit"},
+        volumes=rooms,
+        network_mode="none",
+        remove=True,
+    )
+    assert said.decode().splitlines() == [
+        "network: NCCL over TCP: no EFA device is on this host",
+        "['/opt/amazon/efa/lib/libfabric.so.1']",
+    ]
 
 
 def test_a_file_that_comes_or_goes_rebuilds_no_layer_of_another_part(

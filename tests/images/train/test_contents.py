@@ -39,6 +39,13 @@ def test_a_program_may_use_mpi_without_mpirun(train: Host) -> None:
     assert "Open MPI v4.1.8" in said
 
 
+def test_mpi_brings_no_library_under_the_name_that_nccls_plugin_asks_for(train: Host) -> None:
+    """The linker would give it to the plugin in place of EFA's own, and NCCL would go over TCP."""
+    said = output(train, "python -c 'from mpi4py import MPI; print(open(\"/proc/self/maps\").read())'")
+    assert "/libmpi.so.40" in said
+    assert "/libfabric.so" not in said
+
+
 def test_torch_has_gloo_and_no_mpi(train: Host) -> None:
     said = output(
         train, "python -c 'import torch.distributed as d; print(d.is_gloo_available(), d.is_mpi_available())'"

@@ -48,7 +48,8 @@ def with_smddp(derive: Callable[..., str], tmp_path_factory: pytest.TempPathFact
     shutil.copytree(pins.ROOT / "tests/doubles/smdistributed_double", folder / "source")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
     subprocess.run([*command, str(folder / "source")], check=True, timeout=300)
-    return derive("--no-index --no-deps /tmp/files/*.whl", files=list(folder.glob("*.whl")))
+    label = "LABEL berth.smddp=2.6.0+double"
+    return derive("--no-index --no-deps /tmp/files/*.whl", label, files=list(folder.glob("*.whl")))
 
 
 def metrics(archive: Path) -> dict[str, Any]:

@@ -116,9 +116,25 @@ def test_other_things_that_are_not_there() -> None:
     assert done.training["report_to"] == "none"
     assert done.backend == "gloo"
     assert len(done.warnings) == 3
-    there = Surroundings(channels=CPU.channels, compiler=True, reporters=frozenset({"tensorboard"}))
+    there = Surroundings(channels=CPU.channels, reporters=frozenset({"tensorboard"}))
     assert settings(there, report_to="all").training["report_to"] == ["tensorboard"]
-    assert settings(there, torch_compile=True).training["torch_compile"] is True
+
+
+@pytest.mark.parametrize(
+    ("cuda", "compiler", "use_cpu", "lacks"),
+    [
+        (True, True, False, ""),
+        (True, False, False, "a C compiler for Triton, and this image has none"),
+        (True, True, True, "a GPU, and there is none in use"),
+        (False, True, False, "a GPU, and there is none in use"),
+    ],
+)
+def test_torch_compile_where_triton_can_work(cuda: bool, compiler: bool, use_cpu: bool, lacks: str) -> None:
+    there = Surroundings(channels=CPU.channels, cuda=cuda, compiler=compiler)
+    done = settings(there, torch_compile=True, **({"use_cpu": True} if use_cpu else {}))
+    assert done.training.get("torch_compile", False) is not bool(lacks)
+    said = [warning for warning in done.warnings if "torch_compile" in warning]
+    assert said == ([f"torch_compile needs {lacks}: the job goes on without it"] if lacks else [])
 
 
 def test_group_and_resume() -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from berth.gpu import check
+from berth.gpu import check, isolate
 from berth.gpu.isolate import Ended, isolated, sentence
 from berth.gpu.record import Measured, Record, Status, failed, judge, skipped, table
 
@@ -75,6 +76,33 @@ def test_a_check_that_hangs_is_stopped() -> None:
     began = time.monotonic()
     assert isolated(partial(time.sleep, 600), limit=1).error == "it took longer than 1 s and was stopped"
     assert time.monotonic() - began < 30
+
+
+class Sleeper:
+    """A process inside a hung driver: it runs on after SIGKILL, and joining it without a limit never ends."""
+
+    pid = 2**22 + 1  # no process has it: the kernel's limit is 2**22
+
+    def kill(self) -> None:
+        pass
+
+    def join(self, timeout: float | None = None) -> None:
+        assert timeout is not None
+
+    def is_alive(self) -> bool:
+        return True
+
+
+def test_a_check_that_can_not_be_killed_is_left_behind() -> None:
+    """By the interpreter as well, which joins what it knows before it ends."""
+    sleeper = Sleeper()
+    children = multiprocessing.process._children  # type: ignore[attr-defined]
+    children.add(sleeper)
+    try:
+        isolate._end(sleeper)
+        assert sleeper not in children
+    finally:
+        children.discard(sleeper)
 
 
 def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:

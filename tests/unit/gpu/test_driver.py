@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.gpu import driver
+from berth.gpu import child, driver
 from berth.gpu.driver import Device, Seen
 
 V100 = "Tesla V100-SXM2-16GB:7.0"
@@ -54,6 +54,43 @@ def test_a_driver_that_crashes_or_hangs_takes_only_the_child_along(fake: dict[st
     assert driver.ask(fake | {"FAKE_CUDA_INIT": "hang"}, limit=1) == Seen(fault="did not answer within 1 s")
 
 
+class Sleeper:
+    """A child inside a hung driver: it runs on after SIGKILL, and waiting for it without a limit never ends."""
+
+    returncode = None
+    stdout = stderr = None
+    killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def wait(self, timeout: float | None = None) -> int:
+        assert timeout is not None
+        raise subprocess.TimeoutExpired("child", timeout)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        return str(self.wait(timeout)), ""
+
+
+def test_a_child_that_can_not_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeper = Sleeper()
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: sleeper)
+    assert driver.ask({}, limit=1) == Seen(fault="did not answer within 1 s")
+    assert sleeper.killed
+
+
+def test_a_child_that_lasts_too_long_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.run(["sh", "-c", "echo $$ >pid; exec sleep 600"], 0.5, os.environ, cwd=str(tmp_path))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_wsls_device_is_the_one_that_may_not_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "dev/dxg").mkdir(parents=True)
+    assert driver._closed(tmp_path) == (f"{tmp_path}/dev/dxg: Is a directory",)
+
+
 def test_a_persons_own_call_prints_one_line(fake: dict[str, str]) -> None:
     command = [sys.executable, "-P", "-m", "berth.gpu.driver"]
     done = subprocess.run(command, env=fake | {"FAKE_CUDA_VERSION": "11040"}, capture_output=True, text=True)
@@ -68,6 +105,8 @@ def test_a_persons_own_call_prints_one_line(fake: dict[str, str]) -> None:
         (["nvidia0", "nvidia1"], {"CUDA_VISIBLE_DEVICES": "1"}, 1),
         (["nvidia0", "nvidia1"], {"CUDA_VISIBLE_DEVICES": ""}, 0),
         (["nvidia0"], {"CUDA_VISIBLE_DEVICES": "-1"}, 0),
+        (["dxg"], {}, 1),
+        (["dxg", "nvidia0", "nvidia1"], {}, 2),
         (["null"], {}, 0),
     ],
 )

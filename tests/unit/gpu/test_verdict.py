@@ -3,7 +3,7 @@
 import pytest
 
 from berth.gpu.driver import Device, Seen
-from berth.gpu.verdict import minimum, parse, too_old, verdict
+from berth.gpu.verdict import Usable, minimum, no_gpu, parse, too_old, usable, verdict
 
 GPUS = {
     "p3": Device("Tesla V100-SXM2-16GB", (7, 0)),
@@ -110,9 +110,9 @@ def test_nothing_is_said_without_gpus_or_without_cuda() -> None:
 def test_devices_without_the_drivers_library() -> None:
     seen = Seen(missing="libcuda.so.1: cannot open shared object file: No such file or directory")
     assert verdict("13.0", 1, seen) == (
-        "The host's GPUs are in this container (/dev/nvidia0) but the driver's library is not (libcuda.so.1: cannot "
-        "open shared object file: No such file or directory): start the container through NVIDIA's runtime, docker run "
-        "--gpus all, instead of handing it the devices alone."
+        "The host's GPUs are in this container but the driver's library is not (libcuda.so.1: cannot open shared "
+        "object file: No such file or directory): start the container through NVIDIA's runtime, docker run --gpus all, "
+        "instead of handing it the devices alone."
     )
 
 
@@ -149,6 +149,60 @@ def test_compat_is_for_a_driver_that_is_too_old_only() -> None:
     assert not too_old("12.8", Seen(version=(12, 0), code=0))
     assert not too_old("12.4", Seen(version=(13, 0), code=803))
     assert not too_old("13.0", Seen(missing="no library"))
+
+
+DMESG = "look at nvidia-smi and dmesg on the host"
+LOST = f"The driver offers 7 of the 8 GPUs in this container: {DMESG}, or use another host."
+NONE = "The driver offers none of the GPUs in this container: look at "
+MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "every", "found"),
+    [
+        pytest.param([GPUS["p4d"]] * 8, None, True, Usable(8), id="all"),
+        pytest.param([GPUS["p4d"]] * 7, None, True, Usable(7, LOST), id="one-fell-off-the-bus"),
+        pytest.param([GPUS["p4d"]] * 7, "", True, Usable(7, LOST), id="an-empty-variable-chooses-nothing"),
+        pytest.param(
+            [GPUS["p4d"]] * 7,
+            None,
+            False,
+            Usable(7, line=f"the driver offers 7 of 8 GPUs here ({DMESG})"),
+            id="one-fell-off-the-bus-of-a-server",
+        ),
+        pytest.param(
+            [MIG],
+            None,
+            True,
+            Usable(1, line="the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)"),
+        ),
+        pytest.param(
+            [GPUS["p4d"]] * 2,
+            "0,1,9,3,4,5,6,7",
+            True,
+            Usable(2, line="the driver offers 2 of 8 GPUs here (CUDA_VISIBLE_DEVICES is 0,1,9,3,4,5,6,7)"),
+            id="chosen",
+        ),
+        pytest.param([], None, False, Usable(0, NONE + "nvidia-smi and dmesg on the host, or use another host.")),
+        pytest.param(
+            [], "GPU-1", True, Usable(0, NONE + "CUDA_VISIBLE_DEVICES, or use another host."), id="none-chosen"
+        ),
+    ],
+)
+def test_gpus_to_use_of_eight_nodes(devices: list[Device], visible: str | None, every: bool, found: Usable) -> None:
+    assert usable(8, Seen(version=(13, 0), code=0, devices=tuple(devices)), visible, every) == found
+
+
+def test_more_gpus_than_nodes_are_used() -> None:
+    """WSL has one device for all."""
+    assert usable(1, Seen(version=(13, 0), code=0, devices=(GPUS["rtx"],) * 2), None) == Usable(2)
+
+
+def test_the_line_without_a_gpu_names_what_hides_it() -> None:
+    start = "no GPU is at hand: torch for CUDA 13.0 runs on the CPU "
+    passed = f"{start}(docker run --gpus all passes GPUs in)"
+    assert no_gpu("13.0", 0, None) == no_gpu("13.0", 0, "") == passed
+    assert no_gpu("13.0", 8, "") == f"{start}(CUDA_VISIBLE_DEVICES is '', which hides the 8 here: unset it to use them)"
 
 
 def test_versions() -> None:

@@ -232,3 +232,19 @@ def test_a_gpu_that_torch_can_not_drive_is_told_before_torch_is_imported(
     assert said[0].startswith("berth: error: Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch")
     assert said[0].endswith("use an image of profile cu124.")
     assert " torch\n" not in done.stderr
+
+
+def test_a_server_does_without_a_gpu_that_is_lost(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    two = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6,NVIDIA A10G:8.6"}
+    ours = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SAGEMAKER_BIND_TO_PORT": str(free_port()), "BERTH_FAILURE_GRACE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ON_A_GPU.replace("lambda *_: 1", "lambda *_: 4")],
+        env=kept | two | ours | {"LD_LIBRARY_PATH": str(libcuda(tmp_path / "lib"))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = done.stderr.splitlines()
+    assert lines[0] == "berth: the driver offers 2 of 4 GPUs here (look at nvidia-smi and dmesg on the host)"
+    assert any(line.startswith("berth: listening on port ") for line in lines)

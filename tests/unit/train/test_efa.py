@@ -69,7 +69,10 @@ def test_efa_where_every_part_is_there(root: Root) -> None:
     fabric = efa.look(host, environ(host))
     assert fabric.devices == ("efa_0", "efa_1", "efa_2", "efa_3")
     assert efa.line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
-    assert efa.line(fabric, "smddp") == "network: SMDDP over EFA: 4 devices, plugin libnccl-net.so"
+    assert efa.line(fabric, "smddp") == efa.line(fabric, "nccl")
+    assert efa.line(fabric, "nccl", alone=True) == (
+        "network: not needed by one host; several would use EFA: 4 devices, plugin libnccl-net.so"
+    )
     assert efa.line(fabric, "gloo") == "network: gloo over TCP: gloo knows no EFA"
 
 
@@ -88,8 +91,24 @@ def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
 def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
     host = root(efa=4, plugin="libnccl-net.so")
     assert efa.look(host, environ(host)).missing == (
-        "this host has 4 EFA devices but no /dev/infiniband/uverbs is in this container; pass them in with docker run "
-        "--device"
+        "this host has 4 EFA devices but no /dev/infiniband/uverbs of theirs is in this container; pass "
+        "/dev/infiniband/uverbs0, 1, … in with docker run --device"
+    )
+
+
+def test_nodes_of_other_cards_and_nodes_that_cannot_be_opened_do_not_count(root: Root) -> None:
+    host = root(efa=1, uverbs=True, plugin="libnccl-net.so")
+    verbs = host / "sys/class/infiniband_verbs/uverbs0"
+    verbs.mkdir(parents=True)
+    (verbs / "ibdev").write_text("mlx5_0\n")
+    assert "no /dev/infiniband/uverbs of theirs" in efa.look(host, environ(host)).missing
+    (verbs / "ibdev").write_text("efa_0\n")
+    assert efa.look(host, environ(host)).missing == ""
+    node = host / "dev/infiniband/uverbs0"
+    node.unlink()
+    node.symlink_to("nowhere/at-all")
+    assert (
+        "/dev/infiniband/uverbs0 can't be opened (No such file or directory)" in efa.look(host, environ(host)).missing
     )
 
 
@@ -151,7 +170,7 @@ def plan(fabric: Fabric, hardware: Hardware = GPUS, hosts: int = 2, **variables:
     ("fabric", "hardware", "hosts", "line"),
     [
         (P4D, GPUS, 2, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
-        (P4D, GPUS, 1, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
+        (P4D, GPUS, 1, "network: not needed by one host; several would use EFA: 2 devices, plugin libnccl-net.so"),
         (Fabric(), GPUS, 2, "network: NCCL over TCP: this image was built without EFA"),
         (Fabric(), GPUS, 1, None),
         (Fabric(), CPUS, 2, None),

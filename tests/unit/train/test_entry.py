@@ -1,19 +1,24 @@
 """The whole entry, two hosts on this machine: their names are the loopback's address and `localhost`."""
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from berth.train import entry, outputs, prepare
 from berth.train.failure import JobError
-from berth.train.hosts.rendezvous import Introduction, kit_version
+from berth.train.hosts.events import Event, Signalled
+from berth.train.hosts.rendezvous import Introduction, Stopped, kit_version
 from berth.train.job import Job
 
 PROGRAM = """
@@ -114,6 +119,121 @@ def test_a_driver_that_is_too_old_is_told_in_the_failure_file(tmp_path: Path, li
     assert "profile cu124" in sentence
     assert f"berth: failed: {sentence}\n" in done.stdout
     assert set(Path("/dev/shm").glob("berth-*")) <= shm
+
+
+def on_gpus(tmp_path: Path, library: Path, gpus: int, devices: str) -> tuple[int, str, str]:
+    """Exit code, log and failure file of the entry on a host with so many device nodes, whose driver offers others."""
+    root = lay_out(tmp_path, "algo-1", ["algo-1"])
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            ON_A_GPU.replace("Hardware(1,", f"Hardware({gpus},"),
+            str(root),
+            str(tmp_path / "run"),
+            "0",
+        ],
+        env={
+            **os.environ,
+            "SAGEMAKER_BASE_DIR": str(root),
+            "LD_LIBRARY_PATH": str(library),
+            "FAKE_CUDA_VERSION": "13000",
+            "FAKE_CUDA_DEVICES": devices,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    failure = root / "output" / "failure"
+    return done.returncode, done.stdout, failure.read_text() if failure.exists() else ""
+
+
+def test_ranks_are_as_many_as_the_driver_offers(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+    library = libcuda(tmp_path / "lib")
+    code, log, _ = on_gpus(tmp_path / "mig", library, 8, "NVIDIA A100-SXM4-40GB MIG 1g.5gb:8.0")
+    assert code == 0, log
+    assert "berth: the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)\n" in log
+    assert "backend nccl: 1 GPUs on each host" in log
+    code, _, failure = on_gpus(tmp_path / "lost", library, 2, "NVIDIA A10G:8.6")
+    assert code == 1
+    assert failure.startswith("The driver offers 1 of the 2 GPUs in this container: look at nvidia-smi and dmesg on ")
+
+
+ASKING = """from berth.gpu import driver
+ask = driver.ask
+def slowly(environ):
+    print("asking", flush=True)
+    return ask(environ)
+driver.ask = slowly
+from berth.train import entry
+"""
+
+
+def test_sigterm_is_heard_while_the_driver_hangs(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+    root = lay_out(tmp_path, "algo-1", ["algo-1"])
+    program = ON_A_GPU.replace("from berth.train import entry\n", ASKING)
+    hangs = {"LD_LIBRARY_PATH": str(libcuda(tmp_path / "lib")), "FAKE_CUDA_INIT": "hang"}
+    running = subprocess.Popen(
+        [sys.executable, "-P", "-c", program, str(root), str(tmp_path / "run"), "0"],
+        env={**os.environ, "SAGEMAKER_BASE_DIR": str(root), **hangs},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "asking\n"
+        time.sleep(0.5)  # the child is inside the driver
+        running.terminate()
+        began = time.monotonic()
+        log, _ = running.communicate(timeout=30)
+    finally:
+        running.kill()
+    assert time.monotonic() - began < 10
+    assert running.returncode == 143, log
+    assert (root / "output" / "failure").read_text().splitlines()[:2] == [
+        "algo-1 was stopped by SIGTERM before training began; start the job again.",
+        "algo-1, exit code 143",
+    ]
+    assert "Traceback" not in log
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of this process, again after the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_stops_the_start_once_and_is_an_event_from_then_on() -> None:
+    events: SimpleQueue[Event] = SimpleQueue()
+    with pytest.raises(Stopped) as caught, entry._stoppable(events):
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.number == signal.SIGTERM
+    signal.raise_signal(signal.SIGTERM)
+    assert [events.get(timeout=1), events.get(timeout=1)] == [Signalled(signal.SIGTERM)] * 2
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_after_the_start_is_an_event() -> None:
+    events: SimpleQueue[Event] = SimpleQueue()
+    with entry._stoppable(events):
+        pass
+    signal.raise_signal(signal.SIGTERM)
+    assert events.get(timeout=1) == Signalled(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_whose_exception_is_swallowed_is_not_lost() -> None:
+    events: SimpleQueue[Event] = SimpleQueue()
+    with entry._stoppable(events):
+        with contextlib.suppress(Exception):
+            signal.raise_signal(signal.SIGINT)
+    assert events.get(timeout=1) == Signalled(signal.SIGINT)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""The images' own check of GPUs, on the CPU: everything but the figures."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from docker.models.images import Image
+
+Python = Callable[..., str]
+RUN = """
+import json, subprocess, sys
+words = [sys.executable, "-P", "-m", "berth.gpu.check", "--device", "cpu", "--json", "/tmp/check.json"]
+done = subprocess.run(words, capture_output=True, text=True)
+records = json.load(open("/tmp/check.json"))["checks"]
+print(json.dumps([done.returncode, {each["name"]: each["status"] for each in records}, done.stdout]))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_every_check_that_can_run_without_a_gpu_passes(image: Image, python: Python) -> None:
+    code, statuses, table = json.loads(python(RUN).splitlines()[-1])
+    assert code == 0, table
+    assert statuses == {
+        "all-reduce": "ok",
+        "matrix-product": "ok",
+        "training-step": "ok",
+        "torch-compile": "skipped",  # on a CPU it takes a C++ compiler
+        "inference": {"train": "skipped", "serve": "ok"}[image.labels["berth.kit"]],
+    }, table
+    assert all(name in table for name in statuses)
