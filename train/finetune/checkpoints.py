@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from transformers import trainer as transformers_trainer
 
@@ -77,8 +78,12 @@ def trusted(checkpoint: str | None) -> Iterator[None]:
     module: Any = transformers_trainer
     check = module.check_torch_load_is_safe
     module.check_torch_load_is_safe = lambda: None
+    # What the state of NumPy's generator is made of; for a newer torch transformers allows it itself.
+    reconstruct = numpy.zeros(0).__reduce__()[0]
+    numbers: list[Any] = [reconstruct, numpy.ndarray, numpy.dtype, type(numpy.dtype(numpy.uint32))]
     try:
-        yield
+        with torch.serialization.safe_globals(numbers):
+            yield
     finally:
         module.check_torch_load_is_safe = check
 
