@@ -9,8 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -20,16 +19,15 @@ try:
     import typer
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import TaskID
 
     from berth.ecr import uri as ecr_uri
     from berth.images import build as building
     from berth.images import clean as cleaning
     from berth.images import doctor as doctoring
-    from berth.images import engine, files, locks, network, pins, plan, sources, testing
+    from berth.images import engine, locks, network, pins, plan, sources, testing
     from berth.images import probe as probing
     from berth.images import size as sizing
-    from berth.images.bar import progress_bar
+    from berth.images.bar import progress_bar, showing_bytes
     from berth.images.errors import UserError
     from berth.images.progress import Progress, Step
     from berth.local import demo as demonstration
@@ -113,7 +111,7 @@ def build(
     row = pins.load().profile(profile).without(without or [])
     for line in dict.fromkeys(line for image in which.images for line in plan.left_out(row, image)):
         say(line)
-    with _showing_bytes() as show:
+    with showing_bytes(note) as show:
         plans = [
             building.prepare(image, row, base_image, mirror=mirror, dry_run=dry_run, say=say, show=show)
             for image in which.images
@@ -126,27 +124,6 @@ def build(
     for planned in plans:
         built = _build_one(planned, client)
         result.print(f"{built.plan.tags[0]}  {built.image_id}")
-
-
-@contextmanager
-def _showing_bytes() -> Iterator[sources.Show]:
-    """A bar for each file that is fetched, in megabytes, only while it is; a log sees what `say` says of it."""
-    bar = progress_bar(note, transient=True, disable=not note.is_terminal)
-    tasks: dict[str, TaskID] = {}
-
-    def show(want: files.Wanted, done: int, total: int) -> None:
-        if want.name not in tasks:
-            bar.start()
-            tasks[want.name] = bar.add_task(escape(f"{want.name}, MB"), total=total // 1_000_000 or None)
-        bar.update(tasks[want.name], completed=done // 1_000_000)
-        if done == total:
-            bar.remove_task(tasks.pop(want.name))
-            bar.stop()
-
-    try:
-        yield show
-    finally:
-        bar.stop()
 
 
 def _client_or_docker() -> Path:
@@ -350,7 +327,7 @@ def render_pins(
     kit = pins.load()
     rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
     if fetch is not None:
-        with _showing_bytes() as show:
+        with showing_bytes(note) as show:
             pinned = sources.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
         return
