@@ -1,11 +1,12 @@
 """The all-reduce over the GPUs of this host, one process a GPU, as a training job does it after every step."""
 
+import os
 import subprocess
 import tempfile
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from berth.gpu import peaks, timing
+from berth.gpu import child, peaks, timing
 from berth.gpu.record import Measured
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _link() -> peaks.Link | None:
 def nvidia_smi(*words: str) -> str:
     """What `nvidia-smi` prints, empty where it is not there or fails."""
     try:
-        done = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, errors="replace", timeout=60)
+        done = child.run(["nvidia-smi", *words], 60, os.environ)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
