@@ -1,0 +1,223 @@
+"""Which account and region this machine works for, its clients, and AWS's errors in words. A thin shell over boto3.
+
+Credentials, profiles, roles and endpoints are found as boto3 finds them: `AWS_PROFILE`, `AWS_ENDPOINT_URL_ECR`,
+`AWS_CA_BUNDLE` and the rest work as everywhere.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from botocore import exceptions as aws
+from botocore.config import Config
+
+from berth.ecr.names import EcrRegistry, account_problems, refuse, region_problems
+from berth.images.errors import UserError
+from berth.images.network import without_password
+
+ATTEMPTS = 6
+"""How often a call is made at most that AWS throttles, that fails on its side or that reaches nobody."""
+_CONNECT_S = 10
+_NO_REGION = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
+
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
+_NOT_ACCEPTED = (
+    "AuthFailure",
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+)
+_DENIED = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation")
+_CLOCK = ("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed")
+
+
+def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
+    """The registry of an account and a region; what is not given is what boto3 would work with.
+
+    STS is asked only where the account is not given. UserError says what can't be found or is not right.
+    """
+    refuse(account_problems(account) if account else [], region_problems(region) if region else [])
+    with explained("sts:GetCallerIdentity"):
+        session = boto3.Session()
+        region = region or _usual_region(session)
+        refuse(region_problems(region))
+        if not account:
+            account = str(_client(session, "sts", region).get_caller_identity()["Account"])
+    return EcrRegistry(account, region)
+
+
+def registries(regions: Sequence[str] = (), accounts: Sequence[str] = ()) -> list[EcrRegistry]:
+    """The registry of each account in each region, each once; for what is empty, what `here` finds."""
+    refuse(*map(region_problems, regions), *map(account_problems, accounts))
+    one = here(next(iter(regions), None), next(iter(accounts), None))
+    pairs = ((region, account) for region in regions or [one.region] for account in accounts or [one.account])
+    return [EcrRegistry(account, region) for region, account in dict.fromkeys(pairs)]
+
+
+def ecr_client(registry: EcrRegistry) -> Any:
+    """A client of ECR's API for one registry, also of another account: each call that can name it does."""
+    with explained("ecr:DescribeRepositories"):
+        client = _client(boto3.Session(), "ecr", registry.region, fips=registry.fips)
+
+    def name_registry(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
+        return {"registryId": registry.account, **params} if "registryId" in model.input_shape.members else params
+
+    client.meta.events.register("provide-client-params.ecr", name_registry)
+    return client
+
+
+@contextmanager
+def explained(action: str, resource: str = "") -> Iterator[None]:
+    """What AWS refuses inside, as the sentence that `explain` makes of it."""
+    try:
+        yield
+    except (aws.BotoCoreError, aws.ClientError) as error:
+        # No `from`: a traceback of boto3's may show what a request held.
+        raise explain(error, action, resource) from None
+
+
+def explain(error: Exception, action: str, resource: str = "") -> UserError:
+    """AWS's refusal, or boto3's, in a sentence with what to do; `action` as IAM calls it, `resource` an ARN."""
+    if isinstance(error, aws.ClientError):
+        return UserError(_of_aws(error, action, resource))
+    return UserError(_of_boto3(error, action))
+
+
+def code(error: aws.ClientError) -> str:
+    """AWS's own name of an error, such as RepositoryNotFoundException; AccessDeniedException for each denial.
+
+    Services call that by several names, and what stands in for one, such as moto, may say it in the message alone.
+    """
+    about = error.response.get("Error", {})
+    denied = about.get("Code") in _DENIED or "is not authorized to perform" in about.get("Message", "")
+    return _DENIED[0] if denied else str(about.get("Code", ""))
+
+
+def _usual_region(session: boto3.Session) -> str:
+    """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not."""
+    ours, theirs = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
+    if ours and theirs and ours != theirs:
+        raise UserError(
+            f"AWS_REGION is {ours} and AWS_DEFAULT_REGION is {theirs}: give --region, or unset one of them."
+        )
+    region = ours or session.region_name
+    if not region:
+        raise UserError(_NO_REGION)
+    return str(region)
+
+
+def _client(session: boto3.Session, service: str, region: str, *, fips: bool = False) -> Any:
+    """A client that waits between attempts, longer each time and with chance in it (botocore's mode "standard")."""
+    config = Config(
+        connect_timeout=_CONNECT_S,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        use_fips_endpoint=fips or None,
+    )
+    try:
+        return session.client(service, region_name=region, config=config)
+    except ValueError as error:  # botocore's only word on an endpoint that is no address
+        if "Invalid endpoint" not in str(error):
+            raise
+        variable = f"AWS_ENDPOINT_URL_{service.upper()}"
+        raise UserError(f"{variable}, or your profile's endpoint_url, is no http(s) address: mend it.") from None
+
+
+def _of_aws(error: aws.ClientError, action: str, resource: str) -> str:
+    """A sentence about what a service of AWS answered."""
+    name, said = code(error), " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if name == _DENIED[0]:
+        return _denied(said, action, resource)
+    if name in _EXPIRED:
+        return "the AWS credentials have expired: get new ones, such as by `aws sso login`, and run the command again."
+    if name in _CLOCK or "Signature expired" in said or "Signature not yet current" in said:
+        return "AWS refuses requests for their time: set this machine's clock, and run the command again."
+    if name in _NOT_ACCEPTED:
+        return (
+            f"AWS does not accept these credentials ({name}): see that they are of the right partition (China and "
+            "GovCloud have their own), still exist, and that the region is switched on in the account."
+        )
+    if name == "OptInRequired":
+        return "the account has not switched this on: enable the region or the service in the AWS console first."
+    if name == "LimitExceededException":
+        return f"a quota of the account forbids {action}{_on(resource)}: remove what nobody uses, or have it raised."
+    if "Throttl" in name or name in ("TooManyRequestsException", "RequestLimitExceeded", "SlowDown"):
+        return f"AWS throttles {action}, {ATTEMPTS} times in a row ({name}): run the command again in a few minutes."
+    if status >= 500:
+        return f"{action} fails at AWS ({name or status}): run the command again in a few minutes."
+    if name == "RepositoryNotFoundException":
+        return f"the repository is gone that {action} was for: run the command again, which makes it."
+    reason = without_password(said).rstrip(".") or "it does not say why"
+    return f"AWS refuses {action}{_on(resource)} ({name or status}): {reason}."
+
+
+def _denied(said: str, action: str, resource: str) -> str:
+    """Which permission is missing: AWS's message names it, where a call needs more than the one of its own name."""
+    named = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", said)
+    if named:
+        action, resource = named[1], (named[2] or resource).rstrip(".")
+    who = re.search(r"User: (\S+) is not", said)
+    deny = re.search(r"with an explicit deny in an? ([\w -]+)", said)
+    if deny:
+        return f"{action}{_on(resource)} is denied by an explicit rule in a {deny[1].strip()}: ask who wrote it."
+    return (
+        f"permission for {action}{_on(resource)} is missing: allow it to {who[1] if who else 'this user or role'}; "
+        "ecr/README.md has the least policy that suffices."
+    )
+
+
+def _on(resource: str) -> str:
+    return f" on {resource}" if resource and resource != "*" else ""
+
+
+def _of_boto3(error: Exception, action: str) -> str:
+    """A sentence about what went wrong on this side, before AWS gave an answer."""
+    about: dict[str, Any] = getattr(error, "kwargs", {})
+    match error:
+        case aws.NoCredentialsError():
+            return (
+                "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log "
+                "in with `aws sso login`."
+            )
+        case aws.PartialCredentialsError():
+            return f"the AWS credentials of {about.get('provider')} lack {about.get('cred_var')}: add it."
+        case aws.ProfileNotFound():
+            return (
+                f"there is no AWS profile {about.get('profile')!r}: set AWS_PROFILE to one that `aws configure` made."
+            )
+        case aws.NoRegionError():
+            return _NO_REGION
+        case aws.InvalidRegionError():
+            return f"{about.get('region_name')!r} is no region: give --region one such as us-east-1."
+        case aws.ConfigParseError():
+            return f"the AWS configuration {about.get('path')} can't be read as one: mend it."
+        case aws.SSOError() | aws.LoginError() | aws.TokenRetrievalError() | aws.NoAuthTokenError():
+            return (
+                "the AWS login of this profile has ended: run `aws sso login`, or `aws login`, and the command again."
+            )
+        case aws.CredentialRetrievalError():
+            # What a credential process wrote may hold the credentials themselves.
+            return f"AWS credentials can't be had from {about.get('provider')}: run it alone and see what it says."
+        case aws.SSLError():
+            reason = " ".join(str(about.get("error", "")).split())
+            return f"{_host(error)} is not trusted ({reason}): name a file with your CA's certificate in AWS_CA_BUNDLE."
+        case aws.ProxyConnectionError():
+            return f"the proxy {_host(error)} can't be reached: look at HTTPS_PROXY and NO_PROXY."
+        case aws.ConnectionError() | aws.HTTPClientError():
+            return f"{_host(error)} can't be reached for {action}: look at the network, the proxy and the region."
+    return f"{action} could not be asked for: {without_password(' '.join(str(error).split())).rstrip('.')}."
+
+
+def _host(error: Exception) -> str:
+    """Whom it was about, without a path, a query or a password."""
+    about: dict[str, Any] = getattr(error, "kwargs", {})
+    url = without_password(str(about.get("endpoint_url") or about.get("proxy_url") or ""))
+    return re.sub(r"^(https?://[^/?]*).*", r"\1", url) or "AWS"

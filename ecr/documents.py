@@ -1,0 +1,200 @@
+"""The policies of ecr/policies/: loaded, completed with a user's numbers and names, and checked before AWS sees them.
+
+A value "${name}", alone in its quotes, is replaced by a number or a list; IAM's own variables have a colon in their
+name and stay. Edit the files as you like: what ECR or IAM would refuse is refused here, with the place.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from berth.ecr.document_checks import iam_policy_problems, lifecycle_problems, repository_policy_problems
+from berth.ecr.names import EcrRegistry, account_problems, refuse, repository_problems
+from berth.images import pins
+from berth.images.errors import UserError
+
+Document = dict[str, Any]
+"""A policy, as `json.load` gives it."""
+
+POLICIES = pins.ROOT / "ecr" / "policies"
+KEEP = 20
+"""Releases of each profile that a repository keeps where nothing else is said."""
+DAYS = 30
+"""Days after which an image without a tag goes."""
+
+_TAG_LISTS = ("tagPatternList", "tagPrefixList")
+
+
+def lifecycle(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
+    """The lifecycle policy: the last `keep` releases of each profile, and `days` for what has no tag."""
+    refuse(
+        [f"{keep} releases to keep are too few: keep at least 1."] if keep < 1 else [],
+        [f"{days} days for untagged images are too few: give at least 1."] if days < 1 else [],
+    )
+    document = _completed(folder / "lifecycle.json", {"keep": keep, "days": days})
+    _refuse_document(folder / "lifecycle.json", lifecycle_problems(document))
+    return document
+
+
+def pull(
+    registry: EcrRegistry, accounts: Sequence[str] = (), *, sagemaker: bool = False, folder: Path = POLICIES
+) -> Document:
+    """The repository policy by which other accounts pull, or SageMaker itself on behalf of them and of this one."""
+    refuse(
+        *(account_problems(account) for account in accounts),
+        [] if accounts or sagemaker else ["a pull policy is for nobody: name an account, or SageMaker."],
+    )
+    document = _completed(
+        folder / "pull.json",
+        {
+            "account_roots": [f"arn:{registry.partition}:iam::{account}:root" for account in _each_once(accounts)],
+            "source_accounts": _each_once([registry.account, *accounts]),
+        },
+    )
+    unwanted = {name for name, asked in {"AWS": accounts, "Service": sagemaker}.items() if not asked}
+    asked_for = [statement for statement in _statements(document) if not unwanted & set(statement.get("Principal", []))]
+    document = {**document, "Statement": asked_for}
+    _refuse_document(folder / "pull.json", repository_policy_problems(document))
+    return document
+
+
+def push_iam(registries: Iterable[EcrRegistry], repositories: Iterable[str], *, folder: Path = POLICIES) -> Document:
+    """The least IAM policy with which `push` and `promote` work on these repositories of these registries."""
+    names = list(repositories)
+    refuse(*(repository_problems(name) for name in names))
+    arns = _each_once(registry.arn(name) for registry in registries for name in names)
+    document = _completed(folder / "push-iam.json", {"repositories": arns})
+    _refuse_document(folder / "push-iam.json", iam_policy_problems(document))
+    return document
+
+
+def same(one: Document | None, other: Document | None) -> bool:
+    """Whether two policies of IAM's kind say the same: AWS gives lists back in another order, of one as its element."""
+    return bool(_plain(one) == _plain(other))
+
+
+def same_lifecycle(one: Document | None, other: Document | None) -> bool:
+    """Whether two lifecycle policies do the same: descriptions do nothing, and of priorities only the order counts."""
+    if one is None or other is None:
+        return one is other
+    return [_effect(rule) for rule in _in_order(one)] == [_effect(rule) for rule in _in_order(other)]
+
+
+def merged(found: Document | None, wanted: Document) -> Document:
+    """A repository policy with the wanted statements in it, those of the same Sid replaced and all others kept.
+
+    So that no rule of somebody else, least of all a Deny, is lost.
+    """
+    if found is None:
+        return wanted
+    ours = {statement["Sid"] for statement in _statements(wanted)}
+    kept = [statement for statement in _statements(found) if statement.get("Sid") not in ours]
+    return {**found, "Statement": [*kept, *_statements(wanted)]}
+
+
+def pullers(document: Document | None) -> str:
+    """Whom the kit's own statements of a repository policy let pull, such as "arn:aws:iam::111122223333:root"."""
+    found = [
+        principal
+        for statement in _statements(document or {})
+        if str(statement.get("Sid", "")).startswith("Berth")
+        for principal in _principals(statement)
+    ]
+    return ", ".join(found) or "nobody"
+
+
+def summary(document: Document | None) -> str:
+    """A lifecycle policy in one line, such as "20 of *-cpu-*, untagged for 30 days"."""
+    if document is None:
+        return "none"
+    return ", ".join(_rule_in_words(rule) for rule in _in_order(document)) or "no rules"
+
+
+def _completed(path: Path, values: Mapping[str, Any]) -> Document:
+    """A file's policy with its "${name}"s replaced."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} can't be read ({error.strerror}): bring it back with `git checkout`.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}): mend it.") from None
+
+    def complete(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: complete(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [complete(inner) for inner in value]
+        if not isinstance(value, str):
+            return value
+        for name in re.findall(r"\$\{([^:}]*)\}", value):
+            if value != f"${{{name}}}" or name not in values:
+                known = ", ".join(f'"${{{each}}}"' for each in sorted(values))
+                raise UserError(f"{path} has {value!r}, and only {known} can be filled in: mend it.")
+            return values[name]
+        return value
+
+    completed = complete(document)
+    if not isinstance(completed, dict):
+        raise UserError(f"{path} is no policy, for it is not {{...}}: mend it.")
+    return completed
+
+
+def _refuse_document(path: Path, problems: list[str]) -> None:
+    if problems:
+        raise UserError(f"{path} would not work: {'; '.join(problems)}: mend it.")
+
+
+def _statements(document: Document) -> list[dict[str, Any]]:
+    """Of an IAM policy, which may have a single one without a list."""
+    found = document.get("Statement", [])
+    return [statement for statement in (found if isinstance(found, list) else [found]) if isinstance(statement, dict)]
+
+
+def _principals(statement: Mapping[str, Any]) -> list[str]:
+    """Who is meant, and where that is limited to accounts, to which."""
+    principal = statement.get("Principal", {})
+    each = principal.values() if isinstance(principal, dict) else [principal]
+    names = [name for value in each for name in (value if isinstance(value, list) else [value])]
+    limit = statement.get("Condition", {}).get("StringEquals", {}).get("aws:SourceAccount", [])
+    accounts = ", ".join(sorted(limit if isinstance(limit, list) else [limit]))
+    return [f"{name} for {accounts}" if accounts else str(name) for name in sorted(names)]
+
+
+def _in_order(lifecycle: Document) -> list[dict[str, Any]]:
+    return sorted(lifecycle.get("rules", []), key=lambda rule: int(rule.get("rulePriority", 0)))
+
+
+def _effect(rule: Mapping[str, Any]) -> Any:
+    selection = {"storageClass": "standard", **rule.get("selection", {})}
+    return _plain({"selection": selection, "action": rule.get("action")})
+
+
+def _rule_in_words(rule: Mapping[str, Any]) -> str:
+    selection, action = rule.get("selection", {}), rule.get("action", {})
+    words: list[str] = next((selection[name] for name in _TAG_LISTS if name in selection), [])
+    star = "*" if "tagPrefixList" in selection else ""
+    what = " and ".join(f"{word}{star}" for word in words) or selection.get("tagStatus", "?")
+    number, kind = selection.get("countNumber", "?"), selection.get("countType", "?")
+    kept = f"{number} of {what}" if kind == "imageCountMoreThan" else f"{what} for {number} days"
+    odd = [
+        *([] if kind in ("imageCountMoreThan", "sinceImagePushed") else [kind]),
+        *([f"in {selection['storageClass']}"] if selection.get("storageClass", "standard") != "standard" else []),
+        *([f"then {action.get('type')}"] if action.get("type") != "expire" else []),
+    ]
+    return f"{kept} ({', '.join(odd)})" if odd else kept
+
+
+def _each_once(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _plain(value: Any) -> Any:
+    """A policy in one form: lists sorted, a list of one as its element."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        plain = sorted((_plain(inner) for inner in value), key=lambda inner: json.dumps(inner, sort_keys=True))
+        return plain[0] if len(plain) == 1 else plain
+    return value

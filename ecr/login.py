@@ -1,0 +1,105 @@
+"""Where the name and the password for a registry come from; nothing is ever written.
+
+`EcrLogin` asks ECR for its token, `StoredLogin` takes what `docker login` has stored for any other registry.
+"""
+
+import base64
+import logging
+import threading
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from docker import auth
+from docker.credentials.errors import StoreError
+from docker.errors import DockerException
+
+from berth.ecr.account import explained
+from berth.ecr.credentials import Credentials
+from berth.images.errors import UserError
+
+MARGIN = timedelta(minutes=10)
+"""How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours."""
+
+
+def _without_token(record: logging.LogRecord) -> bool:
+    """Leaves out the answer with the token, which botocore logs as it came where somebody asks for its details."""
+    return "authorizationToken" not in record.getMessage()
+
+
+logging.getLogger("botocore.parsers").addFilter(_without_token)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class EcrLogin:
+    """A `Login` to the ECR registry of `account`, by GetAuthorizationToken of `client`; threads may share it."""
+
+    def __init__(self, client: Any, account: str, now: Callable[[], datetime] = _now) -> None:
+        self._client = client
+        self._account = account
+        self._now = now
+        self._lock = threading.Lock()
+        self._kept: Credentials | None = None
+        self._end = datetime.min.replace(tzinfo=UTC)
+
+    def __call__(self, renew: bool) -> Credentials:
+        """The token that is kept, or a new one where it ends soon or was refused."""
+        with self._lock:
+            if self._kept is None or renew or self._now() >= self._end - MARGIN:
+                self._kept, self._end = self._fetch()
+            return self._kept
+
+    def _fetch(self) -> tuple[Credentials, datetime]:
+        with explained("ecr:GetAuthorizationToken"):
+            answer = self._client.get_authorization_token()
+        try:
+            (data,) = answer["authorizationData"]
+            username, _, password = base64.b64decode(data["authorizationToken"], validate=True).decode().partition(":")
+            if not password:
+                raise ValueError
+            return Credentials(username, password), data["expiresAt"].astimezone(UTC)
+        except (KeyError, ValueError, TypeError):
+            raise UserError(
+                f"what should be ECR gives no token for the registry of {self._account} that can be read: see where "
+                "AWS_ENDPOINT_URL_ECR points to."
+            ) from None
+
+
+class StoredLogin:
+    """A `Login` to any registry, `host[:port]`, by what Docker's configuration and its credential helpers have."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def __call__(self, renew: bool) -> Credentials | None:
+        """What is stored now, None without any; looked up each time, for somebody may log in meanwhile."""
+        again = f"run `docker login {self._host}` and then this command again."
+        try:
+            config = auth.load_config()
+        except (DockerException, ValueError, TypeError, AttributeError):
+            raise UserError(f"Docker's config.json has a login that can't be read: {again}") from None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a helper that is not installed, which is said below
+                found = config.resolve_authconfig(self._host)
+        except (DockerException, StoreError, OSError, ValueError, KeyError, TypeError):
+            # Nothing of what the helper said: that may be the password.
+            helper = f"docker-credential-{config.get_credential_store(self._host)}"
+            raise UserError(
+                f"{helper} does not give the login to {self._host}: see that it works, or {again}"
+            ) from None
+        if not found:
+            return None
+        stored = {name.lower(): value for name, value in found.items()}
+        if stored.get("identitytoken"):
+            raise UserError(
+                f"Docker has an identity token for {self._host}, which only Docker can use: with a user and password, "
+                f"{again}"
+            )
+        if not stored.get("username"):
+            return None
+        return Credentials(str(stored["username"]), str(stored.get("password") or ""))

@@ -1,0 +1,175 @@
+"""Names in a registry: its host, repositories and tags; what of them is wrong, before anything asks AWS.
+
+Pure. The `…_problems` functions give a sentence for each thing that is wrong, none where all is right, so that a
+command can say everything at once: `refuse` does.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from botocore.loaders import create_loader
+
+from berth.images.errors import UserError
+
+# What ECR's own service model says of `RepositoryName`; Docker's grammar of a path is the same.
+_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
+_REPOSITORY_LENGTH = range(2, 257)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_TAG_LENGTH = 128
+_ACCOUNT = re.compile(r"[0-9]{12}")
+# ACCOUNT.dkr.ecr.REGION.SUFFIX; with `-fips` the endpoint whose cryptography is validated by FIPS 140.
+_ECR = re.compile(r"(?P<account>[^.]+)\.dkr\.ecr(?P<fips>-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)")
+_PUBLIC = ("public.ecr.aws", "ecr-public.aws.com")
+
+
+@dataclass(frozen=True, slots=True)
+class EcrRegistry:
+    """The private registry of an AWS account in a region; there is exactly one each."""
+
+    account: str
+    region: str
+    fips: bool = False
+    """Whether it is spoken to by its FIPS endpoint, which is another host of the same registry."""
+
+    @property
+    def partition(self) -> str:
+        """The group of regions that the ARNs name: aws, aws-cn, aws-us-gov, …"""
+        return _partitions()[self.region][0]
+
+    @property
+    def host(self) -> str:
+        """What stands before the first slash of an image's URI."""
+        return f"{self.account}.dkr.ecr{'-fips' * self.fips}.{self.region}.{_partitions()[self.region][1]}"
+
+    def arn(self, repository: str) -> str:
+        """The repository's ARN, as IAM policies and AWS's refusals name it."""
+        return f"arn:{self.partition}:ecr:{self.region}:{self.account}:repository/{repository}"
+
+
+def parse_host(host: str) -> EcrRegistry | None:
+    """The registry that a host name is of; None for one that is not ECR's, or not right: `host_problems` says why."""
+    match = _ECR.fullmatch(host.lower())
+    if match is None or host_problems(host):
+        return None
+    return EcrRegistry(match["account"], match["region"], bool(match["fips"]))
+
+
+def account_problems(account: str) -> list[str]:
+    """What is wrong with the number of an AWS account."""
+    if _ACCOUNT.fullmatch(account):
+        return []
+    digits = re.sub(r"[\s-]", "", account)
+    if digits != account and _ACCOUNT.fullmatch(digits):
+        return [f"the account {account!r} is written with more than its digits: give {digits}."]
+    lost = " (a leading zero may be lost)" if re.fullmatch(r"[0-9]{9,11}", account) else ""
+    return [f"{account!r} is no AWS account: give its number of 12 digits{lost}, not its name."]
+
+
+def region_problems(region: str) -> list[str]:
+    """What is wrong with the name of a region."""
+    if region in _partitions():
+        return []
+    near = _nearest(region, _partitions())
+    hint = f"the nearest is {near}: give that" if near else "such as us-east-1: give one"
+    return [
+        f"{region!r} is no region that this boto3 knows, {hint}, or, if the region is new, take a newer boto3 with "
+        "`make lock`."
+    ]
+
+
+def host_problems(host: str) -> list[str]:
+    """What is wrong with a registry's host as one of AWS's; nothing for a host that is not AWS's."""
+    lower = host.lower()
+    if re.sub(r"^https?://", "", lower).split("/")[0] in _PUBLIC:
+        return [
+            f"{host} is ECR's public gallery, which SageMaker does not pull from: push to a private repository of your "
+            "account, without --registry."
+        ]
+    match = _ECR.fullmatch(lower)
+    if match is None:
+        return []
+    found = account_problems(match["account"]) + region_problems(match["region"])
+    if found:
+        return found
+    right = EcrRegistry(match["account"], match["region"], bool(match["fips"])).host
+    return [] if lower == right else [f"{host} is no host of ECR: its registry in {match['region']} is {right}."]
+
+
+def repository_problems(name: str) -> list[str]:
+    """What is wrong with the name of a repository, without host and tag."""
+    if not name:
+        return ["the repository name is empty: give one such as berth-train."]
+    what = f"the repository name {_short(name)}"
+    if re.search("[:@]", name) or _ECR.match(
+        name
+    ):  # a host alone could be a repository's name, and is never meant as one
+        return [f"{what} has a host, a tag or a digest in it: give the name alone, and tags with --tag."]
+    if _REPOSITORY.fullmatch(name) and len(name) in _REPOSITORY_LENGTH:
+        return []
+    if len(name) not in _REPOSITORY_LENGTH:
+        return [
+            f"{what} is {len(name)} long: ECR takes {_REPOSITORY_LENGTH[0]} to {_REPOSITORY_LENGTH[-1]} characters."
+        ]
+    rule = "lower-case letters and digits, parted by single . _ or /, or by -"
+    near = _repaired(name)
+    hint = f", for example {near}" if _REPOSITORY.fullmatch(near) and len(near) in _REPOSITORY_LENGTH else ""
+    return [f"{what} is not allowed{_odd(name, 'a-z0-9._/-')}: ECR takes {rule}{hint}."]
+
+
+def tag_problems(tag: str) -> list[str]:
+    """What is wrong with a tag."""
+    if _TAG.fullmatch(tag):
+        return []
+    if not tag:
+        return ["a tag is empty: give one such as 1.0, or leave --tag out."]
+    what = f"the tag {_short(tag)}"
+    if len(tag) > _TAG_LENGTH:
+        return [f"{what} is {len(tag)} long: a registry takes {_TAG_LENGTH} characters at most."]
+    rule = "letters, digits, _ . and -, and neither . nor - at its beginning"
+    return [f"{what} is not allowed{_odd(tag, 'A-Za-z0-9_.-')}: a registry takes {rule}."]
+
+
+def refuse(*problems: Iterable[str]) -> None:
+    """UserError with all of them, if there are any, each once."""
+    found = list(dict.fromkeys(sentence for several in problems for sentence in several))
+    if found:
+        raise UserError(" Also, ".join(found))
+
+
+@cache
+def _partitions() -> dict[str, tuple[str, str]]:
+    """Every region's partition and DNS suffix, from the data that boto3 itself goes by."""
+    found = create_loader().load_data("partitions")["partitions"]
+    return {
+        region: (partition["id"], partition["outputs"]["dnsSuffix"])
+        for partition in found
+        for region in partition["regions"]
+        if not region.endswith("-global")
+    }
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that somebody may have meant, empty without one: `us-east1` and `US_EAST_1` are us-east-1."""
+    plain = {re.sub(r"[^a-z0-9]", "", name): name for name in known}
+    near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), plain, n=1)
+    return plain[near[0]] if near else ""
+
+
+def _repaired(name: str) -> str:
+    """The allowed name that is most like this one, if there is any."""
+    components = (re.sub(r"[^a-z0-9]+", "-", component).strip("-") for component in name.lower().split("/"))
+    return "/".join(component for component in components if component)
+
+
+def _odd(text: str, allowed: str) -> str:
+    """Which characters of a text are not among the allowed ones, as words; empty where it is their order."""
+    odd = list(dict.fromkeys(re.findall(rf"[^{allowed}]", text)))
+    return f" for {' and '.join(repr(character) for character in odd[:5])}" if odd else ""
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

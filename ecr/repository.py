@@ -1,0 +1,369 @@
+"""A repository of ECR: made if it is missing, compared with what is wanted, and changed only where somebody says so.
+
+`differences` decides, `ensure` acts. An existing repository is never loosened: immutable tags never become mutable, and
+no statement of a repository policy that is not the kit's own is lost.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from berth.ecr import documents
+from berth.ecr.account import code, explained
+from berth.ecr.document_checks import text
+from berth.ecr.documents import Document
+from berth.ecr.names import refuse, repository_problems
+from berth.images import labels
+from berth.images.errors import UserError
+
+MADE = {labels.KIT: "repository"}
+"""The AWS tag of a repository that the kit made, by which it knows an unfinished one again."""
+
+_SEVERITIES = ("CRITICAL", "HIGH", "MEDIUM", "LOW", "INFORMATIONAL", "UNDEFINED")
+_KMS_KEY = re.compile(
+    r"alias/[\w/-]+|arn:[\w-]+:kms:[\w-]+:[0-9]{12}:(?:key|alias)/[\w/-]+|[0-9a-f-]{36}|mrk-[0-9a-f]{32}"
+)
+# What AWS allows in tags of its resources: letters of any language, digits, spaces and a few signs.
+_AWS_TAG = re.compile(r"[\w +\-=.:/@]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a repository should be; a policy that is None is left as it is found."""
+
+    name: str
+    kms_key: str | None = None
+    """Id, alias or ARN of the KMS key that encrypts, `alias/aws/ecr` for AWS's own; None for AES-256 with S3's keys."""
+    immutable: bool = True
+    scan_on_push: bool = True
+    tags: Mapping[str, str] = field(default_factory=dict)
+    lifecycle: Document | None = None
+    pull: Document | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a repository is."""
+
+    name: str
+    uri: str
+    arn: str
+    encryption: str = "AES256"
+    kms_key: str = ""
+    mutability: str = "MUTABLE"
+    """As ECR calls it: MUTABLE or IMMUTABLE, either WITH_EXCLUSION."""
+    exclusions: tuple[str, ...] = ()
+    """Patterns of the tags for which the opposite holds, with * for any characters."""
+    scan_on_push: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
+    lifecycle: Document | None = None
+    pull: Document | None = None
+
+    @property
+    def immutable(self) -> bool:
+        """Whether tags can't go from one image to another; `can_move` says it of a certain one."""
+        return self.mutability.startswith("IMMUTABLE")
+
+    def can_move(self, tag: str) -> bool:
+        """Whether ECR lets a tag go from one image to another."""
+        patterns = (".*".join(map(re.escape, pattern.split("*"))) for pattern in self.exclusions)
+        excluded = any(re.fullmatch(pattern, tag) for pattern in patterns)
+        return excluded == self.immutable
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting that is not as wanted; `stays` says why it is not changed even when asked, empty where it can be."""
+
+    what: str
+    found: str
+    wanted: str
+    stays: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.found}, wanted: {self.wanted}{f'; {self.stays}' * bool(self.stays)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository that is there, and whether it was made just now."""
+
+    found: Found
+    created: bool
+
+    @property
+    def uri(self) -> str:
+        return self.found.uri
+
+    @property
+    def arn(self) -> str:
+        return self.found.arn
+
+
+def problems(wanted: Wanted) -> list[str]:
+    """What is wrong with the settings themselves, a sentence each."""
+    found = repository_problems(wanted.name)
+    if wanted.kms_key is not None and not _KMS_KEY.fullmatch(wanted.kms_key):
+        found.append(f"{wanted.kms_key!r} is no KMS key: give its id, alias/NAME or its ARN.")
+    for name, value in wanted.tags.items():
+        if not 1 <= len(name) <= 128 or len(value) > 256 or not _AWS_TAG.fullmatch(name + value):
+            found.append(
+                f"{name!r}={value!r} is no AWS tag: its name has 1 to 128, its value up to 256 letters, digits, spaces "
+                "or + - = . : / @ _."
+            )
+        elif name.lower().startswith("aws:"):
+            found.append(f"the AWS tag {name!r} begins with aws:, which is AWS's own: give it another name.")
+    return found
+
+
+def found(client: Any, name: str) -> Found | None:
+    """A repository as it is; None where there is none."""
+    answer = _call(client, "describe_repositories", name, unless="RepositoryNotFoundException", repositoryNames=[name])
+    if answer is None:
+        return None
+    described = answer["repositories"][0]
+    arn = described["repositoryArn"]
+    tags = _call(client, "list_tags_for_resource", arn, resourceArn=arn) or {}
+    lifecycle = _call(
+        client, "get_lifecycle_policy", arn, unless="LifecyclePolicyNotFoundException", repositoryName=name
+    )
+    pull = _call(client, "get_repository_policy", arn, unless="RepositoryPolicyNotFoundException", repositoryName=name)
+    return _found(
+        described,
+        {tag["Key"]: tag["Value"] for tag in tags.get("tags", [])},
+        json.loads(lifecycle["lifecyclePolicyText"]) if lifecycle else None,
+        json.loads(pull["policyText"]) if pull else None,
+    )
+
+
+def differences(wanted: Wanted, found: Found) -> list[Difference]:
+    """What of a repository is not as wanted. What is stricter than wanted is none, unless it stands in the way."""
+    return [
+        *_encryption(wanted, found),
+        *_mutability(wanted, found),
+        *([] if found.scan_on_push or not wanted.scan_on_push else [Difference("scan on push", "off", "on")]),
+        *_tags(wanted, found),
+        *_policies(wanted, found),
+    ]
+
+
+def create(client: Any, wanted: Wanted) -> Found | None:
+    """Makes the repository, still without policies; None where another process was faster."""
+    key = wanted.kms_key
+    encryption = {"encryptionType": "KMS", "kmsKey": key} if key else {"encryptionType": "AES256"}
+    tags = {**wanted.tags, **MADE}
+    answer = _call(
+        client,
+        "create_repository",
+        wanted.name,
+        unless="RepositoryAlreadyExistsException",
+        repositoryName=wanted.name,
+        imageTagMutability="IMMUTABLE" if wanted.immutable else "MUTABLE",
+        imageScanningConfiguration={"scanOnPush": wanted.scan_on_push},
+        encryptionConfiguration=encryption,
+        tags=[{"Key": name, "Value": value} for name, value in tags.items()],
+    )
+    return None if answer is None else _found(answer["repository"], tags, None, None)
+
+
+def change(client: Any, wanted: Wanted, found: Found, difference: Difference) -> None:
+    """Makes one setting as it is wanted; one that stays is left."""
+    if difference.stays:
+        return
+    name, arn = found.name, found.arn
+    match difference.what:
+        case "image tags":
+            _call(client, "put_image_tag_mutability", arn, repositoryName=name, imageTagMutability="IMMUTABLE")
+        case "scan on push":
+            on = {"scanOnPush": True}
+            _call(client, "put_image_scanning_configuration", arn, repositoryName=name, imageScanningConfiguration=on)
+        case "lifecycle policy":
+            policy = text(wanted.lifecycle)
+            _call(client, "put_lifecycle_policy", arn, repositoryName=name, lifecyclePolicyText=policy)
+        case "pull policy":
+            assert wanted.pull is not None
+            policy = text(documents.merged(found.pull, wanted.pull))
+            _call(client, "set_repository_policy", arn, repositoryName=name, policyText=policy)
+        case _:  # an AWS tag
+            tag = difference.what.removeprefix("AWS tag ")
+            _call(client, "tag_resource", arn, resourceArn=arn, tags=[{"Key": tag, "Value": wanted.tags[tag]}])
+
+
+def ensure(client: Any, wanted: Wanted, *, apply: bool, say: Callable[[str], None]) -> Repository:
+    """The repository, made with all its settings if it is missing; differences of an existing one go through `say`.
+
+    With `apply` they are also mended, but for those that stay. A repository that an earlier run made and could not
+    finish, which is still empty, is finished without it. UserError says what is missing; the same call goes on there.
+    """
+    refuse(problems(wanted))
+    there = found(client, wanted.name)
+    created = False
+    if there is None:
+        there = create(client, wanted)
+        created = there is not None
+        say(f"made the repository {wanted.name}" if created else f"another process made {wanted.name} just now")
+        there = there or found(client, wanted.name)
+        if there is None:
+            raise UserError(f"the repository {wanted.name} was made and deleted meanwhile: run the command again.")
+
+    todo = differences(wanted, there)
+    if todo and (created or _unfinished(client, there, todo)):
+        _finish(client, wanted, there, todo)
+    elif todo:
+        for difference in todo:
+            verb = "differs" if difference.stays or not apply else "is changed"
+            say(f"the repository {wanted.name} {verb}: {difference}")
+            if apply:
+                change(client, wanted, there, difference)
+        if not apply and not all(difference.stays for difference in todo):
+            say(f"the repository {wanted.name} is left as it is: --apply changes it.")
+    return Repository(found(client, wanted.name) or there if todo else there, created)
+
+
+def tag_digest(client: Any, repository: str, tag: str) -> str | None:
+    """The digest of the manifest that a tag is on; None where there is no such tag or repository."""
+    missing = ("ImageNotFoundException", "RepositoryNotFoundException")
+    answer = _call(
+        client, "describe_images", repository, unless=missing, repositoryName=repository, imageIds=[{"imageTag": tag}]
+    )
+    return str(answer["imageDetails"][0]["imageDigest"]) if answer and answer["imageDetails"] else None
+
+
+def delete_tag(client: Any, repository: str, tag: str) -> None:
+    """Takes a tag away, if it is there. ECR deletes an image with its last tag."""
+    answer = _call(
+        client,
+        "batch_delete_image",
+        repository,
+        unless="RepositoryNotFoundException",
+        repositoryName=repository,
+        imageIds=[{"imageTag": tag}],
+    )
+    for failure in (answer or {}).get("failures", []):
+        if failure.get("failureCode") != "ImageNotFound":
+            raise UserError(
+                f"the tag {tag} of {repository} could not be deleted ({failure.get('failureReason')}): do it in the "
+                "AWS console, or run the command again."
+            )
+
+
+def scan_summary(client: Any, repository: str, digest: str) -> dict[str, int] | None:
+    """Findings by severity, the worst first, empty where none is known; None without a finished scan or permission."""
+    none = ("ScanNotFoundException", "ImageNotFoundException", "ValidationException", "AccessDeniedException")
+    answer = _call(
+        client,
+        "describe_image_scan_findings",
+        repository,
+        unless=none,
+        repositoryName=repository,
+        imageId={"imageDigest": digest},
+        maxResults=1,  # the counts are of all
+    )
+    if answer is None or answer.get("imageScanStatus", {}).get("status") not in ("COMPLETE", "ACTIVE"):
+        return None
+    counts = answer.get("imageScanFindings", {}).get("findingSeverityCounts", {})
+    order = [*_SEVERITIES, *sorted(set(counts) - set(_SEVERITIES))]
+    return {severity: int(counts[severity]) for severity in order if counts.get(severity)}
+
+
+def _call(client: Any, method: str, resource: str, *, unless: str | tuple[str, ...] = (), **parameters: Any) -> Any:
+    """A call of ECR's API: its answer, None for the errors `unless`, UserError for all others."""
+    with explained(f"ecr:{client.meta.method_to_api_mapping[method]}", resource):
+        try:
+            return getattr(client, method)(**parameters)
+        except ClientError as error:
+            if code(error) in ((unless,) if isinstance(unless, str) else unless):
+                return None
+            raise
+
+
+def _found(
+    described: Mapping[str, Any], tags: Mapping[str, str], lifecycle: Document | None, pull: Document | None
+) -> Found:
+    """A repository out of ECR's own description of it."""
+    encryption = described.get("encryptionConfiguration", {})
+    return Found(
+        name=described["repositoryName"],
+        uri=described["repositoryUri"],
+        arn=described["repositoryArn"],
+        encryption=encryption.get("encryptionType", "AES256"),
+        kms_key=encryption.get("kmsKey", ""),
+        mutability=described.get("imageTagMutability", "MUTABLE"),
+        exclusions=tuple(one["filter"] for one in described.get("imageTagMutabilityExclusionFilters") or ()),
+        scan_on_push=bool(described.get("imageScanningConfiguration", {}).get("scanOnPush")),
+        tags=dict(tags),
+        lifecycle=lifecycle,
+        pull=pull,
+    )
+
+
+def _encryption(wanted: Wanted, found: Found) -> list[Difference]:
+    """KMS where AES-256 would do is none; an alias can't be compared with the ARN of a key, which ECR shows."""
+    key = wanted.kms_key
+    kms = found.encryption.startswith("KMS")  # KMS_DSSE is KMS twice
+    if key is None or (kms and ("alias/" in key or key in (found.kms_key, found.kms_key.rpartition("/")[2]))):
+        return []
+    return [
+        Difference(
+            "encryption",
+            f"{found.encryption} {found.kms_key}".strip(),
+            f"KMS {key}",
+            "ECR can't change it: delete the repository, or take one of another name",
+        )
+    ]
+
+
+def _mutability(wanted: Wanted, found: Found) -> list[Difference]:
+    words = "immutable" if found.immutable else "mutable"
+    if found.exclusions:
+        words += f" but for {', '.join(found.exclusions)}"
+    if wanted.immutable:
+        return [] if words == "immutable" else [Difference("image tags", words, "immutable")]
+    return [] if words == "mutable" else [Difference("image tags", words, "mutable", "the kit never loosens it")]
+
+
+def _tags(wanted: Wanted, found: Found) -> list[Difference]:
+    return [
+        Difference(f"AWS tag {name}", repr(found.tags[name]) if name in found.tags else "none", repr(value))
+        for name, value in wanted.tags.items()
+        if found.tags.get(name) != value
+    ]
+
+
+def _policies(wanted: Wanted, found: Found) -> list[Difference]:
+    differ = []
+    if wanted.lifecycle is not None and not documents.same_lifecycle(found.lifecycle, wanted.lifecycle):
+        summaries = documents.summary(found.lifecycle), documents.summary(wanted.lifecycle)
+        differ.append(Difference("lifecycle policy", *summaries))
+    if wanted.pull is not None and not documents.same(found.pull, documents.merged(found.pull, wanted.pull)):
+        differ.append(Difference("pull policy", documents.pullers(found.pull), documents.pullers(wanted.pull)))
+    return differ
+
+
+def _unfinished(client: Any, there: Found, todo: list[Difference]) -> bool:
+    """Whether all that is missing are policies of a repository that the kit made and nobody has pushed to.
+
+    An owner who took a lifecycle policy away does not get it back unasked, for it would expire images.
+    """
+    policies = {"lifecycle policy": there.lifecycle, "pull policy": there.pull}
+    if any(policies.get(difference.what, "other") is not None for difference in todo):
+        return False
+    if any(there.tags.get(name) != value for name, value in MADE.items()):
+        return False
+    return not _call(client, "describe_images", there.arn, repositoryName=there.name, maxResults=1)["imageDetails"]
+
+
+def _finish(client: Any, wanted: Wanted, there: Found, todo: list[Difference]) -> None:
+    """Puts the policies of a new repository, and says where that ends in the middle."""
+    for difference in todo:
+        try:
+            change(client, wanted, there, difference)
+        except UserError as error:
+            raise UserError(
+                f"{str(error).rstrip('.')}; the repository {wanted.name} is made without its {difference.what}, and "
+                "the same command finishes it then."
+            ) from None

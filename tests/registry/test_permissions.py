@@ -1,0 +1,130 @@
+"""The least IAM policy of ecr/README.md, enforced by moto: it suffices for ECR's control plane, and none is spare.
+
+moto asks every action of ECR about the resource "*", and knows nothing of a registry's data plane. So the policy's
+resources are opened here, and the actions of a push and a pull, which Docker's protocol asks for, are left to AWS.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from moto.core.authorization import enable_iam_authentication
+
+from berth.ecr import documents, repository
+from berth.ecr.account import ecr_client, here
+from berth.ecr.login import EcrLogin
+from berth.ecr.names import EcrRegistry
+from berth.ecr.repository import Wanted
+from berth.images.errors import UserError
+
+REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
+WANTED = Wanted(
+    "berth-train", lifecycle=documents.lifecycle(), pull=documents.pull(REGISTRY, ["999988887777"], sagemaker=True)
+)
+POLICY = documents.push_iam([REGISTRY], ["berth-train"])
+ACTIONS = {action for statement in POLICY["Statement"] for action in statement["Action"]}
+OF_DOCKERS_PROTOCOL = {
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:BatchGetImage",
+    "ecr:CompleteLayerUpload",
+    "ecr:GetDownloadUrlForLayer",
+    "ecr:InitiateLayerUpload",
+    "ecr:PutImage",
+    "ecr:UploadLayerPart",
+}
+# A repository made with tags, which moto lets pass without this one.
+NOT_ASKED_BY_MOTO = {"ecr:TagResource"}
+# Looked at where it may be: a push does not fail for want of it.
+OPTIONAL = {"ecr:DescribeImageScanFindings"}
+DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ENDPOINT_URL_ECR", "AWS_ENDPOINT_URL_STS"):
+        monkeypatch.delenv(name, raising=False)
+    with mock_aws():
+        yield
+
+
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None]:
+    """`allowed(actions)`: from here on this process is an IAM user who may do these and nothing else."""
+
+    def become(actions: set[str]) -> None:
+        iam = boto3.client("iam", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x")
+        iam.create_user(UserName="ci")
+        statement = {"Sid": "A", "Effect": "Allow", "Action": sorted(actions), "Resource": "*"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        iam.put_user_policy(UserName="ci", PolicyName="push", PolicyDocument=policy)
+        key = iam.create_access_key(UserName="ci")["AccessKey"]
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+
+    return become
+
+
+def owner(what: Callable[[Any], object]) -> None:
+    """Something that the owner of the account does, whom no policy limits."""
+    what(boto3.client("ecr", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x"))
+
+
+def everything(client: Any) -> None:
+    """What push does to the control plane: of a repository that is missing, or there with other settings."""
+    EcrLogin(client, REGISTRY.account)(False)
+    repository.ensure(client, WANTED, apply=True, say=lambda _: None)
+    repository.tag_digest(client, "berth-train", "1.0")
+    repository.scan_summary(client, "berth-train", DIGEST)
+    repository.delete_tag(client, "berth-train", "1.0")
+
+
+def with_other_settings(client: Any) -> None:
+    client.create_repository(repositoryName="berth-train", tags=[{"Key": "berth.kit", "Value": "none"}])
+
+
+def refusal() -> str:
+    with enable_iam_authentication():
+        try:
+            everything(ecr_client(here("eu-west-1")))
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "with-other-settings"])
+def test_the_policy_suffices(there: bool, allowed: Callable[[set[str]], None]) -> None:
+    if there:
+        owner(with_other_settings)
+    allowed(ACTIONS)
+    assert refusal() == ""
+    with enable_iam_authentication():
+        found = repository.found(ecr_client(REGISTRY), "berth-train")
+    assert found is not None
+    assert repository.differences(WANTED, found) == []
+
+
+@pytest.mark.parametrize("action", sorted(ACTIONS - OF_DOCKERS_PROTOCOL - NOT_ASKED_BY_MOTO - OPTIONAL))
+def test_without_one_action_the_sentence_names_it(action: str, allowed: Callable[[set[str]], None]) -> None:
+    if action in ("ecr:PutImageScanningConfiguration", "ecr:PutImageTagMutability"):
+        owner(with_other_settings)
+    allowed(ACTIONS - {action})
+    said = refusal()
+    assert said.startswith(f"permission for {action}")
+    assert "is missing: allow it to arn:aws:iam::123456789012:user/ci; ecr/README.md has the least policy" in said
+
+
+def test_without_permission_to_see_findings_there_is_no_summary(allowed: Callable[[set[str]], None]) -> None:
+    allowed(ACTIONS - OPTIONAL)
+    assert refusal() == ""
+
+
+def test_the_users_key_is_checked_as_well(allowed: Callable[[set[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed(ACTIONS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    assert refusal().startswith(
+        "AWS does not accept these credentials (SignatureDoesNotMatch): see that they are of the"
+    )

@@ -1,0 +1,149 @@
+"""What is a registry, a repository and a tag, and what is said of the rest."""
+
+from collections.abc import Callable
+
+import pytest
+
+from berth.ecr import names
+from berth.ecr.names import EcrRegistry
+from berth.images.errors import UserError
+
+ACCOUNT = "111122223333"
+RULE = "ECR takes lower-case letters and digits, parted by single . _ or /, or by -"
+
+
+@pytest.mark.parametrize(
+    ("region", "partition", "host"),
+    [
+        ("us-east-1", "aws", "111122223333.dkr.ecr.us-east-1.amazonaws.com"),
+        ("cn-north-1", "aws-cn", "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+        ("us-gov-west-1", "aws-us-gov", "111122223333.dkr.ecr.us-gov-west-1.amazonaws.com"),
+        ("us-isob-east-1", "aws-iso-b", "111122223333.dkr.ecr.us-isob-east-1.sc2s.sgov.gov"),
+        ("eusc-de-east-1", "aws-eusc", "111122223333.dkr.ecr.eusc-de-east-1.amazonaws.eu"),
+    ],
+)
+def test_each_partition_has_its_hosts_and_arns(region: str, partition: str, host: str) -> None:
+    registry = EcrRegistry(ACCOUNT, region)
+    assert registry.host == host
+    assert registry.arn("team/berth-train") == f"arn:{partition}:ecr:{region}:{ACCOUNT}:repository/team/berth-train"
+    assert names.parse_host(host) == registry
+
+
+def test_a_fips_host_stays_one() -> None:
+    registry = names.parse_host("111122223333.dkr.ecr-fips.us-gov-west-1.amazonaws.com")
+    assert registry == EcrRegistry(ACCOUNT, "us-gov-west-1", fips=True)
+    assert registry.host == "111122223333.dkr.ecr-fips.us-gov-west-1.amazonaws.com"
+
+
+def test_hosts_do_not_depend_on_case() -> None:
+    assert names.parse_host("111122223333.DKR.ECR.US-EAST-1.amazonaws.com") == EcrRegistry(ACCOUNT, "us-east-1")
+
+
+@pytest.mark.parametrize("host", ["localhost:5000", "127.0.0.1:5000", "registry.example.com", "ghcr.io", ""])
+def test_other_registries_are_none_of_awss_and_not_refused(host: str) -> None:
+    assert names.parse_host(host) is None
+    assert names.host_problems(host) == []
+
+
+@pytest.mark.parametrize(
+    "host", ["public.ecr.aws", "PUBLIC.ECR.AWS", "https://public.ecr.aws/a1b2c3", "ecr-public.aws.com"]
+)
+def test_the_public_gallery_is_refused_with_the_reason(host: str) -> None:
+    assert names.parse_host(host) is None
+    assert names.host_problems(host) == [
+        f"{host} is ECR's public gallery, which SageMaker does not pull from: push to a private repository of your "
+        "account, without --registry."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        (
+            "111122223333.dkr.ecr.cn-north-1.amazonaws.com",
+            "111122223333.dkr.ecr.cn-north-1.amazonaws.com is no host of ECR: its registry in cn-north-1 is "
+            "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn.",
+        ),
+        (
+            "111122223333.dkr.ecr.us-east-1.evil.example",
+            "111122223333.dkr.ecr.us-east-1.evil.example is no host of ECR: its registry in us-east-1 is "
+            "111122223333.dkr.ecr.us-east-1.amazonaws.com.",
+        ),
+        (
+            "123.dkr.ecr.us-east-1.amazonaws.com",
+            "'123' is no AWS account: give its number of 12 digits, not its name.",
+        ),
+    ],
+)
+def test_a_host_that_is_almost_ecrs_is_refused(host: str, said: str) -> None:
+    assert names.parse_host(host) is None
+    assert names.host_problems(host) == [said]
+
+
+@pytest.mark.parametrize(
+    ("check", "right"),
+    [
+        (names.account_problems, ["111122223333", "000000000001"]),
+        (names.region_problems, ["us-east-1", "cn-northwest-1", "us-gov-east-1"]),
+        (names.repository_problems, ["ab", "berth-train", "team/berth_train", "a.b/c-d/e__f", "a--b", "1a", "x" * 256]),
+        (names.tag_problems, ["0.1.0-cpu-1a2b3c4d5e6f", "cpu", "_x", "V1.0_rc-2", "x" * 128]),
+    ],
+)
+def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) -> None:
+    assert [check(name) for name in right] == [[]] * len(right)
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "said"),
+    [
+        (names.account_problems, "1111-2222-3333", "is written with more than its digits: give 111122223333."),
+        (names.account_problems, "111122223333\n", "is written with more than its digits: give 111122223333."),
+        (names.account_problems, "11112222333", "number of 12 digits (a leading zero may be lost), not its name."),
+        (names.account_problems, "my-account", "'my-account' is no AWS account: give its number of 12 digits, not its"),
+        (names.account_problems, "\uff11" * 12, "is no AWS account"),
+        (names.account_problems, "", "'' is no AWS account"),
+        (
+            names.region_problems,
+            "us-east1",
+            "the nearest is us-east-1: give that, or, if the region is new, take a newer boto3",
+        ),
+        (names.region_problems, "EU_CENTRAL_1", "the nearest is eu-central-1: give that"),
+        (names.region_problems, "aws-global", "'aws-global' is no region that this boto3 knows"),
+        (names.region_problems, "", "such as us-east-1: give one"),
+        (names.repository_problems, "", "the repository name is empty: give one such as berth-train."),
+        (names.repository_problems, "a", "'a' is 1 long: ECR takes 2 to 256 characters."),
+        (names.repository_problems, "x" * 257, "is 257 long: ECR takes 2 to 256 characters."),
+        (names.repository_problems, "Berth Train", f"for 'B' and ' ' and 'T': {RULE}, for example berth-train."),
+        (names.repository_problems, "team//berth", f"'team//berth' is not allowed: {RULE}, for example team/berth."),
+        (names.repository_problems, "a..b", f"{RULE}, for example a-b."),
+        (names.repository_problems, "berth-", f"{RULE}, for example berth."),
+        (names.repository_problems, "berth\n", "is not allowed for '\\n'"),
+        (names.repository_problems, "--", f"'--' is not allowed: {RULE}."),
+        (names.repository_problems, "berth-train:cpu", "has a host, a tag or a digest in it"),
+        (
+            names.repository_problems,
+            "111122223333.dkr.ecr.us-east-1.amazonaws.com/berth",
+            "has a host, a tag or a digest",
+        ),
+        (names.tag_problems, "", "a tag is empty: give one such as 1.0, or leave --tag out."),
+        (names.tag_problems, "x" * 129, "is 129 long: a registry takes 128 characters at most."),
+        (names.tag_problems, "1.0+cu130", "the tag '1.0+cu130' is not allowed for '+': a registry takes letters"),
+        (names.tag_problems, "-x", "the tag '-x' is not allowed: a registry takes"),
+        (names.tag_problems, "prod\n", "for '\\n'"),
+        (names.tag_problems, "née", "for 'é'"),
+    ],
+)
+def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -> None:
+    (sentence,) = check(wrong)
+    assert said in sentence
+    assert sentence.endswith(".")
+
+
+def test_everything_is_said_at_once_and_once() -> None:
+    with pytest.raises(UserError) as refusal:
+        names.refuse(names.repository_problems("B"), names.tag_problems(""), names.tag_problems(""))
+    assert str(refusal.value) == (
+        "the repository name 'B' is 1 long: ECR takes 2 to 256 characters. Also, a tag is empty: give one such as 1.0, "
+        "or leave --tag out."
+    )
+    names.refuse([], [])

@@ -1,0 +1,375 @@
+"""Repositories against moto's ECR: made, compared, mended where asked, and never loosened."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from berth.ecr import documents, repository
+from berth.ecr.account import ecr_client
+from berth.ecr.names import EcrRegistry
+from berth.ecr.repository import Difference, Found, Wanted
+from berth.images.errors import UserError
+
+REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"
+OTHER_KEY = KEY.replace("0a0a", "0b0b")
+WANTED = Wanted("berth-train", tags={"team": "qa"}, lifecycle=documents.lifecycle())
+PULL = documents.pull(REGISTRY, ["999988887777"])
+DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        yield ecr_client(REGISTRY)
+
+
+class Said(list[str]):
+    """The lines that went through `say`."""
+
+    def __call__(self, line: str) -> None:
+        self.append(line)
+
+
+def ensure(client: Any, wanted: Wanted, *, apply: bool = False) -> tuple[repository.Repository, Said]:
+    said = Said()
+    return repository.ensure(client, wanted, apply=apply, say=said), said
+
+
+def put_image(client: Any, tag: str, name: str = "berth-train") -> str:
+    """An image as moto takes it: any manifest."""
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    config = {"mediaType": kind, "size": 1, "digest": DIGEST}
+    manifest = {"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [], "of": tag}
+    put = client.put_image(repositoryName=name, imageManifest=json.dumps(manifest), imageTag=tag)
+    return str(put["image"]["imageId"]["imageDigest"])
+
+
+def refuse_once(monkeypatch: pytest.MonkeyPatch, client: Any, method: str, name: str = "ThrottlingException") -> None:
+    """The first call of a method ends with an error of AWS's, those after it work."""
+    works = getattr(client, method)
+
+    def fails(**_: Any) -> None:
+        monkeypatch.setattr(client, method, works)
+        raise ClientError({"Error": {"Code": name, "Message": "no"}}, method)
+
+    monkeypatch.setattr(client, method, fails)
+
+
+def test_a_missing_repository_is_made_with_everything_set(client: Any) -> None:
+    assert repository.found(client, "berth-train") is None
+    made, said = ensure(client, replace(WANTED, kms_key=KEY, pull=PULL))
+    assert said == ["made the repository berth-train"]
+    assert made.created
+    assert made.uri == "123456789012.dkr.ecr.eu-west-1.amazonaws.com/berth-train"
+    assert made.arn == REGISTRY.arn("berth-train")
+    assert made.found == repository.found(client, "berth-train")
+    assert made.found == Found(
+        "berth-train",
+        made.uri,
+        made.arn,
+        encryption="KMS",
+        kms_key=KEY,
+        mutability="IMMUTABLE",
+        scan_on_push=True,
+        tags={"team": "qa", "berth.kit": "repository"},
+        lifecycle=documents.lifecycle(),
+        pull=PULL,
+    )
+
+
+def test_a_repository_that_is_as_wanted_is_left_in_silence(client: Any) -> None:
+    ensure(client, replace(WANTED, pull=PULL))
+    again, said = ensure(client, replace(WANTED, pull=PULL), apply=True)
+    assert not again.created
+    assert said == []
+
+
+def test_another_repository_shows_its_differences_and_changes_only_when_asked(client: Any) -> None:
+    client.create_repository(repositoryName="berth-train", tags=[{"Key": "team", "Value": "data"}])
+    before = repository.found(client, "berth-train")
+    lines = [
+        "image tags: mutable, wanted: immutable",
+        "scan on push: off, wanted: on",
+        "AWS tag team: 'data', wanted: 'qa'",
+        "lifecycle policy: none, wanted: 20 of *-cpu-*, 20 of *-cu130-*, 20 of *-cu124-*, untagged for 30 days",
+        "pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
+    ]
+    wanted = replace(WANTED, pull=PULL)
+    found, said = ensure(client, wanted)
+    assert not found.created
+    assert said == [
+        *(f"the repository berth-train differs: {line}" for line in lines),
+        "the repository berth-train is left as it is: --apply changes it.",
+    ]
+    assert repository.found(client, "berth-train") == before
+
+    changed, said = ensure(client, wanted, apply=True)
+    assert said == [f"the repository berth-train is changed: {line}" for line in lines]
+    assert repository.differences(wanted, changed.found) == []
+    assert ensure(client, wanted)[1] == []
+
+
+def test_nothing_is_loosened_even_when_asked(client: Any) -> None:
+    deny = {"Sid": "keep", "Effect": "Deny", "Principal": "*", "Action": "ecr:BatchDeleteImage"}
+    client.create_repository(
+        repositoryName="berth-train",
+        imageTagMutability="IMMUTABLE",
+        imageScanningConfiguration={"scanOnPush": True},
+        encryptionConfiguration={"encryptionType": "KMS", "kmsKey": KEY},
+        tags=[{"Key": "theirs", "Value": "x"}],
+    )
+    policy = json.dumps({"Version": "2012-10-17", "Statement": deny})
+    client.set_repository_policy(repositoryName="berth-train", policyText=policy)
+    wanted = Wanted("berth-train", immutable=False, scan_on_push=False, pull=PULL)
+    changed, said = ensure(client, wanted, apply=True)
+    assert said == [
+        "the repository berth-train differs: image tags: immutable, wanted: mutable; the kit never loosens it",
+        "the repository berth-train is changed: pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
+    ]
+    assert changed.found.mutability == "IMMUTABLE"
+    assert changed.found.scan_on_push
+    assert changed.found.encryption == "KMS"
+    assert changed.found.tags == {"theirs": "x"}
+    assert changed.found.pull == {"Version": "2012-10-17", "Statement": [deny, *PULL["Statement"]]}
+    assert ensure(client, wanted)[1][0].startswith("the repository berth-train differs: image tags")
+
+
+FOUND = Found("berth-train", "uri", "arn", mutability="IMMUTABLE", scan_on_push=True)
+STAYS = "ECR can't change it: delete the repository, or take one of another name"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "differences"),
+    [
+        (Wanted("berth-train"), FOUND, []),
+        (Wanted("berth-train"), replace(FOUND, encryption="KMS_DSSE", kms_key=KEY), []),
+        (Wanted("berth-train", kms_key=KEY), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (Wanted("berth-train", kms_key=KEY[-36:]), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (Wanted("berth-train", kms_key="alias/mine"), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (Wanted("berth-train", kms_key=KEY), FOUND, [Difference("encryption", "AES256", f"KMS {KEY}", STAYS)]),
+        (
+            Wanted("berth-train", kms_key="alias/mine"),
+            FOUND,
+            [Difference("encryption", "AES256", "KMS alias/mine", STAYS)],
+        ),
+        (
+            Wanted("berth-train", kms_key=OTHER_KEY),
+            replace(FOUND, encryption="KMS", kms_key=KEY),
+            [Difference("encryption", f"KMS {KEY}", f"KMS {OTHER_KEY}", STAYS)],
+        ),
+        (
+            Wanted("berth-train"),
+            replace(FOUND, mutability="IMMUTABLE_WITH_EXCLUSION", exclusions=("cpu", "prod*")),
+            [Difference("image tags", "immutable but for cpu, prod*", "immutable")],
+        ),
+        (
+            Wanted("berth-train", immutable=False),
+            replace(FOUND, mutability="MUTABLE_WITH_EXCLUSION", exclusions=("v*",)),
+            [Difference("image tags", "mutable but for v*", "mutable", "the kit never loosens it")],
+        ),
+        (
+            Wanted("berth-train", tags={"a": "1"}),
+            replace(FOUND, tags={"b": "2"}),
+            [Difference("AWS tag a", "none", "'1'")],
+        ),
+        (
+            Wanted("berth-train", lifecycle=documents.lifecycle(keep=5)),
+            replace(FOUND, lifecycle=documents.lifecycle(keep=500, days=900)),
+            [
+                Difference(
+                    "lifecycle policy",
+                    "500 of *-cpu-*, 500 of *-cu130-*, 500 of *-cu124-*, untagged for 900 days",
+                    "5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, untagged for 30 days",
+                )
+            ],
+        ),
+        (
+            Wanted("berth-train", pull=documents.pull(REGISTRY, sagemaker=True)),
+            replace(FOUND, pull=PULL),
+            [
+                Difference(
+                    "pull policy",
+                    "arn:aws:iam::999988887777:root",
+                    "sagemaker.amazonaws.com for 123456789012",
+                )
+            ],
+        ),
+    ],
+)
+def test_differences(wanted: Wanted, found: Found, differences: list[Difference]) -> None:
+    assert repository.differences(wanted, found) == differences
+
+
+@pytest.mark.parametrize(
+    ("mutability", "exclusions", "moves"),
+    [
+        ("MUTABLE", (), ["cpu", "prod-1", "v1.0"]),
+        ("IMMUTABLE", (), []),
+        ("IMMUTABLE_WITH_EXCLUSION", ("cpu", "pro*-*"), ["cpu", "prod-1"]),
+        ("MUTABLE_WITH_EXCLUSION", ("v*.0",), ["cpu", "prod-1"]),
+        ("IMMUTABLE_WITH_EXCLUSION", ("v1x0",), []),  # a dot stands for itself alone
+    ],
+)
+def test_which_tags_can_move(mutability: str, exclusions: tuple[str, ...], moves: list[str]) -> None:
+    found = replace(FOUND, mutability=mutability, exclusions=exclusions)
+    assert [tag for tag in ("cpu", "prod-1", "v1.0") if found.can_move(tag)] == moves
+
+
+def test_settings_that_are_wrong_are_refused_together_before_anything_is_asked() -> None:
+    wrong = Wanted("Berth", kms_key="my key", tags={"aws:x": "1", "": "", "ok": "é +-=._:/@"})
+    with pytest.raises(UserError) as refusal:
+        repository.ensure(None, wrong, apply=True, say=print)
+    said = str(refusal.value)
+    assert said.count(" Also, ") == 3
+    for part in (
+        "the repository name 'Berth' is not allowed",
+        "'my key' is no KMS key: give its id, alias/NAME or its ARN.",
+        "the AWS tag 'aws:x' begins with aws:",
+        "''='' is no AWS tag",
+    ):
+        assert part in said
+    chinese_alias = KEY.replace("key/", "alias/").replace("arn:aws:", "arn:aws-cn:")
+    for key in (KEY, KEY[-36:], "alias/aws/ecr", "mrk-" + "0a" * 16, chinese_alias):
+        assert repository.problems(Wanted("berth", kms_key=key)) == []
+
+
+@pytest.mark.parametrize("method", ["put_lifecycle_policy", "set_repository_policy"])
+def test_a_run_that_ends_in_the_middle_is_finished_by_the_next(
+    method: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = replace(WANTED, pull=PULL)
+    refuse_once(monkeypatch, client, method, "AccessDeniedException")
+    with pytest.raises(UserError) as refusal:
+        ensure(client, wanted)
+    what, action = {
+        "put_lifecycle_policy": ("lifecycle policy", "ecr:PutLifecyclePolicy"),
+        "set_repository_policy": ("pull policy", "ecr:SetRepositoryPolicy"),
+    }[method]
+    assert str(refusal.value) == (
+        f"permission for {action} on {REGISTRY.arn('berth-train')} is missing: allow it to this user or role; "
+        f"ecr/README.md has the least policy that suffices; the repository berth-train is made without its {what}, and "
+        "the same command finishes it then."
+    )
+    finished, said = ensure(client, wanted)
+    assert said == []
+    assert repository.differences(wanted, finished.found) == []
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda client: put_image(client, "0.1.0-cpu-1a2b3c4d5e6f"),
+        lambda client: client.untag_resource(resourceArn=REGISTRY.arn("berth-train"), tagKeys=["berth.kit"]),
+        lambda client: client.put_image_scanning_configuration(
+            repositoryName="berth-train", imageScanningConfiguration={"scanOnPush": False}
+        ),
+    ],
+    ids=["holds an image", "not the kit's", "changed since"],
+)
+def test_a_policy_that_an_owner_took_away_does_not_come_back_unasked(
+    spoil: Callable[[Any], object], client: Any
+) -> None:
+    ensure(client, WANTED)
+    client.delete_lifecycle_policy(repositoryName="berth-train")
+    spoil(client)
+    _, said = ensure(client, WANTED)
+    assert said[-1] == "the repository berth-train is left as it is: --apply changes it."
+    after = repository.found(client, "berth-train")
+    assert after is not None
+    assert after.lifecycle is None
+
+
+def test_a_process_that_was_faster_is_no_error(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    describes = client.describe_repositories
+
+    def missing_once(**parameters: Any) -> Any:
+        monkeypatch.setattr(client, "describe_repositories", describes)
+        repository.create(client, WANTED)  # the other process, which has not put its policies yet
+        return describes(repositoryNames=["nobodys"])
+
+    monkeypatch.setattr(client, "describe_repositories", missing_once)
+    there, said = ensure(client, WANTED)
+    assert said == ["another process made berth-train just now"]
+    assert not there.created
+    assert there.found.lifecycle == WANTED.lifecycle
+
+
+def test_a_refusal_names_action_and_repository(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_once(monkeypatch, client, "create_repository", "AccessDeniedException")
+    with pytest.raises(UserError, match=r"permission for ecr:CreateRepository on berth-train is missing"):
+        ensure(client, WANTED)
+    assert repository.found(client, "berth-train") is None
+
+
+def test_the_digest_of_a_tag(client: Any) -> None:
+    assert repository.tag_digest(client, "berth-train", "cpu") is None  # no repository
+    ensure(client, WANTED)
+    digest = put_image(client, "1.0")
+    assert repository.tag_digest(client, "berth-train", "1.0") == digest
+    assert repository.tag_digest(client, "berth-train", "cpu") is None
+
+
+def test_a_tag_is_taken_away_and_a_missing_one_is_no_error(client: Any) -> None:
+    repository.delete_tag(client, "berth-train", "1.0")  # no repository
+    ensure(client, WANTED)
+    put_image(client, "1.0")
+    repository.delete_tag(client, "berth-train", "1.0")
+    repository.delete_tag(client, "berth-train", "1.0")
+    assert repository.tag_digest(client, "berth-train", "1.0") is None
+
+
+def test_a_tag_that_ecr_keeps_is_said(client: Any) -> None:
+    kept = {
+        "failures": [{"failureCode": "ImageReferencedByManifestList", "failureReason": "in a list"}],
+    }
+    with Stubber(client) as stub:
+        stub.add_response("batch_delete_image", kept)
+        with pytest.raises(
+            UserError, match=r"the tag 1\.0 of berth-train could not be deleted \(in a list\): do it in"
+        ):
+            repository.delete_tag(client, "berth-train", "1.0")
+
+
+def test_a_scan_in_numbers(client: Any) -> None:
+    ensure(client, WANTED)
+    digest = put_image(client, "1.0")
+    assert repository.scan_summary(client, "berth-train", digest) is None  # none yet
+    client.start_image_scan(repositoryName="berth-train", imageId={"imageDigest": digest})
+    assert repository.scan_summary(client, "berth-train", digest) == {"HIGH": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "counts", "summary"),
+    [
+        ("COMPLETE", {"LOW": 3, "CRITICAL": 1, "UNTRIAGED": 2, "HIGH": 0}, ["CRITICAL", "LOW", "UNTRIAGED"]),
+        ("ACTIVE", {}, []),
+        ("IN_PROGRESS", {}, None),
+        ("UNSUPPORTED_IMAGE", {}, None),
+    ],
+)
+def test_findings_come_worst_first_once_the_scan_is_done(
+    status: str, counts: dict[str, int], summary: list[str] | None, client: Any
+) -> None:
+    with Stubber(client) as stub:
+        findings = {"imageScanStatus": {"status": status}, "imageScanFindings": {"findingSeverityCounts": counts}}
+        stub.add_response("describe_image_scan_findings", findings)
+        found = repository.scan_summary(client, "berth-train", DIGEST)
+    assert (None if found is None else list(found)) == summary
+
+
+def test_findings_that_may_not_be_seen_are_none_and_other_faults_are_said(client: Any) -> None:
+    with Stubber(client) as stub:
+        stub.add_client_error("describe_image_scan_findings", "AccessDeniedException")
+        assert repository.scan_summary(client, "berth-train", DIGEST) is None
+        stub.add_client_error("describe_image_scan_findings", "ExpiredTokenException")
+        with pytest.raises(UserError, match="the AWS credentials have expired"):
+            repository.scan_summary(client, "berth-train", DIGEST)
