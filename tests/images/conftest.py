@@ -7,7 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
+from typing import Any
 
+import certifi
 import docker
 import pytest
 import testinfra
@@ -94,12 +97,10 @@ def command_line() -> CommandLine:
     return run
 
 
-@pytest.fixture
-def kit_copy(tmp_path: Path) -> Path:
-    """What a build reads of this checkout, in a folder of the test's own, which it may edit."""
+def copy_kit(copy: Path) -> Path:
+    """Copies what a build reads of this checkout into a folder, and gives it."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, check=True).stdout
-    copy = tmp_path / "kit"
     for name in (name for name in listed.decode().split("\0") if (pins.ROOT / name).is_file()):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(pins.ROOT / name, copy / name)
@@ -107,51 +108,128 @@ def kit_copy(tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.fixture
+def kit_copy(tmp_path: Path) -> Path:
+    """What a build reads of this checkout, in a folder of the test's own, which it may edit."""
+    return copy_kit(tmp_path / "kit")
+
+
+def build_image(
+    tag: str,
+    image: str,
+    root: Path,
+    *,
+    base: str | None = None,
+    settings: network.Network | None = None,
+    secrets: Path = pins.CACHE / "secrets",
+    target: str | None = None,
+    profile: pins.Profile | None = None,
+) -> build.Built:
+    """Builds `root` under a tag.
+
+    base: a reference, by default the one at hand; settings: a Network, by default this machine's; secrets: the folder
+    for its files; target: a stage to end with; profile: by default the one under test, without what is no package.
+    """
+    kit = pins.load(root / "docker" / "pins.toml")
+    found = settings or network.gather(os.environ)
+    plan = build_plan(
+        kit,
+        profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
+        image,
+        version=pins.version(),
+        revision=Revision("test"),
+        base=build.base_at_hand(kit, base),
+        secrets=found.write_secrets(secrets),
+        proxies=found.proxies,
+        rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
+        root=root,
+    )
+    options = (*plan.options, *(("--target", target) if target else ()))
+    return build.run(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
+
+
 Build = Callable[..., build.Built]
 
 
 @pytest.fixture
 def build_as(client: docker.DockerClient) -> Iterator[Build]:
-    """`build_as(tag, image, root, base=…, settings=…)`: builds `root` under a tag that goes when the test ends.
-
-    base: a reference, by default the one at hand; settings: a Network, by default this machine's; secrets: the folder
-    for its files; target: a stage to end with; profile: by default the one under test, without what is no package.
-    """
+    """`build_as(tag, image, root, base=…, settings=…)`: `build_image`, whose tags go when the test ends."""
     made: list[str] = []
 
-    def run(
-        tag: str,
-        image: str,
-        root: Path,
-        *,
-        base: str | None = None,
-        settings: network.Network | None = None,
-        secrets: Path = pins.CACHE / "secrets",
-        target: str | None = None,
-        profile: pins.Profile | None = None,
-    ) -> build.Built:
-        kit = pins.load(root / "docker" / "pins.toml")
-        found = settings or network.gather(os.environ)
-        plan = build_plan(
-            kit,
-            profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
-            image,
-            version=pins.version(),
-            revision=Revision("test"),
-            base=build.base_at_hand(kit, base),
-            secrets=found.write_secrets(secrets),
-            proxies=found.proxies,
-            rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
-            root=root,
-        )
+    def run(tag: str, *arguments: Any, **options: Any) -> build.Built:
         made.append(tag)
-        options = (*plan.options, *(("--target", target) if target else ()))
-        return build.run(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
+        return build_image(tag, *arguments, **options)
 
     yield run
     for tag in made:
         if client.images.list(tag):
             client.images.remove(tag, force=True)
+
+
+CANARY = "berth-canary-7f3a91"
+PUBLIC_HOSTS = "deb.debian.org,security.debian.org,pypi.org,files.pythonhosted.org,download.pytorch.org,localhost"
+
+
+@pytest.fixture(params=pins.IMAGES, scope="session")
+def canary_image(
+    request: pytest.FixtureRequest, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """An image built with a canary in each secret, proxy and AWS variable, with nothing taken from the build cache.
+
+    Built once for all tests that want one: it takes minutes. Its label berth.kit says which image it is.
+    """
+    folder = tmp_path_factory.mktemp("canary")
+    kit = copy_kit(folder / "kit")
+    here = network.gather(os.environ)
+    ca = folder / "ca.pem"
+    ca.write_text(f"# {CANARY}-ca\n" + (here.ca.read_text() if here.ca else Path(certifi.where()).read_text()))
+    planted = replace(
+        here,
+        ca=ca,
+        index=replace(here.index, url=with_password(here.index.url or "https://pypi.org/simple", f"{CANARY}-pip")),
+        apt=here.apt + f'Acquire::http::User-Agent "{CANARY}-apt";\n',
+        apt_auth=here.apt_auth + f"machine canary.invalid login x password {CANARY}-auth\n",
+        proxies=("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+    )
+    # BuildKit's cache does not look at secrets. A layer script of its own makes this build another one from the first
+    # step on; `--no-cache` would put its layers in the place of the developer's own.
+    with (kit / "docker" / "layers" / "network.sh").open("a") as file:
+        file.write(f"# {token_hex(8)}\n")
+    hosts = ",".join(filter(None, [PUBLIC_HOSTS, os.environ.get("NO_PROXY"), os.environ.get("no_proxy")]))
+    kept = set(cache_records(client))
+    tag = f"berth-test:canary-{request.param}"
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in {
+            "HTTP_PROXY": f"http://x:{CANARY}-proxy@proxy.invalid:3128",
+            "HTTPS_PROXY": f"http://x:{CANARY}-proxy@proxy.invalid:3128",
+            "NO_PROXY": hosts,
+            "AWS_SECRET_ACCESS_KEY": f"{CANARY}-aws",
+            "AWS_SESSION_TOKEN": f"{CANARY}-token",
+        }.items():
+            environment.setenv(name, value)
+        made = build_image(tag, request.param, kit, settings=planted, secrets=folder / "secrets")
+    try:
+        log = made.log.read_text()
+        assert "CACHED" not in log.partition("[python")[2], "a step came from the cache, perhaps without the canaries"
+        # The proxy's password may stand in no log either.
+        assert CANARY not in log
+        yield tag
+    finally:
+        client.images.remove(tag, force=True)
+        for record in cache_records(client):
+            if record not in kept:
+                client.api.prune_builds(filters={"id": record}, all=True)
+
+
+def cache_records(client: docker.DockerClient) -> list[str]:
+    """The ids of what BuildKit keeps, newest first, for the older ones go only after those made on top of them."""
+    records = sorted(client.api.df()["BuildCache"], key=lambda record: record["CreatedAt"], reverse=True)
+    return [record["ID"] for record in records]
+
+
+def with_password(url: str, password: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://canary:{password}@{rest.rpartition('@')[2]}"
 
 
 Derive = Callable[..., str]

@@ -1,0 +1,154 @@
+"""Debian's packages in the images, which no lock can hold: the archive moves, and drops what it replaces.
+
+So the versions that were tested are recorded, in docker/locks/debian/PROFILE.txt, and `moved_on` says in one sentence
+what another build got instead. `ask` asks the archive itself, by apt in a container of the image, so that the image's
+own sources, or this network's mirror, and dpkg's own order of versions decide.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from docker import DockerClient
+from docker.errors import APIError, ImageNotFound
+from docker.types import Mount
+
+from berth.images import disk, owner, pins
+from berth.images.bom import Package
+from berth.images.errors import UserError
+from berth.images.locks import LOCKS
+from berth.images.network import Network, without_password
+
+_HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"
+_NAMED = 5  # in a sentence
+_LINE = re.compile(r"Inst (?P<name>\S+) \[(?P<installed>[^]]+)\] \((?P<candidate>\S+) (?P<archives>.*?)(?: \[\w+\])?\)")
+_SECURITY = "Debian-Security"
+_ASK = """set -eu
+. /run/berth/network.sh
+apt_get -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any update -qq
+APT_CONFIG=${APT_CONFIG:-/dev/null} apt-cache policy | sed -n 's/^ *release /Release /p'
+apt_get -qq --simulate dist-upgrade
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A package that the archive has a newer version of; security: whether Debian's security archive brings it."""
+
+    name: str
+    installed: str
+    candidate: str
+    security: bool
+
+
+def record_path(profile: str, locks: Path = LOCKS) -> Path:
+    """Where the versions of a profile are recorded."""
+    return locks / "debian" / f"{profile}.txt"
+
+
+def record(packages: Iterable[Package]) -> str:
+    """The text of a record: a line `name version` for each of Debian's packages, in both images of a profile."""
+    lines = sorted({f"{package.name} {package.version}\n" for package in packages if package.kind == "deb"})
+    return _HEAD + "".join(lines)
+
+
+def recorded(text: str) -> dict[str, str]:
+    """The versions of a record, by package."""
+    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line and not line.startswith("#"))
+
+
+def write_record(packages: Iterable[Package], profile: str, locks: Path = LOCKS) -> Path:
+    """Records a profile's versions; the path."""
+    path = record_path(profile, locks)
+    with disk.said_of(path.parent, path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with disk.aside(path) as new:
+            new.write_text(record(packages))
+    return path
+
+
+def moved_on(text: str, packages: Iterable[Package], profile: str) -> str:
+    """What of an image's packages is not as recorded, and what to do, in one sentence; empty where all is.
+
+    text: that of the profile's record. A package that is recorded and not in the image is of the other image.
+    """
+    versions = recorded(text)
+    changes = [
+        f"{package.name} {versions.get(package.name, 'not recorded')} → {package.version}"
+        for package in packages
+        if package.kind == "deb" and versions.get(package.name) != package.version
+    ]
+    if not changes:
+        return ""
+    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
+    return (
+        f"Debian's archive has moved on since docker/locks/debian/{profile}.txt was recorded: "
+        f"{', '.join(changes[:_NAMED])}{more}; test the images, then record what they hold."
+    )
+
+
+def updates(printed: str) -> list[Update]:
+    """What apt's simulation of an upgrade would bring, by name; what it would install anew is left out.
+
+    UserError where none of its archives is Debian's security archive, for then silence says nothing.
+    """
+    if f"l={_SECURITY}" not in printed:
+        raise UserError(
+            "none of the image's package archives is Debian's security archive, so what it would mend is not known: "
+            "add a source of bookworm-security to the base image, or to this machine's mirror."
+        )
+    found = [match for line in printed.splitlines() if (match := _LINE.match(line))]
+    made = [Update(m["name"], m["installed"], m["candidate"], f"{_SECURITY}:" in m["archives"]) for m in found]
+    return sorted(made, key=lambda update: (not update.security, update.name))
+
+
+def ask(client: DockerClient, image: str, network: Network, folder: Path = pins.CACHE / "secrets") -> list[Update]:
+    """What Debian's archive has newer than an image holds; UserError where it can't be asked.
+
+    network: this machine's, whose apt settings, mirror and CA the container reads as a build does, out of `folder`.
+    """
+    network.write_secrets(folder)
+    # The script that sets up apt in every layer of a build.
+    script = pins.ROOT / "docker" / "layers" / "network.sh"
+    mounts = [
+        Mount("/run/secrets", str(folder.absolute()), type="bind", read_only=True),
+        Mount("/run/berth/network.sh", str(script), type="bind", read_only=True),
+    ]
+    environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
+    code, printed, complaint = _run(client, image, mounts, environment)
+    if code != 0:
+        last = (without_password(complaint).strip().splitlines() or [f"exit code {code}"])[-1]
+        raise UserError(
+            f"Debian's archive can't be asked for updates of {image} ({last.strip()}): look at the network, and at "
+            "this machine's settings of apt, which a build uses as well."
+        )
+    return updates(printed)
+
+
+def _run(client: DockerClient, image: str, mounts: list[Mount], environment: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit code, output and complaints of the question, asked on the host's network in a container that goes."""
+    try:
+        container = client.containers.create(
+            image,
+            ["-c", _ASK],
+            entrypoint=["sh"],
+            user="0",
+            network_mode="host",
+            labels=owner.this_process().labels(f"once-{secrets.token_hex(6)}"),
+            mounts=mounts,
+            environment=dict(environment),
+        )
+    except ImageNotFound:
+        raise UserError(f"There is no image {image} here: build it with `python build.py build`.") from None
+    try:
+        container.start()
+        code = int(container.wait()["StatusCode"])
+        printed, complaint = container.logs(stderr=False), container.logs(stdout=False)
+        return code, printed.decode(errors="replace"), complaint.decode(errors="replace")
+    except APIError as error:
+        raise UserError(f"{image} can't be started to ask Debian's archive: {error.explanation or error}.") from None
+    finally:
+        container.remove(force=True, v=True)

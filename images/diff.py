@@ -1,0 +1,241 @@
+"""What differs between two images: by layer, by package and by file. Pure but for `described`, which reads an image.
+
+`compare` gives a `Difference`, `render` shows it. `unexplained` says what keeps two builds of one commit from being the
+same: everything but times, and but the short list MAY_DIFFER, which gives a reason for each.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from berth.images.bom import Bill, Package, bill
+from berth.images.contents import Contents, File, Made, contents
+
+SHOWN_FILES = 40
+"""Rows of the table of files; JSON has all."""
+MAY_DIFFER: tuple[tuple[str, str], ...] = ()
+"""Files that two builds of one commit may have otherwise: a regular expression for the whole path, and why. Today none:
+docker/layers fixes the moment that tools write into files, or takes away what holds it."""
+_ID_LENGTH = 19  # sha256: and twelve digits
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """An image with its files and its packages."""
+
+    contents: Contents
+    bill: Bill
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange:
+    """A layer that only one of two images has, or that both have with other bytes: diff_ids, empty where it is not.
+
+    files: how many files come from this layer that differ in more than their time.
+    """
+
+    made_by: str
+    before: str
+    after: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChange:
+    """A package that was added or removed, or has another version; `before` and `after` empty where it is not."""
+
+    kind: str
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A path that differs. how: added, removed, content (bytes, kind or a link's target), mode (mode, owner or extended
+    attributes) or time; `made_by` is the layer that it comes from, in the later image where it is in both.
+    """
+
+    path: str
+    how: str
+    before: str
+    after: str
+    made_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All that differs between `before` and `after`."""
+
+    before: str
+    after: str
+    layers: tuple[LayerChange, ...]
+    packages: tuple[PackageChange, ...]
+    files: tuple[FileChange, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+    def verdict(self) -> str:
+        """One line: how much of each kind differs."""
+        count = Counter(change.how for change in self.files)
+        if not (self.layers or self.packages or self.files):
+            return f"{self.before} and {self.after} hold the same."
+        hows = [f"{count[how]} {said}" for how, said in _SAID.items() if count[how]]
+        files = ", ".join(hows) if hows else "none"
+        return (
+            f"{self.before} and {self.after} differ in {len(self.layers)} layers and {len(self.packages)} packages; "
+            f"files: {files}."
+        )
+
+
+_SAID = {
+    "added": "added",
+    "removed": "removed",
+    "content": "with other content",
+    "mode": "with another mode or owner",
+    "time": "with another time only",
+}
+
+
+def described(
+    client: DockerClient,
+    image: str,
+    *,
+    cache: Path | None = None,
+    step: Callable[[str], None] = lambda done: None,
+) -> Described:
+    """Reads an image of the engine; cache, step and errors as in `contents` and `bill`."""
+    return Described(contents(client, image, cache=cache, step=step), bill(client, image, cache=cache, step=step))
+
+
+def compare(before: Described, after: Described) -> Difference:
+    """What differs between two images."""
+    files = _files(before.contents, after.contents)
+    seen = Counter(each.made_by for each in files if each.how != "time")
+    return Difference(
+        before.contents.image,
+        after.contents.image,
+        _layers(before.contents.layers, after.contents.layers, seen),
+        tuple(package_changes(before.bill.packages, after.bill.packages)),
+        files,
+    )
+
+
+def package_changes(before: Iterable[Package], after: Iterable[Package]) -> list[PackageChange]:
+    """The packages that differ, by kind and name; what an image has in two versions is one row with both."""
+    old, new = _versions(before), _versions(after)
+    return [
+        PackageChange(*key, ", ".join(old.get(key, ())), ", ".join(new.get(key, ())))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def unexplained(
+    difference: Difference, may_differ: Sequence[tuple[str, str]] = MAY_DIFFER
+) -> tuple[tuple[PackageChange, ...], tuple[FileChange, ...]]:
+    """What keeps two builds from being the same: packages, and files but for their times and for those of the list."""
+    left = [
+        change
+        for change in difference.files
+        if change.how != "time" and not any(re.fullmatch(pattern, change.path) for pattern, _ in may_differ)
+    ]
+    return difference.packages, tuple(left)
+
+
+def render(difference: Difference) -> Group:
+    """The tables of what differs and the verdict, for a rich console; files without those whose time alone differs."""
+    parts: list[RenderableType] = []
+    if difference.layers:
+        layers = _table("layers", "layer", "before", "after", "files")
+        for layer in difference.layers:
+            layers.add_row(Text(layer.made_by), layer.before[:_ID_LENGTH], layer.after[:_ID_LENGTH], str(layer.files))
+        parts.append(layers)
+    if difference.packages:
+        packages = _table("packages", "package", "kind", "before", "after")
+        for package in difference.packages:
+            packages.add_row(Text(package.name), package.kind, Text(package.before), Text(package.after))
+        parts.append(packages)
+    seen = [change for change in difference.files if change.how != "time"]
+    if seen:
+        files = _table("files", "path", "how", "before", "after")
+        for file in seen[:SHOWN_FILES]:
+            files.add_row(Text(f"/{file.path}"), file.how, Text(file.before), Text(file.after))
+        parts.append(files)
+    if len(seen) > SHOWN_FILES:
+        parts.append(Text(f"and {len(seen) - SHOWN_FILES} files more: --json has them all."))
+    return Group(*parts, Text(difference.verdict()))
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=Text(title), title_justify="left")
+
+
+def _layers(before: Sequence[Made], after: Sequence[Made], files: Mapping[str, int]) -> tuple[LayerChange, ...]:
+    """Layers beside each other by what made them, so that one more in the middle does not shift the rest."""
+    changes = []
+    matcher = SequenceMatcher(None, [each.made_by for each in before], [each.made_by for each in after], autojunk=False)
+    for how, start, end, other_start, other_end in matcher.get_opcodes():
+        old, new = before[start:end], after[other_start:other_end]
+        if how == "equal":
+            pairs = [(one, other) for one, other in zip(old, new, strict=True) if one.diff_id != other.diff_id]
+            changes += [LayerChange(o.made_by, o.diff_id, n.diff_id, files.get(n.made_by, 0)) for o, n in pairs]
+        else:
+            changes += [LayerChange(each.made_by, each.diff_id, "", files.get(each.made_by, 0)) for each in old]
+            changes += [LayerChange(each.made_by, "", each.diff_id, files.get(each.made_by, 0)) for each in new]
+    return tuple(changes)
+
+
+def _versions(packages: Iterable[Package]) -> dict[tuple[str, str], tuple[str, ...]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for package in packages:
+        found.setdefault((package.kind, package.name), set()).add(package.version)
+    return {key: tuple(sorted(versions)) for key, versions in found.items()}
+
+
+def _files(before: Contents, after: Contents) -> tuple[FileChange, ...]:
+    changes = []
+    for path in sorted(before.files.keys() | after.files.keys()):
+        old, new = before.files.get(path), after.files.get(path)
+        last = after.layers[new.layer] if new is not None else before.layers[old.layer] if old is not None else None
+        assert last is not None, "the path is of one of the two"
+        change = _file_change(old, new)
+        if change is not None:
+            changes.append(FileChange(path, *change, last.made_by))
+    return tuple(changes)
+
+
+def _file_change(old: File | None, new: File | None) -> tuple[str, str, str] | None:
+    """How a file differs, and what it is before and after; None where it does not."""
+    if old is None or new is None:
+        return ("added", "", _content(new)) if new is not None else ("removed", _content(old), "")
+    if (old.kind, old.sha256, old.target) != (new.kind, new.sha256, new.target):
+        return "content", _content(old), _content(new)
+    if _rights(old) != _rights(new):
+        return "mode", _rights(old), _rights(new)
+    if old.mtime != new.mtime:
+        return "time", f"{old.mtime:.0f}", f"{new.mtime:.0f}"
+    return None
+
+
+def _content(file: File | None) -> str:
+    if file is None:
+        return ""
+    if file.kind == "file":
+        return f"sha256:{file.sha256[:12]}, {file.size} bytes"
+    return f"{file.kind} {file.target}".strip()
+
+
+def _rights(file: File) -> str:
+    return f"{file.mode:04o} {file.uid}:{file.gid} {file.attributes}".strip()

@@ -1,0 +1,90 @@
+"""The licences inside an image: a report of its bill of materials, by licence expression, for people and for programs.
+
+What a package does not say, and what is NVIDIA's own, is named apart: a person who passes an image on answers for both.
+Of a Debian package all licences of its copyright file are joined by AND, though each holds for some of its files only.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from berth.images import spdx
+from berth.images.bom import Bill, Package
+
+NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
+
+
+@dataclass(frozen=True, slots=True)
+class Licensed:
+    """Packages, as `name version`, under one SPDX expression."""
+
+    licence: str
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The licences of an image, the one of most packages first.
+
+    `unknown` are packages that name none, `nvidia` those under NVIDIA's own licences.
+    """
+
+    image: str
+    groups: tuple[Licensed, ...]
+    unknown: tuple[str, ...]
+    nvidia: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+    def sentences(self) -> list[str]:
+        """What a person has to look at, a sentence each; empty where nothing is left open."""
+        said = []
+        if self.nvidia:
+            said.append(
+                f"NVIDIA's own licence holds for {', '.join(self.nvidia)}: read its terms on passing them on, in "
+                "the License.txt of each package or at https://docs.nvidia.com/cuda/eula, before you do."
+            )
+        if self.unknown:
+            said.append(
+                f"No licence is known of {', '.join(self.unknown)}: read what came with it, for a Debian package "
+                "/usr/share/doc/NAME/copyright in the image."
+            )
+        return said
+
+
+def report(bill: Bill) -> Report:
+    """The licences of what a bill names."""
+    groups: dict[str, list[Package]] = {}
+    for package in bill.packages:
+        groups.setdefault(package.licence, []).append(package)
+    unknown = groups.pop("", [])
+    licensed = [Licensed(licence, _names(packages)) for licence, packages in groups.items()]
+    return Report(
+        bill.image,
+        tuple(sorted(licensed, key=lambda each: (-len(each.packages), each.licence))),
+        _names(unknown),
+        _names(package for package in bill.packages if NVIDIA in package.licence),
+    )
+
+
+def render(found: Report) -> Group:
+    """The table and what to look at, for a rich console."""
+    title = Text(f"{found.image}: licences")
+    table = Table("licence", "packages", "which", title=title, title_justify="left", show_lines=True)
+    table.columns[1].justify = "right"
+    for group in found.groups:
+        table.add_row(Text(group.licence), str(len(group.packages)), Text(", ".join(group.packages)))
+    if found.unknown:
+        table.add_row(Text("unknown", style="bold"), str(len(found.unknown)), Text(", ".join(found.unknown)))
+    return Group(table, *(Text(sentence) for sentence in found.sentences()))
+
+
+def _names(packages: Iterable[Package]) -> tuple[str, ...]:
+    """`name version` of each, once where the image has it twice."""
+    return tuple(dict.fromkeys(f"{package.name} {package.version}" for package in packages))

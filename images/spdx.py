@@ -1,0 +1,111 @@
+"""What packages say of their licence, as SPDX expressions (https://spdx.org/licenses). Pure.
+
+Nothing is guessed: a word that names no licence of SPDX's list becomes a `LicenseRef-` of its own, such as
+LicenseRef-BSD where a package does not say which BSD licence it means, and one that says nothing has an empty text.
+"""
+
+import re
+from collections.abc import Iterable
+from email.message import Message
+from email.parser import BytesHeaderParser
+from functools import cache
+
+from license_expression import (  # type: ignore[import-untyped]
+    ExpressionError,
+    Licensing,
+    ParseError,
+    get_spdx_licensing,
+)
+
+REFERENCE = "LicenseRef-"
+_LONGEST_NAME = 60
+"""Characters of a metadata field that still is a licence's name, not its text."""
+# Names in use that mean one licence of the list. "Apache" without a version is counted as 2.0, which is what PyPI's
+# classifier "Apache Software License" has meant since 2004.
+_NAMES = {
+    "3-clause bsd license": "BSD-3-Clause",
+    "apache": "Apache-2.0",
+    "apache 2.0": "Apache-2.0",
+    "apache 2.0 license": "Apache-2.0",
+    "apache license 2.0": "Apache-2.0",
+    "apache license, version 2.0": "Apache-2.0",
+    "apache software license": "Apache-2.0",
+    "bsd 3-clause": "BSD-3-Clause",
+    "expat": "MIT",  # as Debian calls it
+    "isc license": "ISC",
+    "isc license (iscl)": "ISC",
+    "mit license": "MIT",
+    "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
+    "nvidia proprietary software": f"{REFERENCE}NVIDIA-Proprietary",
+    "python software foundation license": "PSF-2.0",
+    "the unlicense (unlicense)": "Unlicense",
+    "zlib/libpng license": "Zlib",
+    "bsd license": f"{REFERENCE}BSD",
+}
+_CLASSIFIER = "License :: "
+_MACHINE_READABLE = re.compile(rb"^Format(-Specification)?:.*(copyright-format|DEP5|dep5)", re.MULTILINE)
+
+
+@cache
+def _licensing() -> Licensing:
+    return get_spdx_licensing()
+
+
+def expression(text: str) -> str:
+    """An SPDX expression in its normal form; empty for a text that is none."""
+    try:
+        parsed = _licensing().parse(text)
+    except (ExpressionError, ParseError):
+        return ""
+    if parsed is None or any(not key.startswith(REFERENCE) for key in _licensing().unknown_license_keys(parsed)):
+        return ""
+    return str(parsed)
+
+
+def named(name: str) -> str:
+    """A licence by what somebody calls it: SPDX's identifier, or a LicenseRef of the same letters."""
+    plain = " ".join(name.split())
+    found = _NAMES.get(plain.lower()) or expression(plain)
+    if found:
+        return found
+    letters = re.sub(r"[^A-Za-z0-9.-]+", "-", plain).strip("-.")
+    return f"{REFERENCE}{letters}" if letters else ""
+
+
+def all_of(names: Iterable[str]) -> str:
+    """Licences that hold together, each once, in the order of their names; empty without any."""
+    parts = sorted({named(name) for name in names} - {""})
+    return " AND ".join(f"({part})" if " OR " in part and len(parts) > 1 else part for part in parts)
+
+
+def of_python(metadata: bytes, found: Iterable[str] = ()) -> str:
+    """The licence that a distribution's METADATA declares: License-Expression, License, then classifiers (PEP 639).
+
+    found: what else is known of it, for metadata that declare nothing.
+    """
+    headers: Message = BytesHeaderParser().parsebytes(metadata)
+    declared = expression(str(headers.get("License-Expression", "")))
+    if declared:
+        return declared
+    name = str(headers.get("License", "")).strip()
+    if name and name.upper() != "UNKNOWN" and "\n" not in name and len(name) <= _LONGEST_NAME:
+        return named(name)
+    classifiers = [str(line).rpartition("::")[2].strip() for line in headers.get_all("Classifier", []) if _says(line)]
+    return all_of(classifiers) or all_of(found)
+
+
+def _says(classifier: object) -> bool:
+    """Whether a classifier names a licence, which "License :: OSI Approved" alone does not."""
+    return str(classifier).startswith(_CLASSIFIER) and not str(classifier).endswith(("OSI Approved", "DFSG approved"))
+
+
+def of_debian(names: Iterable[str], copyright_file: bytes) -> str:
+    """The licences of a Debian package, all of them: its copyright file says which hold for which of its files.
+
+    names: what syft read there. Of a file that is not machine-readable it takes first words of sentences for licences,
+    so that a name then counts only where it is one of SPDX's, or of a text in /usr/share/common-licenses.
+    """
+    if _MACHINE_READABLE.search(copyright_file):
+        return all_of(names)
+    known = [name for name in names if expression(name) or f"common-licenses/{name}".encode() in copyright_file]
+    return all_of(known)

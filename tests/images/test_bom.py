@@ -1,0 +1,109 @@
+"""The bill of materials of the built images, against what dpkg, Python and sha256sum say inside them."""
+
+import json
+import re
+
+import docker
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from docker.models.images import Image
+
+from berth.images import bom, debian, licences, pins
+from berth.images.contents import Contents, contents
+
+# The engine lays files of its own over these.
+OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
+# dpkg's copyright files that name a licence in prose alone, and NVIDIA's package that holds nothing but its name.
+WITHOUT_LICENCE = {"libcrypt1", "libcrypt-dev", "cuda-toolkit"}
+PYTHON = """
+import json, importlib.metadata
+print(json.dumps([(each.name, each.version) for each in importlib.metadata.distributions()]))
+"""
+
+
+def name_of(image: Image) -> str:
+    return f"berth-{image.labels['berth.kit']}:{image.labels['berth.profile']}"
+
+
+@pytest.fixture(scope="session")
+def inside(image: Image, client: docker.DockerClient) -> Contents:
+    return contents(client, name_of(image))
+
+
+@pytest.fixture(scope="session")
+def bill(image: Image, client: docker.DockerClient) -> bom.Bill:
+    return bom.bill(client, name_of(image))
+
+
+def said(client: docker.DockerClient, bill: bom.Bill | Contents, *command: str) -> str:
+    """What a command prints in a fresh container of the image."""
+    printed = client.containers.run(
+        bill.image_id, ["600", *command], entrypoint=["timeout"], network_mode="none", remove=True
+    )
+    return str(printed.decode())
+
+
+def test_every_file_is_as_sha256sum_sees_it(inside: Contents, client: docker.DockerClient) -> None:
+    lines = said(client, inside, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
+    seen = {line[66:].lstrip("/"): line[:64] for line in lines}
+    found = {path: file.sha256 for path, file in inside.files.items() if file.kind == "file"}
+    assert {path: sha256 for path, sha256 in seen.items() if path not in {*OF_THE_ENGINE, ".dockerenv"}} == {
+        path: sha256 for path, sha256 in found.items() if path not in OF_THE_ENGINE
+    }
+
+
+def test_every_package_of_debian_and_no_other(bill: bom.Bill, client: docker.DockerClient) -> None:
+    lines = said(client, bill, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()
+    assert sorted(f"{each.name} {each.version}" for each in bill.packages if each.kind == "deb") == sorted(lines)
+
+
+def test_every_package_of_python_and_no_other(bill: bom.Bill, client: docker.DockerClient) -> None:
+    listed = json.loads(said(client, bill, "python", "-c", PYTHON))
+    # Those that setuptools has inside itself, nobody else can import.
+    own = [each for each in bill.packages if each.kind == "python" and "/_vendor/" not in each.path]
+    assert sorted((plain(each.name), each.version) for each in own) == sorted((plain(n), v) for n, v in listed)
+
+
+def plain(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def test_a_packages_hash_is_that_of_its_files(bill: bom.Bill, client: docker.DockerClient) -> None:
+    script = "dpkg-query --listfiles dash | while read -r f; do [ -L $f ] || [ ! -f $f ] || realpath $f; done"
+    script += " | LC_ALL=C sort | xargs sha256sum | sha256sum"
+    dash = next(each for each in bill.packages if each.name == "dash")
+    assert dash.hash == said(client, bill, "bash", "-c", script).split()[0]
+
+
+def test_what_lacks_a_hash_has_no_file_left(bill: bom.Bill, inside: Contents) -> None:
+    for each in bill.packages:
+        if not each.hash:
+            assert each.kind == "deb", each
+            listing = inside.records.get(f"var/lib/dpkg/info/{each.name}:amd64.list", b"").decode().split()
+            assert not any(path.lstrip("/") in inside.files for path in listing if path.endswith(".so")), each
+
+
+def test_every_licence_is_known_but_a_few_that_are_named(bill: bom.Bill, profile: pins.Profile) -> None:
+    found = licences.report(bill)
+    if not any(each.kind == "file" for each in bill.packages):  # what AWS's installers bring says less
+        assert {name.split()[0] for name in found.unknown} <= WITHOUT_LICENCE
+    assert bool(found.nvidia) == bool(profile.cuda)
+
+
+def test_the_document_is_valid_and_the_same_each_time(bill: bom.Bill, client: docker.DockerClient) -> None:
+    text = json.dumps(bill.document)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert json.dumps(bom.bill(client, bill.image).document) == text
+
+
+def test_debians_versions_are_the_recorded_ones_or_newer(
+    bill: bom.Bill, client: docker.DockerClient, profile: pins.Profile
+) -> None:
+    """The archive moves on, never back; another base may bring packages that are not recorded."""
+    versions = debian.recorded(debian.record_path(profile.name).read_text())
+    others = [
+        each for each in bill.packages if each.kind == "deb" and each.version != versions.get(each.name, each.version)
+    ]
+    checks = [f"dpkg --compare-versions {versions[each.name]} lt {each.version} || echo {each.name}" for each in others]
+    assert said(client, bill, "bash", "-c", "\n".join([":", *checks])) == ""

@@ -1,0 +1,39 @@
+"""Two builds of one checkout, the second with nothing of the build cache, hold the same packages and the same files.
+
+The first is the image under test, the second the one that test_secrets.py searches for canaries. Base and locks are the
+same for both; Debian's archive may have moved in between, which is said as that.
+"""
+
+import docker
+import pytest
+
+from berth.images import diff, pins
+
+PARTS = pins.FILE_PARTS["train"]
+
+
+@pytest.fixture(scope="session")
+def difference(
+    canary_image: str, client: docker.DockerClient, profile: pins.Profile, tmp_path_factory: pytest.TempPathFactory
+) -> diff.Difference:
+    """What differs between the image under test and another build of the same."""
+    labels = client.images.get(canary_image).labels
+    first = f"berth-{labels['berth.kit']}:{profile.name}"
+    had = client.images.get(first).labels
+    more = [part for part in PARTS if had.get(f"berth.{part}", pins.NONE) != pins.NONE]
+    if more:
+        pytest.skip(f"{first} holds {', '.join(more)}, which no second build of the tests takes")
+    before = diff.described(client, first)
+    return diff.compare(before, diff.described(client, canary_image, cache=tmp_path_factory.mktemp("contents")))
+
+
+def test_the_same_packages(difference: diff.Difference) -> None:
+    changes = {f"{each.kind} {each.name}: {each.before} → {each.after}" for each in diff.unexplained(difference)[0]}
+    moved = {change for change in changes if change.startswith("deb ")}
+    assert moved == set(), f"Debian's archive has moved on since {difference.before} was built: build it again"
+    assert changes == set()
+
+
+def test_the_same_files(difference: diff.Difference) -> None:
+    changes = [f"{each.how} /{each.path} ({each.made_by})" for each in diff.unexplained(difference)[1]]
+    assert changes == [], f"{difference.before} is of another checkout, or its build is not the same each time"

@@ -1,0 +1,69 @@
+"""Debian's packages: what is recorded of them, and what apt says of newer ones."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.images import debian
+from berth.images.bom import Package
+from berth.images.debian import Update
+from berth.images.errors import UserError
+
+# As apt 2.6 prints it.
+SIMULATED = """\
+Release a=now
+Release v=12,o=Debian,a=oldstable-security,n=bookworm-security,l=Debian-Security,c=main,b=amd64
+Release v=12.15,o=Debian,a=oldstable,n=bookworm,l=Debian,c=main,b=amd64
+Inst procps [2:4.0.1-1] (2:4.0.2-3 Debian:12.15/oldstable [amd64])
+Inst openssl [3.0.1-1] (3.0.19-1 Debian:12.15/oldstable, Debian-Security:12/oldstable-security [amd64])
+Inst libnew (1.0-1 Debian:12.15/oldstable [amd64])
+Inst tzdata [2024a-0+deb12u1] (2026f-0+deb12u1 Debian-Security:12/oldstable-security [all])
+Conf procps (2:4.0.2-3 Debian:12.15/oldstable [amd64])
+"""
+
+
+def deb(name: str, version: str, kind: str = "deb") -> Package:
+    return Package(name, version, kind, "", "", "", "")
+
+
+def test_updates_of_the_security_archive_come_first() -> None:
+    assert debian.updates(SIMULATED) == [
+        Update("openssl", "3.0.1-1", "3.0.19-1", True),
+        Update("tzdata", "2024a-0+deb12u1", "2026f-0+deb12u1", True),
+        Update("procps", "2:4.0.1-1", "2:4.0.2-3", False),
+    ]
+
+
+def test_silence_without_the_security_archive_is_no_all_clear() -> None:
+    printed = "".join(line for line in SIMULATED.splitlines(keepends=True) if "l=Debian-Security" not in line)
+    with pytest.raises(UserError, match=r"none of the image's package archives is Debian's security archive"):
+        debian.updates(printed)
+
+
+def test_nothing_newer() -> None:
+    assert debian.updates("\n".join(SIMULATED.splitlines()[:3])) == []
+
+
+def test_a_record_holds_debians_packages_of_both_images(tmp_path: Path) -> None:
+    train = [deb("libc6", "2.36-9"), deb("openssh-server", "1:9.2p1-2"), deb("rich", "15.0", "python")]
+    path = debian.write_record([*train, deb("libc6", "2.36-9")], "cpu", tmp_path)
+    assert path == debian.record_path("cpu", tmp_path) == tmp_path / "debian" / "cpu.txt"
+    recorded = path.read_text()
+    assert recorded.startswith("# Debian's packages")
+    assert debian.recorded(recorded) == {"libc6": "2.36-9", "openssh-server": "1:9.2p1-2"}
+    assert debian.moved_on(recorded, train, "cpu") == ""
+    assert debian.moved_on(recorded, [deb("libc6", "2.36-9")], "cpu") == "", "the other image has more"
+
+
+def test_another_version_is_said_in_one_sentence() -> None:
+    recorded = debian.record([deb("libc6", "2.36-9"), deb("tzdata", "2026e")])
+    assert debian.moved_on(recorded, [deb("libc6", "2.36-9"), deb("tzdata", "2026f"), deb("new", "1")], "cpu") == (
+        "Debian's archive has moved on since docker/locks/debian/cpu.txt was recorded: tzdata 2026e → 2026f, new not "
+        "recorded → 1; test the images, then record what they hold."
+    )
+
+
+def test_many_changes_are_counted() -> None:
+    said = debian.moved_on("", [deb(f"p{number}", "1") for number in range(9)], "cpu")
+    assert "p4 not recorded → 1 and 4 more; test" in said
+    assert "p5" not in said

@@ -1,0 +1,126 @@
+"""What differs between two images, by layer, package and file, and what of it two builds of one commit may have."""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from berth.images import diff
+from berth.images.bom import Bill, Package
+from berth.images.contents import Contents, File, Made
+from berth.images.diff import Described, FileChange, LayerChange, PackageChange
+
+FILE = File("file", 0o644, 0, 0, 3, 100, "a" * 64, layer=1)
+LINK = File("link", 0o777, 0, 0, 0, 100, target="x", layer=1)
+LAYERS = (Made("sha256:1", "base"), Made("sha256:2", "RUN deps"), Made("sha256:3", "RUN kit"))
+
+
+def described(
+    files: Mapping[str, File], packages: tuple[Package, ...] = (), layers: tuple[Made, ...] = LAYERS, name: str = "one"
+) -> Described:
+    inside = Contents(name, "sha256:0", "2026-11-21T23:25:10Z", {}, layers, files, {})
+    return Described(inside, Bill(name, "sha256:0", packages, {}))
+
+
+def package(name: str, version: str, kind: str = "python") -> Package:
+    return Package(name, version, kind, "MIT", "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        (None, FILE, ("added", "", "sha256:aaaaaaaaaaaa, 3 bytes")),
+        (LINK, None, ("removed", "link x", "")),
+        (
+            FILE,
+            replace(FILE, sha256="b" * 64, mtime=5),
+            ("content", "sha256:aaaaaaaaaaaa, 3 bytes", "sha256:bbbbbbbbbbbb, 3 bytes"),
+        ),
+        (LINK, replace(LINK, target="y"), ("content", "link x", "link y")),
+        (FILE, LINK, ("content", "sha256:aaaaaaaaaaaa, 3 bytes", "link x")),
+        (FILE, replace(FILE, mode=0o4755, mtime=5), ("mode", "0644 0:0", "4755 0:0")),
+        (FILE, replace(FILE, uid=1000), ("mode", "0644 0:0", "0644 1000:0")),
+        (
+            FILE,
+            replace(FILE, attributes="security.capability=01"),
+            ("mode", "0644 0:0", "0644 0:0 security.capability=01"),
+        ),
+        (FILE, replace(FILE, mtime=5), ("time", "100", "5")),
+    ],
+)
+def test_how_a_file_differs(before: File | None, after: File | None, change: tuple[str, str, str]) -> None:
+    old, new = ({"p": file} if file else {} for file in (before, after))
+    found = diff.compare(described(old), described(new))
+    assert found.files == (FileChange("p", *change, "RUN deps"),)
+
+
+def test_the_layer_that_a_file_comes_from_does_not_count() -> None:
+    found = diff.compare(described({"p": FILE}), described({"p": replace(FILE, layer=2)}, name="two"))
+    assert (found.files, found.verdict()) == ((), "one and two hold the same.")
+
+
+def test_layers_stand_beside_those_of_the_same_step() -> None:
+    after = (LAYERS[0], Made("sha256:9", "RUN efa"), replace(LAYERS[1], diff_id="sha256:8"), LAYERS[2])
+    found = diff.compare(described({"p": FILE}), described({"p": replace(FILE, sha256="b", layer=2)}, layers=after))
+    assert found.layers == (
+        LayerChange("RUN efa", "", "sha256:9", 0),
+        LayerChange("RUN deps", "sha256:2", "sha256:8", 1),
+    )
+
+
+def test_packages_added_removed_and_of_another_version() -> None:
+    before = (package("rich", "14.0"), package("six", "1.17"), package("libc6", "2.36-9", "deb"), package("same", "1"))
+    after = (package("rich", "15.0"), package("rich", "13.0"), package("libc6", "2.36-10", "deb"), package("same", "1"))
+    found = diff.package_changes(before, (*after, package("libc6", "1", "python")))
+    assert found == [
+        PackageChange("deb", "libc6", "2.36-9", "2.36-10"),
+        PackageChange("python", "libc6", "", "1"),
+        PackageChange("python", "rich", "14.0", "13.0, 15.0"),
+        PackageChange("python", "six", "1.17", ""),
+    ]
+
+
+def test_times_alone_keep_no_two_builds_apart() -> None:
+    found = diff.compare(described({"p": FILE}), described({"p": replace(FILE, mtime=5)}))
+    assert diff.unexplained(found) == ((), ())
+
+
+def test_all_else_does_but_for_a_list_with_reasons() -> None:
+    after = {"var/log/x": replace(FILE, sha256="b"), "p": replace(FILE, mode=0o600)}
+    found = diff.compare(described({"var/log/x": FILE, "p": FILE}), described(after, (package("rich", "15.0"),)))
+    packages, files = diff.unexplained(found, ((r"var/log/.*", "a log"),))
+    assert [change.name for change in packages] == ["rich"]
+    assert [change.path for change in files] == ["p"]
+    assert len(diff.unexplained(found, ((r"log", "not the whole path"),))[1]) == 2
+
+
+def shown(found: diff.Difference) -> str:
+    console = Console(width=160, file=io.StringIO(), record=True)
+    console.print(diff.render(found))
+    return console.export_text()
+
+
+def test_the_tables_show_all_but_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diff, "SHOWN_FILES", 1)
+    after = {"a": replace(FILE, sha256="b" * 64), "b": replace(FILE, mode=0o600), "t": replace(FILE, mtime=5)}
+    text = shown(
+        diff.compare(described(dict.fromkeys("abt", FILE)), described(after, (package("x[/y]", "1"),), name="two"))
+    )
+    assert "/a " in text
+    assert "x[/y]" in text, "a name may look like rich's markup"
+    assert "and 1 files more: --json has them all." in text
+    assert "/t" not in text
+    assert text.rstrip().endswith(
+        "one and two differ in 0 layers and 1 packages; files: 1 with other content, 1 with another mode or owner, "
+        "1 with another time only."
+    )
+
+
+def test_the_same_image_differs_in_nothing() -> None:
+    one = described({"p": FILE}, (package("rich", "15.0"),))
+    found = diff.compare(one, one)
+    assert shown(found).strip() == "one and one hold the same."
+    assert json.loads(json.dumps(found.as_dict()))["files"] == []

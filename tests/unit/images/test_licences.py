@@ -1,0 +1,61 @@
+"""The report of licences: what is grouped, and what is named for a person to look at."""
+
+import io
+import json
+
+from rich.console import Console
+
+from berth.images import licences
+from berth.images.bom import Bill, Package
+from berth.images.licences import Licensed
+
+
+def package(name: str, licence: str, version: str = "1.0", path: str = "") -> Package:
+    return Package(name, version, "python", licence, "", f"pkg:pypi/{name}@{version}", path)
+
+
+BILL = Bill(
+    "berth-train:cu130",
+    "sha256:1",
+    (
+        package("rich", "MIT"),
+        package("rich", "MIT", path="setuptools/_vendor"),
+        package("typer", "MIT"),
+        package("cuda-toolkit", ""),
+        package("nvidia-nccl-cu13", licences.NVIDIA),
+        package("nvidia-nvtx", "Apache-2.0"),
+        package("odd", f"{licences.NVIDIA} AND MIT"),
+    ),
+    {},
+)
+
+
+def test_packages_by_licence_the_commonest_first() -> None:
+    found = licences.report(BILL)
+    assert found.groups == (
+        Licensed("MIT", ("rich 1.0", "typer 1.0")),
+        Licensed("Apache-2.0", ("nvidia-nvtx 1.0",)),
+        Licensed("LicenseRef-NVIDIA-Proprietary", ("nvidia-nccl-cu13 1.0",)),
+        Licensed("LicenseRef-NVIDIA-Proprietary AND MIT", ("odd 1.0",)),
+    )
+    assert found.unknown == ("cuda-toolkit 1.0",)
+    assert found.nvidia == ("nvidia-nccl-cu13 1.0", "odd 1.0")
+
+
+def test_what_to_look_at_stands_below_the_table() -> None:
+    found = licences.report(BILL)
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(licences.render(found))
+    shown = " ".join(console.export_text().split())
+    assert "NVIDIA's own licence holds for nvidia-nccl-cu13 1.0, odd 1.0: read its terms" in shown
+    assert "No licence is known of cuda-toolkit 1.0: read what came with it" in shown
+    assert "│ unknown" in shown
+
+
+def test_nothing_to_look_at_is_nothing_said() -> None:
+    assert licences.report(Bill("i", "sha256:1", (package("rich", "MIT"),), {})).sentences() == []
+    assert licences.report(Bill("i", "sha256:1", (), {})).groups == ()
+
+
+def test_json_is_the_report_itself() -> None:
+    assert json.loads(json.dumps(licences.report(BILL).as_dict()))["unknown"] == ["cuda-toolkit 1.0"]

@@ -1,0 +1,290 @@
+"""Newer releases and known vulnerabilities: what is asked, what the answers mean, and that silence is no all-clear."""
+
+import http.server
+import io
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import pytest
+from rich.console import Console
+
+from berth.images import outdated, pins
+from berth.images.debian import Update
+from berth.images.errors import UserError
+from berth.images.network import Network, PackageIndex
+from berth.images.outdated import ImageUpdates, Locked, Newer, Outdated, Vulnerable
+
+KIT = pins.load()
+RICH = Locked("rich", "14.0.0", ("cpu",), False)
+TORCH = Locked("torch", "2.13.0+cpu", ("cpu",), True)
+OLD_TORCH = Locked("torch", "2.5.1", ("cu124",), True)
+
+
+def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
+    return {"filename": name, "requires-python": python, "yanked": yanked}
+
+
+class IndexAndAdvisoriesDouble(http.server.BaseHTTPRequestHandler):
+    """Plays a package index (PEP 691) and a service of advisories (OSV's API), neither of which tests can reach."""
+
+    releases: ClassVar[dict[str, list[dict[str, Any]]]] = {}
+    vulnerable: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {}
+    asked: ClassVar[list[str]] = []
+    status = 200
+    body: bytes | None = None
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        name = self.path.strip("/").rpartition("/")[2]
+        found = self.releases.get(name)
+        self.answer(404 if found is None else self.status, {"name": name, "files": found})
+
+    def do_POST(self) -> None:
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name, version = query["package"]["name"], query["version"]
+        self.asked.append(f"{name} {version}")
+        known = self.vulnerable.get((name, version))
+        self.answer(self.status, {"vulns": [known]} if known else {})
+
+    def answer(self, status: int, document: object) -> None:
+        body = self.body if self.body is not None else json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of the double, which knows rich and torch and of nothing bad."""
+    releases = {
+        "rich": [file("rich-15.0.0-py3-none-any.whl")],
+        "torch": [file("torch-2.13.0-cp311-cp311-linux_x86_64.whl")],
+    }
+    for name, value in {"releases": releases, "vulnerable": {}, "asked": [], "status": 200, "body": None}.items():
+        monkeypatch.setattr(IndexAndAdvisoriesDouble, name, value)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), IndexAndAdvisoriesDouble) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def network(url: str, *extra: str) -> Network:
+    return Network(None, PackageIndex(url=url, extra=extra), (), "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["a-1.9.tar.gz", "a-1.10-py3-none-any.whl"], "1.10"),
+        (["a-1.0.tar.gz", "a-2.0rc1.tar.gz", "a-2.0.dev3.tar.gz"], "1.0"),
+        (["a-1.0.exe", "a.tar.gz", "a-1.0-not-a.whl", ""], ""),
+        ([], ""),
+    ],
+)
+def test_the_newest_release_is_the_highest_final_one(files: list[str], expected: str) -> None:
+    assert outdated.newest({"files": [file(name) for name in files]}, "3.11") == expected
+
+
+def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -> None:
+    files = [file("a-1.0.tar.gz", None), file("a-2.0.tar.gz", ">=3.12"), file("a-3.0.tar.gz", yanked="broken")]
+    files += [file("a-1.5.tar.gz", ">=3.11.4"), file("a-9.0.tar.gz", "three")]
+    assert outdated.newest({"files": files}, "3.11") == "1.5"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "version", "expected"),
+    [
+        ("2.13.0", "2.13.0+cpu", False),
+        ("2.13.1", "2.13.0+cpu", True),
+        ("1.9", "1.10", False),
+        ("2.9.0.post1", "2.9.0.post0", True),
+        ("", "1", False),
+    ],
+)
+def test_what_is_newer(candidate: str, version: str, expected: bool) -> None:
+    assert outdated.is_newer(candidate, version) is expected
+
+
+def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
+    texts = {
+        "build/build.txt": "uv==0.9.30 \\\n    --hash=sha256:aa\n",
+        "deps/serve-cpu.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
+        "deps/train-cu124.txt": "rich==15.0.0\ntransformers==5.15.0\n",
+        "nccl/cu130.txt": "nvidia-nccl-cu13==2.29.7\n",
+        "pytorch/cpu.txt": "torch==2.13.0+cpu\n",
+        "debian/cpu.txt": "libc6 2.36-9\n",
+    }
+    assert outdated.wanted(KIT, ["cpu", "cu124"], texts) == [
+        Locked("rich", "15.0.0", ("cpu", "cu124"), False),
+        Locked("torch", "2.13.0+cpu", ("cpu",), True),
+        Locked("transformers", "5.15.0", ("cu124",), True),
+        Locked("uv", "0.9.30", ("build",), True),
+    ]
+    assert outdated.wanted(KIT, ["cu130"], texts)[0] == Locked("nvidia-nccl-cu13", "2.29.7", ("cu130",), True)
+
+
+def test_the_index_is_asked_once_a_name(service: str) -> None:
+    newer, silent = outdated.ask_index([RICH, TORCH, OLD_TORCH], network(f"{service}/simple/"), "3.11")
+    assert newer == [Newer(RICH, "15.0.0"), Newer(OLD_TORCH, "2.13.0")]
+    assert silent == []
+    assert sorted(IndexAndAdvisoriesDouble.asked) == ["/simple/rich/", "/simple/torch/"]
+
+
+def test_a_further_index_answers_for_what_the_first_lacks(service: str) -> None:
+    IndexAndAdvisoriesDouble.status = 200
+    found = outdated.ask_index([RICH], network("http://127.0.0.1:9/simple", f"{service}/more"), "3.11")
+    assert found == ([Newer(RICH, "15.0.0")], [])
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (503, None, "503 Service Unavailable"),
+        (200, b"<!DOCTYPE html>", "no JSON"),
+        (200, b"[1]", "no JSON"),
+        (200, b'{"files": []}', "no release for this Python"),
+    ],
+)
+def test_an_index_that_does_not_say_is_named(status: int, body: bytes | None, said: str, service: str) -> None:
+    IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
+    assert outdated.ask_index([RICH], network(f"{service}/simple"), "3.11") == (
+        [],
+        [
+            f"Whether rich has a newer release is not known: {service}/simple says: {said}; look at pip's index-url, "
+            "and whether it answers with JSON (PEP 691)."
+        ],
+    )
+
+
+def test_an_index_out_of_reach_is_named_without_its_password() -> None:
+    many = [replace(RICH, name=f"p{number}") for number in range(9)]
+    _, silent = outdated.ask_index(many, network("http://user:secret@127.0.0.1:9/simple"), "3.11")
+    assert silent == [
+        "Whether p0, p1, p2, p3, p4, p5, p6, p7 and 1 more has a newer release is not known: http://127.0.0.1:9/simple "
+        "says: ConnectionError; look at pip's index-url, and whether it answers with JSON (PEP 691)."
+    ]
+
+
+def advisory(name: str, fixed: str) -> dict[str, Any]:
+    events = [{"introduced": "0"}, {"fixed": fixed}]
+    affected = {"package": {"name": name, "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": events}]}
+    return {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "summary": "bad", "affected": [affected]}
+
+
+def test_known_vulnerabilities_of_every_version(service: str) -> None:
+    IndexAndAdvisoriesDouble.vulnerable[("torch", "2.5.1")] = advisory("torch", "2.6.0")
+    found = outdated.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
+    assert found == ([Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",))], [])
+    # Advisories know no build such as +cpu.
+    assert sorted(IndexAndAdvisoriesDouble.asked) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, None), (500, None), (200, b"<html>")])
+def test_advisories_that_do_not_answer_are_no_all_clear(status: int, body: bytes | None, service: str) -> None:
+    IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
+    found, unknown = outdated.ask_advisories([RICH], network(""), f"{service}/v1/query")
+    assert found == []
+    assert len(unknown) == 1
+    assert unknown[0].startswith("Vulnerabilities are not known, which is no all-clear: pip-audit got no answer (")
+    assert unknown[0].endswith("); run it where its service answers, or give the URL of one with OSV's API.")
+    assert "Traceback" not in unknown[0]
+
+
+def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {
+        "dependencies": [
+            {"name": "rich", "version": "14.0.0", "vulns": []},
+            {"name": "torch", "skip_reason": "Dependency not found on PyPI and could not be audited: torch (2.13.0)"},
+        ]
+    }
+    assert outdated.advisories(answer) == ([], ["torch"])
+    # PyPI's own service can't be directed elsewhere.
+    monkeypatch.setattr(outdated, "_run_audit", lambda *_: answer)
+    assert outdated.ask_advisories([RICH, TORCH], network(""))[1] == [
+        "Vulnerabilities of 1 of 2 packages are not known, which is no all-clear: the advisory service has no answer "
+        "for torch; run it where https://pypi.org/pypi answers, or give the URL of a service with OSV's API."
+    ]
+
+
+def test_locks_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are no locks in"):
+        outdated.find_outdated(KIT, ["cpu"], network(""), locks=tmp_path)
+
+
+def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
+    (tmp_path / "deps").mkdir()
+    (tmp_path / "deps" / "serve-cu130.txt").write_text("rich==14.0.0\n")
+
+    def no_engine() -> NoReturn:
+        raise UserError("no Docker engine answers: run `docker/engine.sh`.")
+
+    found = outdated.find_outdated(
+        KIT,
+        ["cu130"],
+        network(f"{service}/simple"),
+        images=["berth-serve:cu130"],
+        connect=no_engine,
+        osv_url=f"{service}/v1/query",
+        locks=tmp_path,
+    )
+    assert found == Outdated(
+        newer=(Newer(replace(RICH, profiles=("cu130",)), "15.0.0"),),
+        unanswered=(
+            "Debian's updates of berth-serve:cu130 are not known: no Docker engine answers: run `docker/engine.sh`.",
+        ),
+        unasked=(
+            f"The base image {KIT.base_image.partition('@')[0]} is not asked for: no index lists its releases, see "
+            "https://hub.docker.com/_/debian.",
+            f"efa {KIT.profile('cu130').files['efa'].version} is not asked for: no index lists it, see what its "
+            "publisher has.",
+        ),
+    )
+    assert not found.insecure
+
+
+ALL = Outdated(
+    (Newer(TORCH, "2.15.0"), Newer(RICH, "15.0.0")),
+    (Vulnerable("rich", "14.0.0", ("PYSEC-1",), ()),),
+    (
+        ImageUpdates("berth-serve:cpu", (Update("libc6", "2.36-9", "2.36-10", True),)),
+        ImageUpdates("berth-train:cpu", ()),
+    ),
+    ("Vulnerabilities of x are not known.",),
+    ("The base image is not asked for.",),
+)
+
+
+def test_the_tables_show_what_was_found_and_what_was_not() -> None:
+    console = Console(width=140, file=io.StringIO(), record=True)
+    console.print(outdated.render(ALL))
+    text = console.export_text()
+    for said in ("no release yet", "berth-train:cpu: Debian's archive has nothing newer.", "docker/pins.toml", "locks"):
+        assert said in text
+    assert text.rstrip().endswith("Vulnerabilities of x are not known.\nThe base image is not asked for.")
+    assert json.loads(json.dumps(ALL.as_dict()))["insecure"] is True
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Outdated(newer=ALL.newer, debian=ALL.debian[1:], unanswered=ALL.unanswered), False),
+        (Outdated(debian=(ImageUpdates("i", (Update("tzdata", "1", "2", False),)),)), False),
+        (Outdated(debian=ALL.debian), True),
+        (Outdated(vulnerable=ALL.vulnerable), True),
+    ],
+)
+def test_what_is_insecure(found: Outdated, expected: bool) -> None:
+    assert found.insecure is expected
