@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
 from berth.images import apt, disk
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
@@ -154,6 +157,22 @@ def package_index(environ: Mapping[str, str], settings: Mapping[str, str]) -> Pa
 def without_password(text: str) -> str:
     """A text with the user and password of every URL in it left out, up to the last @ before its path."""
     return re.sub(r"//[^/\s]*@", "//", text)
+
+
+def innermost(error: BaseException) -> BaseException:
+    """What lies at the bottom of an error of requests and urllib3, which wrap each other's."""
+    while isinstance(error, RequestException | HTTPError):
+        inner = error.__cause__ or error.__context__ or next((a for a in error.args if isinstance(a, Exception)), None)
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
+def in_few_words(error: BaseException) -> str:
+    """What an error says, on one line and without passwords."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return without_password(" ".join(str(text).split()))[:160].rstrip(".")
 
 
 def _system_bundle(added: Path = Path("/usr/local/share/ca-certificates")) -> list[str]:

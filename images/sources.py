@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 from berth.images import disk, files, pins
 from berth.images.errors import UserError
 from berth.images.files import Wanted, wanted, wrong
-from berth.images.network import gather, without_password
+from berth.images.network import gather, in_few_words, innermost, without_password
 
 PAUSES_S = (1, 4)
 """Seconds before a dropped connection is tried again, as often as there are numbers."""
@@ -165,7 +165,7 @@ class Source:
                 answer.raise_for_status()
                 yield answer.raw.stream(_PIECE, decode_content=False), int(answer.headers.get("Content-Length", 0))
         except (RequestException, HTTPError) as error:
-            raise _Dropped(_reason(error)) from None
+            raise _Dropped(in_few_words(innermost(error))) from None
 
     def _unreached(self, want: Wanted, error: "_Dropped") -> str:
         return (
@@ -205,17 +205,6 @@ def _retried(act: Callable[[], None]) -> None:
         except _Dropped:
             time.sleep(pause)
     return act()
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause, in a few words and without passwords."""
-    while isinstance(error, RequestException | HTTPError):
-        inner = error.__cause__ or error.__context__ or next((a for a in error.args if isinstance(a, Exception)), None)
-        if inner is None:
-            break
-        error = inner
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return without_password(" ".join(str(text).split()))[:160].rstrip(".")
 
 
 def fetch(source: Source, want: Wanted, folder: Path, say: Callable[[str], None], show: Show) -> Path:

@@ -1,0 +1,137 @@
+"""How a registry wants to know who asks, and the Authorization headers that answer it: Basic, or Bearer tokens.
+
+ECR and small registries ask for Basic. Others name a token server, which gives a token for scopes (repository and
+actions) to who names himself to it: distribution's "Token Authentication Specification". All of it stays in memory.
+"""
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Callable
+from urllib.parse import urlencode, urlsplit
+
+from requests.utils import parse_dict_header
+
+from berth.ecr.credentials import Credentials, Login
+from berth.ecr.refusals import Answer
+from berth.images.errors import UserError
+from berth.images.network import without_password
+
+Scopes = tuple[str, ...]
+"""What a request needs, as token servers write it: `repository:NAME:pull,push`."""
+Ask = Callable[[str, str | None], Answer]
+"""`ask(url, authorization)`: a GET of the token server's."""
+
+
+def pull(repository: str) -> Scopes:
+    return (f"repository:{repository}:pull",)
+
+
+def push(repository: str) -> Scopes:
+    return (f"repository:{repository}:pull,push",)
+
+
+def delete(repository: str) -> Scopes:
+    return (f"repository:{repository}:delete,pull,push",)
+
+
+def parse(header: str) -> tuple[str, dict[str, str]]:
+    """The scheme of a WWW-Authenticate header, in lower case, and its parameters; empty for no header."""
+    scheme, _, rest = header.strip().partition(" ")
+    found = parse_dict_header(rest) if rest else {}  # type: ignore[no-untyped-call]
+    return scheme.lower(), {key.lower(): value or "" for key, value in found.items()}
+
+
+def basic(credentials: Credentials) -> str:
+    """An Authorization header."""
+    pair = f"{credentials.username}:{credentials.password}".encode()
+    return "Basic " + base64.b64encode(pair).decode()
+
+
+class Authority:
+    """The Authorization headers for one registry, fetched when it first asks and renewed when it refuses one.
+
+    Used by several threads: of those whose header is refused at the same time, one renews it.
+    """
+
+    def __init__(self, host: str, login: Login, ask: Ask, may_see_login: Callable[[str], bool]) -> None:
+        self._host = host
+        self._login = login
+        self._ask = ask
+        self._may_see_login = may_see_login
+        self._lock = threading.RLock()
+        self._known: Credentials | None = None
+        self._asked = False
+        self._basic: str | None = None
+        self._tokens: dict[Scopes, str] = {}
+
+    def header(self, scopes: Scopes) -> str | None:
+        """What to send now; None as long as nothing was asked for."""
+        return self._basic or self._tokens.get(scopes)
+
+    def meet(self, challenge: str, scopes: Scopes, refused: str | None) -> None:
+        """Gets what the registry asks for by this WWW-Authenticate header, after it refused the header `refused`."""
+        with self._lock:
+            if self.header(scopes) != refused:
+                return  # another thread was here first
+            scheme, parameters = parse(challenge)
+            if scheme == "basic":
+                self._basic = basic(self._credentials(renew=refused is not None) or self._none())
+            elif scheme == "bearer":
+                self._tokens[scopes] = "Bearer " + self._token(parameters, scopes)
+            else:
+                raise UserError(
+                    f"{self._host} asks for a login of the kind {scheme[:40] or 'that it does not say'}, and only "
+                    "Basic and Bearer are known here: see how the registry authenticates."
+                )
+
+    def _credentials(self, *, renew: bool) -> Credentials | None:
+        if renew or not self._asked:
+            self._known = self._login(renew)
+            self._asked = True
+        return self._known
+
+    def _none(self) -> Credentials:
+        raise UserError(
+            f"{self._host} asks for a name and a password, and none are known: log in with `docker login {self._host}`."
+        )
+
+    def _token(self, parameters: dict[str, str], scopes: Scopes) -> str:
+        """A token for these scopes; the credentials, renewed once, are shown to the token server only."""
+        realm = parameters.get("realm", "")
+        if not self._may_see_login(realm):
+            raise UserError(
+                f"{self._host} sends its users to the token server {without_password(realm)[:120] or 'without address'}"
+                ", which is no https address: have its configuration mended."
+            )
+        server = urlsplit(realm)
+        # The registry knows best what it wants of a repository; a mount needs a second one, which not all of them name.
+        wanted = parameters.get("scope", "").split()
+        named = {scope.rpartition(":")[0] for scope in wanted}
+        wanted += [scope for scope in scopes if scope.rpartition(":")[0] not in named]
+        query = [("service", parameters.get("service", "")), *(("scope", scope) for scope in wanted)]
+        url = f"{realm}{'&' if server.query else '?'}{urlencode([pair for pair in query if pair[1]])}"
+        known = self._credentials(renew=False)
+        answer = self._ask(url, basic(known) if known else None)
+        if answer.status == 401 and known:
+            known = self._credentials(renew=True)
+            answer = self._ask(url, basic(known) if known else None)
+        if answer.status == 401 and not known:
+            self._none()
+        if answer.status != 200:
+            raise UserError(
+                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} gives no token ({answer.said}): "
+                "log in with an account that may use this repository."
+            )
+        try:
+            found = json.loads(answer.body)
+        except ValueError:
+            found = None
+        token = (found.get("token") or found.get("access_token")) if isinstance(found, dict) else None
+        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise UserError(
+                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} answers without a token: see "
+                "that its address is right in the registry's configuration."
+            )
+        return token

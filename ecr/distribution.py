@@ -1,0 +1,259 @@
+"""A container registry as the OCI distribution specification 1.1 has it: manifests, blobs, tags and referrers.
+
+`Registry` is a small client of ECR's data plane and of every other registry, without an engine; images are gigabytes,
+so that blobs go through it in pieces. transport.py connects and logs in, upload.py sends blobs, refusals.py has the
+sentences.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from berth.ecr import challenge, transport, trust
+from berth.ecr.challenge import Scopes
+from berth.ecr.credentials import Login
+from berth.ecr.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
+from berth.ecr.refusals import Answer, sentence
+from berth.ecr.transport import Dropped, Transport
+from berth.ecr.upload import OpenAt, Upload
+from berth.images.errors import UserError
+
+
+class Registry:
+    """The registry at `host` (HOST or HOST:PORT), logged in to by `login`; several threads may use it.
+
+    certificates: where the Docker engine has the CAs of registries; say: told of each wait before another try; sleep:
+    waits so many seconds. Every method raises UserError for what the user can mend, and tries what may go better again.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        login: Login,
+        *,
+        certificates: Path = trust.CERTIFICATES,
+        say: Callable[[str], None] = lambda _: None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.host = host
+        self._transport = Transport(host, login, certificates=certificates, say=say, sleep=sleep)
+
+    def ping(self) -> None:
+        """UserError where no registry answers, or none whose certificate is trusted; logs in nowhere."""
+        self._transport.base()
+
+    def manifest(self, repository: str, reference: str) -> Manifest | None:
+        """The manifest under a tag or a digest, checked against the digest; None where there is none."""
+        doing = f"the manifest {reference[:19] if is_digest(reference) else reference}"
+        headers = {"Accept": ", ".join(MEDIA_TYPES)}
+        answer = self._get(f"/v2/{_quoted(repository)}/manifests/{_quoted(reference)}", doing, repository, headers)
+        if answer.status == 404:
+            return None
+        if answer.status != 200 or answer.is_page:
+            raise self._refused(repository, doing, answer)
+        kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
+        if kind not in MEDIA_TYPES:  # some registries say application/json, and the manifest itself what it is
+            kind = str(json_object(answer.body, "the manifest").get("mediaType") or kind)
+        found = Manifest(kind, answer.body)
+        said = reference if is_digest(reference) else answer.headers.get("Docker-Content-Digest", found.digest)
+        if found.digest != said:
+            raise self._lie(said, found.digest)
+        return found
+
+    def put_manifest(self, repository: str, reference: str, manifest: Manifest) -> str:
+        """Puts a manifest under a tag, or under its own digest, and gives that digest.
+
+        UserError with the registry's reason where the tag can't be moved; one that points there already is well.
+        """
+        doing = f"the tag {reference}" if not is_digest(reference) else f"the manifest {reference[:19]}"
+        answer = self._transport.send(
+            "PUT",
+            f"/v2/{_quoted(repository)}/manifests/{_quoted(reference)}",
+            doing,
+            repository=repository,
+            scopes=challenge.push(repository),
+            headers={"Content-Type": manifest.media_type},
+            body=manifest.raw,
+        )
+        if answer.immutable_tag:
+            there = self.manifest(repository, reference)
+            if there is not None and there.digest == manifest.digest:
+                return manifest.digest
+        if answer.status not in (200, 201, 202):
+            raise self._refused(repository, doing, answer)
+        said = answer.headers.get("Docker-Content-Digest", manifest.digest)
+        if said != manifest.digest:
+            raise self._lie(manifest.digest, said)
+        return manifest.digest
+
+    def delete_tag(self, repository: str, tag: str) -> bool:
+        """Takes a tag away, never what it points to; False where the registry can't, as the distribution registry."""
+        path = f"/v2/{_quoted(repository)}/manifests/{_quoted(tag)}"
+        scopes = challenge.delete(repository)
+        try:
+            answer = self._transport.send("DELETE", path, f"removing {tag}", repository=repository, scopes=scopes)
+        except UserError:
+            return False
+        return answer.status in (200, 202, 204)
+
+    def tags(self, repository: str) -> list[str]:
+        """Every tag; none where there is no such repository."""
+        found: list[str] = []
+        for page in self._pages(f"/v2/{_quoted(repository)}/tags/list", "the list of tags", repository, (404,)):
+            if page.status != 200:
+                break
+            listed = json_object(page.body, "the list of tags").get("tags")
+            found += [str(tag) for tag in listed] if isinstance(listed, list) else []
+        return found
+
+    def referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
+        """What refers to this manifest, by the referrers API; None where the registry has no such API."""
+        found: list[Descriptor] = []
+        path = f"/v2/{_quoted(repository)}/referrers/{_quoted(digest)}"
+        for page in self._pages(path, "the referrers", repository, (404, 405)):
+            if page.status != 200 or page.is_page:
+                return None
+            found += [descriptor(each) for each in json_object(page.body, "the referrers").get("manifests") or []]
+        return found
+
+    def blob_size(self, repository: str, digest: str) -> int | None:
+        """Bytes of a blob; None where the repository does not have it."""
+        doing = f"the look for {digest[:19]}"
+        scopes = challenge.pull(repository)
+        answer = self._transport.send("HEAD", _blob(repository, digest), doing, repository=repository, scopes=scopes)
+        if answer.status == 404:
+            return None
+        length = answer.headers.get("Content-Length", "")
+        if answer.status != 200 or not length.isdecimal():
+            raise self._refused(repository, doing, answer)
+        return int(length)
+
+    def read_blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
+        """A blob's pieces from `offset` on, going on after a dropped connection.
+
+        Read from 0 to its end it is checked: UserError after the last piece where the bytes are not the digest's.
+        """
+        doing = f"the read of {digest[:19]}"
+        hashed = hashlib.sha256()
+        at, failures = offset, 0
+        while True:
+            try:
+                for piece in self._read_on(repository, digest, doing, at):
+                    hashed.update(piece)
+                    at += len(piece)
+                    failures = 0
+                    yield piece
+                break
+            except Dropped as dropped:
+                self._transport.wait(dropped, failures)
+                failures += 1
+        if offset == 0 and f"sha256:{hashed.hexdigest()}" != digest:
+            raise self._lie(digest, f"sha256:{hashed.hexdigest()}")
+
+    def _read_on(self, repository: str, digest: str, doing: str, at: int) -> Iterator[bytes]:
+        """A blob's pieces from an offset, by Range or, where a registry knows none, by leaving out those before."""
+        with self._transport.opened(
+            "GET",
+            _blob(repository, digest),
+            doing,
+            repository=repository,
+            scopes=challenge.pull(repository),
+            headers={"Range": f"bytes={at}-"} if at else {},
+        ) as (answer, pieces):
+            if answer.status == 416:  # from its very end there is nothing to give
+                return
+            begins = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+            if answer.status not in (200, 206) or (answer.status == 206 and (not begins or int(begins[1]) != at)):
+                raise self._refused(repository, doing, answer)
+            skip = at if answer.status == 200 else 0
+            for piece in pieces:
+                if kept := piece[skip:]:
+                    yield kept
+                skip = max(0, skip - len(piece))
+
+    def blob(self, repository: str, digest: str) -> bytes:
+        """A small blob whole, a config or a document, checked."""
+        found = bytearray()
+        for piece in self.read_blob(repository, digest):
+            found += piece
+            if len(found) > transport.LARGEST_ANSWER:
+                raise UserError(
+                    f"{digest} at {self.host}/{repository} has more than {transport.LARGEST_ANSWER >> 20} MiB, and is "
+                    "no config or document: see what is stored there."
+                )
+        return bytes(found)
+
+    def mount_blob(self, repository: str, digest: str, from_repository: str) -> bool:
+        """Has the registry take a blob from another repository of its own; False where it refuses to.
+
+        The upload that follows then says why, if the reason is one that matters.
+        """
+        query = urlencode({"mount": digest, "from": from_repository})
+        scopes: Scopes = (*challenge.push(repository), *challenge.pull(from_repository))
+        doing = f"the mount of {digest[:19]}"
+        path = f"/v2/{_quoted(repository)}/blobs/uploads/?{query}"
+        answer = self._transport.send("POST", path, doing, repository=repository, scopes=scopes)
+        if answer.status == 202 and (location := answer.headers.get("Location")):
+            # It has begun an upload instead, which nobody goes on with.
+            with suppress(UserError, Dropped):
+                self._transport.once("DELETE", location, doing, scopes=challenge.push(repository))
+        return answer.status == 201
+
+    def upload_blob(
+        self,
+        repository: str,
+        digest: str,
+        size: int,
+        open_at: OpenAt,
+        sent: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Sends a blob that is not there yet; gives the bytes that were put on the wire for it.
+
+        open_at: its bytes from an offset, as often as it is called; sent: told how many have arrived so far, which may
+        go back when it begins anew.
+        """
+        return Upload(self._transport, _quoted(repository), digest, size, open_at, sent).run()
+
+    def put_blob(self, repository: str, content: bytes) -> str:
+        """Has a small blob there: sends it unless it is, and gives its digest."""
+        digest = digest_of(content)
+        if self.blob_size(repository, digest) is None:
+            self.upload_blob(repository, digest, len(content), lambda offset: iter((content[offset:],)))
+        return digest
+
+    def _get(self, path: str, doing: str, repository: str, headers: dict[str, str] | None = None) -> Answer:
+        scopes = challenge.pull(repository)
+        return self._transport.send("GET", path, doing, repository=repository, scopes=scopes, headers=headers)
+
+    def _pages(self, path: str, doing: str, repository: str, understood: tuple[int, ...]) -> Iterator[Answer]:
+        """The pages of a list, by their Link headers; `understood` are further statuses that the caller knows."""
+        seen: set[str] = set()
+        while path and path not in seen:
+            seen.add(path)
+            answer = self._get(path, doing, repository)
+            if answer.status not in (200, *understood):
+                raise self._refused(repository, doing, answer)
+            yield answer
+            link = re.search(r'<([^>]*)>\s*;[^,]*rel="?next"?', answer.headers.get("Link", ""))
+            path = link[1] if link else ""
+
+    def _refused(self, repository: str, doing: str, answer: Answer) -> UserError:
+        return UserError(sentence(self.host, repository, doing, answer))
+
+    def _lie(self, wanted: str, got: str) -> UserError:
+        return UserError(
+            f"{self.host} gave {got} for {wanted}: what it has is damaged or changed on the way, push the image again."
+        )
+
+
+def _blob(repository: str, digest: str) -> str:
+    return f"/v2/{_quoted(repository)}/blobs/{_quoted(digest)}"
+
+
+def _quoted(name: str) -> str:
+    """A name within a path; a digest's colon stays as registries write it."""
+    return quote(name, safe="/:")

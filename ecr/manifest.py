@@ -1,0 +1,332 @@
+"""What a registry keeps of an image: its manifest, and what SageMaker wants of one. Pure functions over bytes.
+
+SageMaker takes one Docker manifest v2 schema 2 for linux/amd64 with gzip layers, no index and no OCI media types.
+`faults` says what a manifest lacks of that, `to_docker` makes one of an OCI manifest over the same blobs, and
+`image_of_index` finds the image in an index. Formats: the OCI image specification 1.1 and distribution's "Image
+Manifest V 2, Schema 2".
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from berth.images.errors import UserError
+
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
+DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+SCHEMA_1 = (
+    "application/vnd.docker.distribution.manifest.v1+prettyjws",
+    "application/vnd.docker.distribution.manifest.v1+json",
+)
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
+OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+MEDIA_TYPES = (DOCKER_MANIFEST, OCI_MANIFEST, DOCKER_LIST, OCI_INDEX, *SCHEMA_1)
+"""Every kind of manifest that a registry may hold, the wanted one first."""
+
+IMAGE_CONFIGS = (DOCKER_CONFIG, OCI_CONFIG)
+"""The media types of an image's config, the same JSON under both."""
+
+PLATFORM = "linux/amd64"
+_INDEXES = (DOCKER_LIST, OCI_INDEX)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_ATTESTATION = "vnd.docker.reference.type"
+_REBUILD = "build and push it again with `python build.py push`"
+_NO_ATTESTATION = "push the image alone, built with --provenance=false --sbom=false"
+
+
+def digest_of(content: bytes) -> str:
+    """`sha256:…`, by which a registry names this content."""
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Something that a manifest points to; `size` in bytes, `platform` as os/architecture, empty where none is said."""
+
+    media_type: str
+    digest: str
+    size: int
+    platform: str = ""
+    artifact_type: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in a manifest; platforms belong to indexes of images, which nothing here writes."""
+        found: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        if self.artifact_type:
+            found["artifactType"] = self.artifact_type
+        if self.annotations:
+            found["annotations"] = dict(self.annotations)
+        return found
+
+
+def descriptor(value: object) -> Descriptor:
+    """A descriptor as it stands in a manifest, checked; UserError where it is none."""
+    found: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    digest, size = found.get("digest"), found.get("size")
+    if not (isinstance(digest, str) and is_digest(digest) and type(size) is int and size >= 0):
+        raise UserError(f"a manifest points to {_short(value)}, which is no sha256 descriptor: {_REBUILD}.")
+    platform = found.get("platform")
+    annotations = found.get("annotations")
+    return Descriptor(
+        str(found.get("mediaType", "")),
+        digest,
+        size,
+        f"{platform.get('os')}/{platform.get('architecture')}" if isinstance(platform, dict) else "",
+        str(found.get("artifactType", "")),
+        {str(key): str(text) for key, text in annotations.items()} if isinstance(annotations, dict) else {},
+    )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest byte for byte, for its digest is the digest of these bytes."""
+
+    media_type: str
+    raw: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of(self.raw)
+
+    @cached_property
+    def parsed(self) -> dict[str, Any]:
+        """Its JSON; UserError where it is no JSON object."""
+        return json_object(self.raw, "the manifest")
+
+    @property
+    def is_index(self) -> bool:
+        return self.media_type in _INDEXES
+
+    @cached_property
+    def config(self) -> Descriptor | None:
+        """What it has for its config; None for an index and for schema 1, which have none."""
+        found = self.parsed.get("config")
+        return None if found is None else descriptor(found)
+
+    @property
+    def config_digest(self) -> str | None:
+        return self.config.digest if self.config else None
+
+    @cached_property
+    def layers(self) -> tuple[Descriptor, ...]:
+        """The layers, lowest first."""
+        return tuple(descriptor(each) for each in _list(self.parsed.get("layers")))
+
+    @property
+    def blobs(self) -> tuple[Descriptor, ...]:
+        """The config and the layers, each once, in this order."""
+        found = {each.digest: each for each in (*((self.config,) if self.config else ()), *self.layers)}
+        return tuple(found.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of its blobs: what a pull transfers, but for the manifest itself."""
+        return sum(each.size for each in self.blobs)
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """What points to it."""
+        return Descriptor(self.media_type, self.digest, len(self.raw))
+
+
+def json_object(raw: bytes, what: str) -> dict[str, Any]:
+    """A JSON object of a registry's; UserError, with `what` it is, where these bytes are none."""
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(
+            f"{what} is no JSON object ({_short(raw)}): have the registry, or what is in front of it, looked at."
+        )
+    return found
+
+
+def dumped(value: Mapping[str, Any]) -> bytes:
+    """The bytes of a manifest of ours: the same for the same value, so that its digest is."""
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()
+
+
+def faults(
+    manifest: Manifest,
+    *,
+    config: Mapping[str, Any] | None,
+    expected_config_digest: str | None,
+    expected_diff_ids: Sequence[str] = (),
+) -> list[str]:
+    """Everything that keeps SageMaker from taking this manifest, or that is not what was built; a sentence each.
+
+    config: the JSON of its config, None where it was not read; expected_config_digest and expected_diff_ids (digests of
+    the plain layers, lowest first): what was built, where that is known.
+    """
+    if manifest.media_type in SCHEMA_1:
+        return [f"the manifest is Docker's schema 1 ({manifest.media_type}), which holds no config: {_REBUILD}."]
+    if manifest.is_index:
+        held = ", ".join(each.platform or "no platform" for each in _members(manifest)) or "nothing"
+        return [f"the manifest is an index ({manifest.media_type}) of {held}, not one image: {_NO_ATTESTATION}."]
+    if manifest.media_type not in (DOCKER_MANIFEST, OCI_MANIFEST):
+        return [f"the manifest has the unknown media type {manifest.media_type or 'none'}: {_REBUILD}."]
+    found = _kind_faults(manifest) + _layer_faults(manifest)
+    if expected_config_digest and manifest.config_digest != expected_config_digest:
+        found.append(
+            f"its config is {manifest.config_digest}, and {expected_config_digest} was built: another push may have "
+            "taken the name meanwhile, push again."
+        )
+    if config is not None:
+        found += _config_faults(manifest, config, expected_diff_ids)
+    return found
+
+
+def _kind_faults(manifest: Manifest) -> list[str]:
+    """Of the manifest and its config."""
+    found = []
+    if manifest.config is None:
+        found.append(f"the manifest has no config: {_REBUILD}.")
+    elif _is_artifact(manifest):
+        kind = manifest.parsed.get("artifactType") or manifest.config.media_type
+        return [f"the manifest is an artifact ({kind}), such as an attestation, not an image: {_NO_ATTESTATION}."]
+    if manifest.media_type == OCI_MANIFEST:
+        found.append(
+            f"the manifest is an OCI one ({OCI_MANIFEST}): push with `python build.py push`, which converts it, or "
+            "from an engine that pushes Docker's."
+        )
+    elif manifest.config and manifest.config.media_type != DOCKER_CONFIG:
+        found.append(f"its config has the media type {manifest.config.media_type}, not {DOCKER_CONFIG}: {_REBUILD}.")
+    if manifest.parsed.get("schemaVersion") != 2:
+        found.append(f"its schemaVersion is {_short(manifest.parsed.get('schemaVersion'))}, not 2: {_REBUILD}.")
+    said = manifest.parsed.get("mediaType", manifest.media_type)
+    if said != manifest.media_type:
+        found.append(f"it calls itself {_short(said)}, and the registry {manifest.media_type}: {_REBUILD}.")
+    return found
+
+
+def _layer_faults(manifest: Manifest) -> list[str]:
+    """Of the layers; nothing for an artifact, whose layers are none."""
+    if _is_artifact(manifest):
+        return []
+    if not manifest.layers:
+        return [f"the manifest has no layers: {_REBUILD}."]
+    gzipped = DOCKER_LAYER if manifest.media_type == DOCKER_MANIFEST else OCI_LAYER
+    found = []
+    for number, layer in enumerate(manifest.layers, 1):
+        if layer.media_type in (gzipped, _TO_DOCKER.get(gzipped)):
+            continue
+        which = f"layer {number} of {len(manifest.layers)}"
+        if "zstd" in layer.media_type:
+            found.append(f"{which} is compressed with zstd, which SageMaker can't unpack: push it with gzip layers.")
+        elif "foreign" in layer.media_type or "nondistributable" in layer.media_type:
+            found.append(f"{which} is a foreign one, which no registry holds: build on a base without such layers.")
+        else:
+            found.append(f"{which} has the media type {layer.media_type or 'none'}, not {gzipped}: push gzip layers.")
+    return found
+
+
+def _config_faults(manifest: Manifest, config: Mapping[str, Any], expected: Sequence[str]) -> list[str]:
+    """Of what the config says: the platform, and the layers' plain content."""
+    if _is_artifact(manifest):
+        return []
+    found = []
+    platform = f"{config.get('os') or 'no system'}/{config.get('architecture') or 'no architecture'}"
+    if platform != PLATFORM:
+        found.append(f"the image is for {platform}, and SageMaker runs {PLATFORM}: build it on or for such a machine.")
+    rootfs = config.get("rootfs")
+    diff_ids = _list(rootfs.get("diff_ids") if isinstance(rootfs, dict) else None)
+    if len(diff_ids) != len(manifest.layers):
+        found.append(f"its config names {len(diff_ids)} layers, the manifest {len(manifest.layers)}: {_REBUILD}.")
+    elif expected and diff_ids != list(expected):
+        odd = next((n for n, pair in enumerate(zip(diff_ids, expected, strict=False), 1) if pair[0] != pair[1]), None)
+        which = f"from layer {odd} on" if odd else f"in their number, {len(diff_ids)} for {len(expected)}"
+        found.append(f"its layers are not the built ones {which}: another push may have taken the name, push again.")
+    return found
+
+
+# OCI's media types by Docker's for the same bytes; what is not here SageMaker would not take either.
+_TO_DOCKER = {OCI_CONFIG: DOCKER_CONFIG, OCI_LAYER: DOCKER_LAYER}
+
+
+def convertible(manifest: Manifest) -> bool:
+    """Whether `to_docker` makes the wanted manifest of this one."""
+    return not _conversion_faults(manifest)
+
+
+def to_docker(manifest: Manifest) -> Manifest:
+    """The Docker manifest over the blobs of an OCI image manifest; annotations have no place there and are left out.
+
+    UserError with every reason why there is none, zstd layers for example.
+    """
+    reasons = _conversion_faults(manifest)
+    if reasons:
+        raise UserError("the manifest can't be converted to Docker's: " + " Also, ".join(reasons))
+    assert manifest.config is not None, "its lack is a fault"
+    value = {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST,
+        "config": _as_docker(manifest.config),
+        "layers": [_as_docker(layer) for layer in manifest.layers],
+    }
+    return Manifest(DOCKER_MANIFEST, dumped(value))
+
+
+def _conversion_faults(manifest: Manifest) -> list[str]:
+    if manifest.media_type != OCI_MANIFEST:
+        return [f"it is no OCI image manifest, its media type is {manifest.media_type or 'none'}: {_REBUILD}."]
+    # Docker's media types may stand in an OCI manifest, and then stay.
+    if manifest.config is None:
+        return [f"the manifest has no config: {_REBUILD}."]
+    kind = _kind_faults(manifest) if _is_artifact(manifest) else []
+    return kind + _layer_faults(manifest)
+
+
+def _as_docker(part: Descriptor) -> dict[str, Any]:
+    return {"mediaType": _TO_DOCKER.get(part.media_type, part.media_type), "size": part.size, "digest": part.digest}
+
+
+def image_of_index(index: Manifest) -> Descriptor:
+    """The one image for linux/amd64 of an index, attestations left aside; UserError where there is none or several."""
+    members = [each for each in _members(index) if not _is_attestation(each)]
+    # A descriptor need not say its platform: then the config does, which is looked at later.
+    fitting = [each for each in members if each.platform in (PLATFORM, "")]
+    if len({each.digest for each in fitting}) == 1:
+        return fitting[0]
+    held = ", ".join(each.platform or "no platform" for each in members) or "no image"
+    wrong = f"{len(fitting)} images for {PLATFORM}" if fitting else f"no image for {PLATFORM}"
+    raise UserError(f"the index {index.digest} has {wrong} (it holds {held}): push one image, for {PLATFORM}.")
+
+
+def _members(index: Manifest) -> list[Descriptor]:
+    return [descriptor(each) for each in _list(index.parsed.get("manifests"))]
+
+
+def _is_attestation(member: Descriptor) -> bool:
+    """As BuildKit marks one: a platform that nobody has, and an annotation."""
+    return member.platform == "unknown/unknown" or _ATTESTATION in member.annotations
+
+
+def _is_artifact(manifest: Manifest) -> bool:
+    """An attestation's config is an image's in form, but its layers are in-toto statements."""
+    attests = any("in-toto" in layer.media_type for layer in manifest.layers)
+    config = manifest.config.media_type if manifest.config else ""
+    other = manifest.media_type == OCI_MANIFEST and config not in ("", *_TO_DOCKER, *_TO_DOCKER.values())
+    return attests or other or "artifactType" in manifest.parsed
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _short(value: object) -> str:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return " ".join(text.split())[:80]

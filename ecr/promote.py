@@ -1,0 +1,181 @@
+"""An image from one registry to another without an engine: its blobs one by one, then its manifest byte for byte.
+
+`plan` says what has to go; `promote` does it, a few blobs at a time. What the target has already is not sent again, so
+that a promotion that was cut off goes on where it was. What is attached to the image goes with it.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from berth.ecr import attach, guard
+from berth.ecr.distribution import Registry
+from berth.ecr.manifest import Descriptor, Manifest
+from berth.ecr.together import side_by_side
+from berth.images.errors import UserError
+
+WORKERS = 4
+Progress = Callable[[Descriptor, int], None]
+"""Called with a blob and its bytes that have arrived; it may go back when a blob is sent anew."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens to each blob: it is there, is mounted from another repository of the registry, or is sent."""
+
+    there: tuple[Descriptor, ...]
+    mount: tuple[Descriptor, ...]
+    send: tuple[Descriptor, ...]
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """A finished promotion: bytes put on the wire, those sent again included, and bytes that did not need to go."""
+
+    digest: str
+    bytes_sent: int
+    bytes_there: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """A repository of a registry."""
+
+    registry: Registry
+    repository: str
+
+    def __str__(self) -> str:
+        return f"{self.registry.host}/{self.repository}"
+
+
+def plan(blobs: Sequence[Descriptor], there: Collection[str], *, same_registry: bool) -> Plan:
+    """there: digests of the blobs that the target repository has; the largest goes first, to end together."""
+    missing = sorted((blob for blob in blobs if blob.digest not in there), key=lambda blob: (-blob.size, blob.digest))
+    return Plan(
+        tuple(blob for blob in blobs if blob.digest in there),
+        tuple(missing) if same_registry else (),
+        () if same_registry else tuple(missing),
+    )
+
+
+def promote(
+    source: Registry,
+    source_repository: str,
+    reference: str,
+    target: Registry,
+    target_repository: str,
+    tags: Sequence[str],
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda blob, arrived: None,
+) -> Promoted:
+    """Copies the image under a tag or digest to another repository, which exists, and puts `tags` on it there.
+
+    UserError before anything is sent where it is no image that SageMaker takes, and at any later point with what is
+    wrong; what has arrived by then is found and used by the next promotion.
+    """
+    origin, goal = Place(source, source_repository), Place(target, target_repository)
+    if source.manifest(source_repository, reference) is None:
+        raise UserError(f"{origin} has no image {reference}: see `--tag` and the digest, or push it there first.")
+    image = guard.check(source, source_repository, reference, guard.ANYTHING).manifest
+    documents = [
+        (document, attach.manifest(source, source_repository, document))
+        for document in attach.attached(source, source_repository, image.digest)
+    ]
+    blobs = {blob.digest: blob for each in (image, *(made for _, made in documents)) for blob in each.blobs}
+    sent = _copy(origin, goal, list(blobs.values()), say, progress)
+    # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
+    for name in (image.digest, *tags):
+        target.put_manifest(target_repository, name, image)
+    for _, made in documents:
+        attach.put(target, target_repository, image.digest, made)
+    for name in (image.digest, *tags):
+        _verify(goal, name, image)
+    total = sum(blob.size for blob in blobs.values())
+    return Promoted(image.digest, sum(sent.values()), total - sum(blobs[digest].size for digest in sent))
+
+
+def _copy(
+    origin: Place, goal: Place, blobs: Sequence[Descriptor], say: Callable[[str], None], progress: Progress
+) -> dict[str, int]:
+    """Has all blobs in the target; gives the bytes put on the wire for each that was sent."""
+    there = {blob.digest for blob, size in zip(blobs, _sizes(goal, blobs), strict=True) if size is not None}
+    todo = plan(blobs, there, same_registry=origin.registry.host == goal.registry.host)
+    say(
+        f"{goal}: {len(todo.there)} of {len(blobs)} blobs are there, "
+        f"{sum(blob.size for blob in (*todo.mount, *todo.send)) / 1e6:.1f} MB to {'mount' if todo.mount else 'send'}"
+    )
+    for blob in todo.there:
+        progress(blob, blob.size)
+    sent: dict[str, int] = {}
+
+    def one(blob: Descriptor, stopped: threading.Event) -> None:
+        if blob in todo.mount and goal.registry.mount_blob(goal.repository, blob.digest, origin.repository):
+            progress(blob, blob.size)
+        else:
+            sent[blob.digest] = _send(origin, goal, blob, progress, stopped)
+
+    _few_at_a_time((*todo.mount, *todo.send), one)
+    return sent
+
+
+def _send(origin: Place, goal: Place, blob: Descriptor, progress: Progress, stopped: threading.Event) -> int:
+    def pieces(offset: int) -> Iterator[bytes]:
+        for piece in origin.registry.read_blob(origin.repository, blob.digest, offset):
+            if stopped.is_set():
+                raise UserError(f"the copy of {blob.digest} was stopped: run this again, it goes on from there.")
+            yield piece
+
+    return goal.registry.upload_blob(
+        goal.repository, blob.digest, blob.size, pieces, lambda arrived: progress(blob, arrived)
+    )
+
+
+def _sizes(goal: Place, blobs: Sequence[Descriptor]) -> list[int | None]:
+    """The bytes that the target has of each blob; UserError where it has another number of them than the manifest."""
+    sizes: dict[str, int | None] = {}
+
+    def one(blob: Descriptor, _: threading.Event) -> None:
+        size = sizes[blob.digest] = goal.registry.blob_size(goal.repository, blob.digest)
+        if size not in (None, blob.size):
+            raise UserError(
+                f"{goal} has {size} bytes of {blob.digest}, which has {blob.size}: its storage is damaged, have the "
+                "blob removed there."
+            )
+
+    _few_at_a_time(blobs, one)
+    return [sizes[blob.digest] for blob in blobs]
+
+
+def _few_at_a_time(blobs: Sequence[Descriptor], work: Callable[[Descriptor, threading.Event], None]) -> None:
+    """Does it for each blob, in order, in a few threads; the first error stops the others and is raised."""
+    waiting: queue.SimpleQueue[Descriptor] = queue.SimpleQueue()
+    for blob in blobs:
+        waiting.put(blob)
+    first: list[UserError] = []
+
+    def run(_: int, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            try:
+                blob = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                work(blob, stopped)
+            except UserError as error:
+                first.append(error)
+                stopped.set()
+
+    side_by_side(range(min(WORKERS, len(blobs))), run)
+    if first:
+        raise first[0]
+
+
+def _verify(goal: Place, name: str, image: Manifest) -> None:
+    held = goal.registry.manifest(goal.repository, name)
+    if held is None or held.digest != image.digest:
+        raise UserError(
+            f"{goal} was given {image.digest} as {name}, and has {held.digest if held else 'nothing'} there: another "
+            "push may have taken the tag meanwhile, run this again."
+        )

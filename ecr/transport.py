@@ -1,0 +1,380 @@
+"""Requests to one registry: which scheme, whose certificate is trusted, who asks, and when to try again.
+
+`Transport.once` is one request and its answer, with a login where the registry asks for one; what may go better at the
+next try is raised as `Dropped`, and `Transport.patiently` does something until it goes well or the pauses are used up.
+"""
+
+import ipaddress
+import os
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.exceptions import ProxyError, RequestException, TooManyRedirects
+from urllib3.exceptions import HTTPError
+
+from berth.ecr import trust
+from berth.ecr.challenge import Authority, Scopes
+from berth.ecr.credentials import Login
+from berth.ecr.refusals import Answer, sentence
+from berth.images.errors import UserError
+from berth.images.network import in_few_words, innermost, without_password
+
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds before each next try, where a registry does not say itself how long to wait."""
+LONGEST_WAIT_S = 120.0
+"""A registry that wants a longer wait than this is left for today."""
+LARGEST_ANSWER = 64 << 20
+"""Bytes of an answer that is kept in memory: manifests have up to 4 MiB, documents a few more."""
+_CONNECT_S, _READ_S, _WRITE_S = 10, 60, 300  # to the end of a write a registry may copy and hash gigabytes
+_PIECE = 1 << 20
+_T = TypeVar("_T")
+
+
+class Dropped(Exception):
+    """No answer, half of one, or one that asks for another try; `after` seconds, where the registry said so.
+
+    sentence: what the user reads when there is no further try.
+    """
+
+    def __init__(self, sentence: str, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.sentence = sentence
+        self.reason = reason
+        self.after = after
+
+
+class _NoTls(Exception):
+    """What answers does not speak TLS, or nothing answers."""
+
+    def __init__(self, reason: str, *, silent: bool) -> None:
+        super().__init__(reason)
+        self.silent = silent
+
+
+class Transport:
+    """One registry at `host`, as HOST or HOST:PORT; several threads may use it.
+
+    HTTPS, and on loopback addresses plain HTTP where that is what answers. Trusted are the environment's CA bundle, as
+    requests takes it, and the CAs that the engine trusts for this host, in the folder `certificates`. say: told of each
+    wait; sleep: waits.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        login: Login,
+        *,
+        certificates: Path = trust.CERTIFICATES,
+        say: Callable[[str], None] = lambda _: None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.host = host
+        self.say = say
+        name = _hostname(host)
+        self._loopback = is_loopback(name)
+        self._certificates = certificates / host
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._base = ""
+        self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
+        # Shared by threads: its pool is made for that, and its cookie jar has a lock.
+        self._session = requests.Session()
+        # As the engine does: where the registry sends on to, a token server or a store, its CAs are trusted as well.
+        self._session.mount("https://", trust.Adapter(self._certificates))
+        # As the engine does: nobody's proxy is asked for a loopback address.
+        none = ",".join(filter(None, (name, os.environ.get("no_proxy") or os.environ.get("NO_PROXY"))))
+        self._proxies = {"no_proxy": none} if self._loopback else {}
+
+    def base(self) -> str:
+        """`https://HOST`, or `http://HOST` on loopback; UserError where no registry answers there."""
+        with self._lock:
+            if not self._base:
+                self._base = self._probe()
+            return self._base
+
+    def patiently(self, act: Callable[[], _T]) -> _T:
+        """Does it, again after a pause each time it is dropped; UserError when the pauses are used up."""
+        failures = 0
+        while True:
+            try:
+                return act()
+            except Dropped as dropped:
+                self.wait(dropped, failures)
+                failures += 1
+
+    def wait(self, dropped: Dropped, failures: int) -> None:
+        """The pause after so many failures in a row before this one; UserError where there is no further try."""
+        if failures >= len(PAUSES_S):
+            raise UserError(dropped.sentence) from None
+        seconds = PAUSES_S[failures] if dropped.after is None else dropped.after
+        if seconds > LONGEST_WAIT_S:
+            raise UserError(
+                f"{self.host} asks to be left alone for {seconds:.0f} s ({dropped.reason}): run this again after that, "
+                "what arrived is not sent again."
+            ) from None
+        self.say(f"{self.host}: {dropped.reason}; trying again in {round(seconds, 1):g} s")
+        self._sleep(seconds)
+
+    def send(self, method: str, path: str, doing: str, **options: Any) -> Answer:
+        """`once`, patiently."""
+        return self.patiently(lambda: self.once(method, path, doing, **options))
+
+    def once(self, method: str, path: str, doing: str, **options: Any) -> Answer:
+        """One request and its whole answer, whatever its status is but for those that ask for another try (Dropped).
+
+        path: below the host, or a whole URL, where a registry gave one; doing: what it is for, for sentences; options
+        are those of `opened`. UserError for what no other try mends: trust, login, a name that is no host's.
+        """
+        with self.opened(method, path, doing, **options) as (answer, pieces):
+            return self._whole(answer, pieces, doing)
+
+    @contextmanager
+    def opened(
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        *,
+        repository: str = "",
+        scopes: Scopes = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        sending: Callable[[int], None] = lambda _: None,
+    ) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+        """The same with the body's pieces still to come; a login that is refused is renewed once.
+
+        sending: told the bytes of `body` each time they go out.
+        """
+        url = self.absolute(path)
+        own = _origin(url) == _origin(self.base())  # to no other host goes a login
+        renewed = False
+        while True:
+            authorization = self._authority.header(scopes) if own else None
+            if body:
+                sending(len(body))
+            with self._exchange(method, url, doing, authorization, headers or {}, body) as (answer, pieces):
+                # What a redirect led to asks for nothing of ours either.
+                if answer.status != 401 or renewed or not own or _origin(answer.url) != _origin(url):
+                    if answer.status >= 400:
+                        answer = self._whole(answer, pieces, doing)
+                        self._drop_if_retried(answer, repository, doing)
+                        pieces = iter((answer.body,))
+                    yield answer, pieces
+                    return
+                self._whole(answer, pieces, doing)  # read to its end, the connection serves again
+            renewed = authorization is not None
+            self._authority.meet(answer.headers.get("WWW-Authenticate", ""), scopes, authorization)
+
+    def absolute(self, path: str) -> str:
+        """A URL of a path, or of a Location that the registry gave; UserError where that leaves TLS."""
+        try:
+            url = urljoin(self.base(), path)
+            _origin(url)
+        except ValueError:
+            raise UserError(
+                f"{self.host} sends on to {without_password(path)[:120]}, which is no address: have its configuration "
+                "mended."
+            ) from None
+        if self.base().startswith("https:") and not url.startswith("https:"):
+            raise UserError(
+                f"{self.host} is asked over HTTPS and sends on to {without_password(url)[:120]}: let the proxy in "
+                "front of it set X-Forwarded-Proto."
+            )
+        return url
+
+    def _probe(self) -> str:
+        """Which scheme answers as a registry, by the specification's `GET /v2/`."""
+        bases = [f"{scheme}://{self.host}" for scheme in (("https", "http") if self._loopback else ("https",))]
+        for base in bases:
+            try:
+                answer = self.patiently(lambda base=base: self._ping(base))  # type: ignore[misc]
+            except _NoTls as failure:
+                if base != bases[-1]:
+                    continue
+                if failure.silent:
+                    raise UserError(_unreached(self.host, str(failure))) from None
+                raise UserError(
+                    f"{self.host} answers no HTTPS ({failure}), and plain HTTP is for loopback addresses only: give "
+                    "the registry a certificate, or mend its port."
+                ) from None
+            if answer.status in (200, 401) and not answer.is_page:
+                return base
+            if answer.status == 403:
+                raise UserError(sentence(self.host, "", "any request", answer))
+            break
+        raise UserError(f"{self.host} answers, but not as a container registry ({answer.said}): mend its name or port.")
+
+    def _ping(self, base: str) -> Answer:
+        try:
+            with self._exchange("GET", f"{base}/v2/", "the first request", None, {}, None) as (head, pieces):
+                answer = self._whole(head, pieces, "the first request")
+        except Dropped as dropped:
+            # A host that has never answered is more often misspelt than busy.
+            raise _NoTls(dropped.reason, silent=True) from None
+        self._drop_if_retried(answer, "", "the first request")
+        return answer
+
+    def _may_see_login(self, url: str) -> bool:
+        """Whether a login may go to this URL of a token server: by TLS, or to this machine if the registry is here."""
+        try:
+            scheme, name, _ = _origin(url)
+        except ValueError:
+            return False
+        return bool(name) and (scheme == "https" or (scheme == "http" and self._loopback and is_loopback(name or "")))
+
+    def _ask_token_server(self, url: str, authorization: str | None) -> Answer:
+        def ask() -> Answer:
+            with self._exchange("GET", url, "a token", authorization, {}, None) as (head, pieces):
+                answer = self._whole(head, pieces, "a token")
+            self._drop_if_retried(answer, "", "a token")
+            return answer
+
+        return self.patiently(ask)
+
+    @contextmanager
+    def _exchange(
+        self,
+        method: str,
+        url: str,
+        doing: str,
+        authorization: str | None,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+        """One request, without a login of its own; every fault of the connection is told here."""
+        try:
+            with self._session.request(
+                method,
+                url,
+                data=body,
+                # As it lies there: a proxy that calls a layer compressed content would have it unpacked on the way.
+                headers={"Accept-Encoding": "identity", **headers},
+                auth=_Authorization(authorization),
+                stream=True,
+                timeout=(_CONNECT_S, _WRITE_S if method in ("PUT", "PATCH") else _READ_S),
+                allow_redirects=method in ("GET", "HEAD"),
+                proxies=self._proxies,
+            ) as answer:
+                yield (
+                    Answer(answer.status_code, answer.headers, url=answer.url),
+                    answer.raw.stream(_PIECE, decode_content=False),
+                )
+        except (RequestException, HTTPError, OSError) as error:
+            raise self._meaning(error, url, doing) from None
+
+    def _meaning(self, error: Exception, url: str, doing: str) -> Exception:
+        """What a fault of the connection means: UserError, Dropped, or _NoTls before anything has answered."""
+        cause = innermost(error)
+        said = in_few_words(cause)
+        # A token server's or, after a redirect, another host's.
+        asked = getattr(getattr(error, "request", None), "url", None) or url
+        host = urlsplit(asked).netloc.rpartition("@")[2]
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return UserError(trust.untrusted(host, self._certificates, cause))
+        if isinstance(cause, ssl.SSLError) and not self._base:
+            return _NoTls(said, silent=False)
+        if isinstance(error, ProxyError):
+            proxy = (
+                f"the proxy of the environment does not let {host} be reached ({said}): look at HTTPS_PROXY, or "
+                "put the host into NO_PROXY."
+            )
+            return Dropped(proxy, said) if self._base else UserError(proxy)
+        if isinstance(error, TooManyRedirects):
+            return UserError(f"{self.host} sends {doing} on without an end: have its configuration mended.")
+        if isinstance(error, ValueError) or not isinstance(error, RequestException | HTTPError | ConnectionError):
+            # A URL that is none, a CA bundle of the environment that is not there.
+            return UserError(
+                f"{host} can't be asked ({said}): mend the registry's name, or the CA bundle that "
+                "REQUESTS_CA_BUNDLE names."
+            )
+        return Dropped(_unreached(host, said), said)
+
+    def _drop_if_retried(self, answer: Answer, repository: str, doing: str) -> None:
+        if answer.retried:
+            said = sentence(self.host, repository, doing, answer)
+            raise Dropped(said, answer.said, _retry_after(answer.headers))
+
+    def _whole(self, answer: Answer, pieces: Iterator[bytes], doing: str) -> Answer:
+        """The answer with its body, kept in memory; UserError before that gets too large."""
+        body = bytearray()
+        try:
+            for piece in pieces:
+                body += piece
+                if len(body) > LARGEST_ANSWER:
+                    raise UserError(
+                        f"{self.host} answers {doing} with more than {LARGEST_ANSWER >> 20} MiB, which no manifest or "
+                        "document has: see what is stored there."
+                    )
+        except HTTPError:
+            # The distribution registry announces the whole blob with its 416; half an error is one as well.
+            if answer.status < 400:
+                raise
+        return replace(answer, body=bytes(body))
+
+
+class _Authorization(requests.auth.AuthBase):
+    """Sets the header that it is given, or none; without it requests would take a login from ~/.netrc."""
+
+    def __init__(self, header: str | None) -> None:
+        self._header = header
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._header is not None:
+            request.headers["Authorization"] = self._header
+        return request
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host's name or address is this machine for sure."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+def _origin(url: str) -> tuple[str, str | None, int]:
+    """What a login belongs to: scheme, host and port."""
+    found = urlsplit(url)
+    return found.scheme, found.hostname, found.port or {"https": 443}.get(found.scheme, 80)
+
+
+def _hostname(host: str) -> str:
+    """The name or address in HOST or HOST:PORT, without brackets; UserError where it is none."""
+    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?", host)
+    if not found or int(found[2] or 1) not in range(1, 65536):
+        raise UserError(
+            f"{without_password(' '.join(host.split()))[:120] or 'nothing'} is no registry: give HOST or HOST:PORT, "
+            "without https:// and without a path."
+        )
+    return found[1].strip("[]").lower()
+
+
+def _unreached(host: str, reason: str) -> str:
+    return (
+        f"{host} can't be reached ({reason}): see that the name and the port are right and that the registry runs, "
+        "then run this again; what arrived is not sent again."
+    )
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of a Retry-After header, which gives them or a date; None without one that can be read."""
+    text = headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"\d{1,9}(\.\d+)?", text):
+        return float(text)
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    # A date without a zone is in UTC, RFC 5322's "-0000".
+    return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())

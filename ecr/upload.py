@@ -1,0 +1,212 @@
+"""One blob on its way into a registry: in parts, going on from what the registry has after a dropped connection.
+
+The OCI distribution specification's "Pushing a blob in chunks": each part is a PATCH, and GET on the upload's address
+says how much has arrived. The distribution registry signs that number into the address of each answer, so that there a
+part which is cut off, or whose answer is lost, ends the upload and the blob begins anew; one that was refused, by a
+token that expired or with 429, does not. What fits into one part goes as one PUT.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from berth.ecr import challenge
+from berth.ecr.refusals import LOST_UPLOAD, Answer, sentence
+from berth.ecr.transport import Dropped, Transport
+from berth.images.errors import UserError
+
+PART = 10 << 20
+"""Bytes of a part, which is held in memory; what ECR's UploadLayerPart takes at most, and above the 5 MiB of S3."""
+_LARGEST_PART = 512 << 20
+
+OpenAt = Callable[[int], Iterator[bytes]]
+"""`open_at(offset)`: the blob's bytes from there on, as often as it is asked for."""
+
+
+@dataclass
+class Upload:
+    """The upload of a blob of `size` bytes; `run` it once.
+
+    sent: told how many bytes of it have arrived, which may go back; wire: bytes handed to connections so far, those
+    sent again included.
+    """
+
+    transport: Transport
+    repository: str
+    digest: str
+    size: int
+    open_at: OpenAt
+    sent: Callable[[int], None]
+    wire: int = 0
+    _part: int = 0
+    _location: str = ""
+    _offset: int = 0
+    _resumed: bool = False
+
+    def run(self) -> int:
+        """Sends it and gives `wire`; UserError where it can't be sent."""
+        source = _Source(self.open_at, self.digest, self.size)
+        failures, farthest, sure = 0, 0, True
+        while True:
+            try:
+                if not sure:
+                    if self._arrived():
+                        break
+                    self._ask_offset()
+                    sure = True
+                if not self._location:
+                    self._begin()
+                self.sent(self._offset)
+                while self._offset < self.size and self.size > self._part:
+                    self._patch(source)
+                    self.sent(self._offset)
+                    if self._offset > farthest:
+                        farthest, failures = self._offset, 0
+                self._finish(source)
+                break
+            except Dropped as dropped:
+                self.transport.wait(dropped, failures)
+                failures += 1
+                sure = False
+        self.sent(self.size)
+        return self.wire
+
+    @property
+    def _doing(self) -> str:
+        return f"the push of {self.digest[:19]}"
+
+    def _request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        def count(sent: int) -> None:
+            self.wire += sent
+
+        return self.transport.once(
+            method,
+            path,
+            self._doing,
+            repository=self.repository,
+            scopes=challenge.push(self.repository),
+            headers={key.replace("_", "-"): value for key, value in headers.items()},
+            body=body,
+            sending=count,
+        )
+
+    def _refuse(self, answer: Answer) -> UserError:
+        return UserError(sentence(self.transport.host, self.repository, self._doing, answer))
+
+    def _begin(self) -> None:
+        answer = self._request("POST", f"/v2/{self.repository}/blobs/uploads/")
+        if answer.status != 202 or not self._moved(answer):
+            raise self._refuse(answer)
+        self._offset, self._resumed = 0, False
+        least = answer.headers.get("OCI-Chunk-Min-Length", "")
+        self._part = max(PART, int(least)) if least.isdecimal() and int(least) <= _LARGEST_PART else PART
+
+    def _moved(self, answer: Answer) -> bool:
+        """Takes the address of the next request from an answer, which may be a new one each time."""
+        location = answer.headers.get("Location", "")
+        self._location = self.transport.absolute(location) if location else self._location
+        return bool(self._location)
+
+    def _patch(self, source: "_Source") -> None:
+        part = source.read(self._offset, self._part)
+        end = self._offset + len(part)
+        answer = self._request(
+            "PATCH",
+            self._location,
+            part,
+            Content_Type="application/octet-stream",
+            Content_Range=f"{self._offset}-{end - 1}",
+        )
+        if answer.status not in (202, 204):  # 204 is what some older registries say
+            raise self._lost(answer) or self._refuse(answer)
+        self._moved(answer)
+        has = _has(answer)
+        self._offset = has if has is not None and has < end else end
+
+    def _finish(self, source: "_Source") -> None:
+        """The end, with the whole blob where it is one part."""
+        body = source.read(self._offset, self.size - self._offset)
+        source.end()
+        address = self._location + ("&" if "?" in self._location else "?") + urlencode({"digest": self.digest})
+        answer = self._request("PUT", address, body or None, Content_Type="application/octet-stream")
+        if answer.status == 201:
+            return
+        if "DIGEST_INVALID" in answer.codes and self._resumed:
+            # Where one went on may have been wrong; a blob that was sent in one piece is as it is.
+            self._location = ""
+            raise Dropped(str(self._refuse(answer)), answer.said)
+        raise self._lost(answer) or self._refuse(answer)
+
+    def _lost(self, answer: Answer) -> Dropped | None:
+        """Whether the registry has lost the upload, or its place in it."""
+        if answer.status == 416 or any(code in LOST_UPLOAD for code in answer.codes):
+            return Dropped(str(self._refuse(answer)), answer.said)
+        return None
+
+    def _arrived(self) -> bool:
+        """Whether the registry has the whole blob, for its answer to the last request may be what was lost."""
+        return self._request("HEAD", f"/v2/{self.repository}/blobs/{self.digest}").status == 200
+
+    def _ask_offset(self) -> None:
+        """How far the registry has come; where it does not know, the upload begins anew."""
+        if not self._location:
+            return
+        answer = self._request("GET", self._location)
+        has = _has(answer) if answer.status in (200, 204) else None
+        if has is None or has > self.size:
+            self._location = ""
+        else:
+            self._offset = has
+            self._resumed = has > 0
+            self._moved(answer)
+
+
+def _has(answer: Answer) -> int | None:
+    """Bytes that have arrived, by the Range header, which says `0-0` of none; None where there is no such header."""
+    found = re.fullmatch(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", "").strip())
+    if not found:
+        return None
+    return int(found[1]) + 1 if int(found[1]) else 0
+
+
+class _Source:
+    """The blob's bytes by offset, read on where possible; the last part is kept, for it may be asked for again."""
+
+    def __init__(self, open_at: OpenAt, digest: str, size: int) -> None:
+        self._open_at = open_at
+        self._digest = digest
+        self._size = size
+        self._pieces: Iterator[bytes] | None = None
+        self._at = 0
+        self._left = b""
+        self._kept = (0, b"")
+
+    def read(self, offset: int, most: int) -> bytes:
+        """Up to `most` bytes from `offset`, fewer at the blob's end only; UserError where it ends too early."""
+        want = min(most, self._size - offset)
+        if self._kept[0] == offset and len(self._kept[1]) == want:
+            return self._kept[1]
+        if self._pieces is None or self._at != offset:
+            self._pieces, self._at, self._left = self._open_at(offset), offset, b""
+        found = bytearray(self._left)
+        while len(found) < want:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise self._wrong(f"ends after {offset + len(found)} of {self._size} bytes")
+            found += piece
+        self._left = bytes(found[want:])
+        self._at = offset + want
+        self._kept = (offset, bytes(found[:want]))
+        return self._kept[1]
+
+    def end(self) -> None:
+        """Nothing may follow; asking for it is also what lets the source check what it has given."""
+        if self._pieces is None:
+            return
+        if self._left or any(self._pieces):
+            raise self._wrong(f"has more than its {self._size} bytes")
+        self._pieces = None
+
+    def _wrong(self, how: str) -> UserError:
+        return UserError(f"{self._digest}, as it is read here, {how}: its source is damaged, build or push it again.")

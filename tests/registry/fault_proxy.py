@@ -1,0 +1,375 @@
+"""A reverse proxy in front of a real registry that counts what is uploaded and plays the faults that no registry shows
+on demand: answers of 429 and 5xx, dropped connections, tokens that expire, tags that can't be moved.
+
+HTTP/1.1 with keep-alive, chunked bodies, `Expect: 100-continue`, HEAD and TLS; bodies are streamed. A test scripts it:
+
+    proxy = FaultProxy(registry.url, ca=registry.ca)
+    proxy.answer(429, method="PATCH", skip=1, headers={"Retry-After": "2"})    # the second PATCH
+    proxy.drop(after=3_000_000)                                               # in the middle of an upload
+    proxy.expire(after=10_000_000)                                            # the token in use is refused from then on
+    ... proxy.uploaded(), proxy.requests ...
+"""
+
+import base64
+import http.client
+import re
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from berth.ecr.credentials import Credentials
+
+_PIECE = 1 << 16
+_UPLOADS = r"/v2/.+/blobs/uploads/"
+_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-connection"}
+
+
+@dataclass
+class Request:
+    """A request as it came: `received` bytes of its body; `status` of the answer, 0 where there was none."""
+
+    method: str
+    path: str
+    authorization: str = field(default="", repr=False)
+    received: int = 0
+    status: int = 0
+
+
+@dataclass
+class Fault:
+    """What befalls the requests that match, after the first `skip` and for `times` of them.
+
+    status 0 drops the connection after `after` bytes of the body, or, with after None, instead of the answer.
+    """
+
+    method: str
+    path: str
+    skip: int
+    times: int
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    after: int | None = None
+    met: int = 0
+
+    def strikes(self, method: str, path: str) -> bool:
+        """Whether this request is struck; counts it."""
+        if not re.fullmatch(self.method, method) or not re.search(self.path, path):
+            return False
+        self.met += 1
+        return self.skip < self.met <= self.skip + self.times
+
+
+class FaultProxy:
+    """Listens on a loopback port of its own from `start` to `stop`; `upstream` is the registry's URL.
+
+    ca: the CA of an upstream with TLS; certificate and key make the proxy itself speak TLS. credentials: what the
+    upstream is asked with in place of what the client sends, so that the client's token may be any.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        ca: Path | None = None,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        credentials: Credentials | None = None,
+        address: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.requests: list[Request] = []
+        self.lock = threading.Lock()
+        self.authorization = _basic(credentials) if credentials else None
+        self.refused: set[str] = set()
+        self.challenge = 'Basic realm="fault proxy"'
+        self._faults: list[Fault] = []
+        self._expires_after: int | None = None
+        self._upstream = urlsplit(upstream)
+        self._context = ssl.create_default_context(cafile=ca) if self._upstream.scheme == "https" else None
+        self._server = _Server((address, port), _Handler)
+        self._server.proxy = self
+        self.port = self._server.server_port
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            # The handshake in the thread of the connection: a client that does not begin one holds nobody else.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.host}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def answer(
+        self,
+        status: int,
+        *,
+        method: str = ".*",
+        path: str = "",
+        skip: int = 0,
+        times: int = 1,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> None:
+        """Answers requests itself, after it has read their bodies; method is a whole and path a partial match."""
+        self._add(Fault(method, path, skip, times, status, headers or {}, body))
+
+    def drop(
+        self, *, after: int | None, method: str = "PATCH|PUT", path: str = _UPLOADS, skip: int = 0, times: int = 1
+    ) -> None:
+        """Breaks both connections after so many bytes of a request's body; None: in place of the answer."""
+        self._add(Fault(method, path, skip, times, after=after))
+
+    def expire(self, after: int) -> None:
+        """Refuses, with 401, the Authorization in use once so many bytes have been uploaded, until another comes."""
+        with self.lock:
+            self._expires_after = after
+
+    def refuse(self, credentials: Credentials) -> None:
+        """Refuses these credentials from now on."""
+        with self.lock:
+            self.refused.add(_basic(credentials))
+
+    def uploaded(self, method: str = ".*", path: str = _UPLOADS) -> int:
+        """Bytes of the bodies of the requests that match, those of dropped ones as far as they came."""
+        with self.lock:
+            return sum(each.received for each in self._matching(method, path))
+
+    def count(self, method: str = ".*", path: str = "") -> int:
+        """How many requests matched."""
+        with self.lock:
+            return len(self._matching(method, path))
+
+    def forget(self) -> None:
+        """Clears faults, counts and refusals."""
+        with self.lock:
+            self.requests.clear()
+            self._faults.clear()
+            self.refused.clear()
+            self._expires_after = None
+
+    def _matching(self, method: str, path: str) -> list[Request]:
+        return [each for each in self.requests if re.fullmatch(method, each.method) and re.search(path, each.path)]
+
+    def _add(self, fault: Fault) -> None:
+        with self.lock:
+            self._faults.append(fault)
+
+    # Of the handler, in the thread of a connection.
+
+    def begin(self, request: Request) -> Fault | None:
+        """Takes note of a request, and says what befalls it."""
+        with self.lock:
+            self.requests.append(request)
+            if request.authorization and request.authorization in self.refused:
+                return Fault(".*", "", 0, 1, 401, {"WWW-Authenticate": self.challenge})
+            # Each fault counts each request that it is for, struck already or not.
+            struck = [fault for fault in self._faults if fault.strikes(request.method, request.path)]
+            return struck[0] if struck else None
+
+    def receive(self, request: Request, size: int) -> None:
+        with self.lock:
+            request.received += size
+            if self._expires_after is None or not request.authorization:
+                return
+            if sum(each.received for each in self._matching(".*", _UPLOADS)) >= self._expires_after:
+                self.refused.add(request.authorization)
+                self._expires_after = None
+
+    def connect(self) -> http.client.HTTPConnection:
+        host, port = self._upstream.hostname or "", self._upstream.port
+        if self._context:
+            return http.client.HTTPSConnection(host, port, context=self._context, timeout=300)
+        return http.client.HTTPConnection(host, port, timeout=300)
+
+    def location(self, value: str, host: str) -> str:
+        """An address at the upstream as one of the proxy's, under the host name by which the client knows it."""
+        there = urlsplit(value)
+        return (
+            value
+            if there.netloc not in ("", self._upstream.netloc)
+            else there._replace(scheme=self.scheme, netloc=host).geturl()
+        )
+
+    @property
+    def upstream_host(self) -> str:
+        return self._upstream.netloc
+
+
+def _basic(credentials: Credentials) -> str:
+    return "Basic " + base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
+
+
+class _Server(ThreadingHTTPServer):
+    proxy: FaultProxy
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that goes away is what tests do."""
+
+
+class _Dropped(Exception):
+    """The script wants the connection broken, or the client or the upstream broke it."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+    timeout = 300
+
+    def do_GET(self) -> None:
+        proxy = self.server.proxy
+        request = Request(self.command, self.path, self.headers.get("Authorization", ""))
+        fault = proxy.begin(request)
+        try:
+            if fault is not None and fault.status:
+                for _ in self._body(request, None):
+                    pass
+                self._answer(request, fault.status, fault.headers, fault.body)
+            else:
+                self._forward(request, fault)
+        except (_Dropped, OSError, http.client.HTTPException):
+            self._break()
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """The requests are on record already."""
+
+    def _forward(self, request: Request, fault: Fault | None) -> None:
+        """Streams the request up and the answer down."""
+        proxy = self.server.proxy
+        upstream = proxy.connect()
+        try:
+            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in _HOP_BY_HOP | {"host", "authorization", "expect"}:
+                    upstream.putheader(name, value)
+            upstream.putheader("Host", proxy.upstream_host)
+            authorization = proxy.authorization or request.authorization
+            if authorization and request.authorization:
+                upstream.putheader("Authorization", authorization)
+            chunked = self._chunked
+            if chunked:
+                upstream.putheader("Transfer-Encoding", "chunked")
+            upstream.endheaders()
+            for piece in self._body(request, fault.after if fault else None):
+                upstream.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            if chunked:
+                upstream.send(b"0\r\n\r\n")
+            answer = upstream.getresponse()
+            if fault is not None:
+                answer.read()
+                raise _Dropped
+            self._stream(request, answer)
+        finally:
+            upstream.close()
+
+    @property
+    def _chunked(self) -> bool:
+        return "chunked" in self.headers.get("Transfer-Encoding", "").lower()
+
+    def _body(self, request: Request, drop_after: int | None) -> Iterator[bytes]:
+        """The body's pieces, counted; _Dropped after so many bytes."""
+        for piece in self._chunks() if self._chunked else self._sized(int(self.headers.get("Content-Length", 0))):
+            if drop_after is not None and request.received + len(piece) > drop_after:
+                kept = piece[: drop_after - request.received]
+                self.server.proxy.receive(request, len(kept))
+                if kept:
+                    yield kept
+                raise _Dropped
+            self.server.proxy.receive(request, len(piece))
+            yield piece
+        if drop_after is not None:
+            raise _Dropped  # a shorter body than that is dropped at its end
+
+    def _sized(self, left: int) -> Iterator[bytes]:
+        while left:
+            piece = self.rfile.read1(min(left, _PIECE))
+            if not piece:
+                raise _Dropped
+            left -= len(piece)
+            yield piece
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            size = int(self.rfile.readline(1024).split(b";")[0], 16)
+            if size == 0:
+                while self.rfile.readline(1024) not in (b"\r\n", b"\n", b""):
+                    pass
+                return
+            yield from self._sized(size)
+            self.rfile.readline(1024)
+
+    def _answer(self, request: Request, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        request.status = status
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _stream(self, request: Request, answer: http.client.HTTPResponse) -> None:
+        request.status = answer.status
+        self.send_response_only(answer.status, answer.reason)
+        chunked = answer.getheader("Content-Length") is None and answer.status not in (204, 304)
+        chunked = chunked and self.command != "HEAD"
+        for name, value in answer.getheaders():
+            if name.lower() not in _HOP_BY_HOP:
+                host = self.headers.get("Host", self.server.proxy.host)
+                moved = name.lower() == "location"
+                self.send_header(name, self.server.proxy.location(value, host) if moved else value)
+        if chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while piece := answer.read1(_PIECE):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _break(self) -> None:
+        """Ends the connection at once, as a network that fails does: reset, not closed in order."""
+        self.close_connection = True
+        linger = struct.pack("ii", 1, 0)
+        try:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+        except OSError:
+            pass
+
+
+@contextmanager
+def proxying(proxy: FaultProxy) -> Iterator[FaultProxy]:
+    """A proxy for the length of a `with` block."""
+    proxy.start()
+    try:
+        yield proxy
+    finally:
+        proxy.stop()

@@ -1,0 +1,228 @@
+"""The real distribution registry, Debian's `docker-registry`, as a process of a test on a loopback port.
+
+`Registry` starts, stops, kills and starts it again over the same storage, plain or with TLS, Basic or token
+authentication; with `disk_bytes` its storage is a file system of its own that small, in a mount namespace that ends
+with the process.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from berth.ecr.credentials import Credentials
+
+COMMAND = "docker-registry"
+_START_S = 30.0
+_BALLAST = "ballast"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A server's certificate, its key, and the CA that signed it; files in PEM."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+def make_certificate(
+    folder: Path, names: Sequence[str] = ("localhost", "127.0.0.1", "::1"), until: timedelta = timedelta(days=1)
+) -> Certificate:
+    """A CA made for this test and a certificate by it for these names and addresses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.now(UTC)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "berth test CA")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+
+    def signed(subject: x509.Name, public: ec.EllipticCurvePublicKey, extensions: dict[Any, bool]) -> bytes:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(ca_name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=2))
+            .not_valid_after(now + until)
+        )
+        for extension, critical in extensions.items():
+            builder = builder.add_extension(extension, critical=critical)
+        return builder.sign(ca_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
+    made = Certificate(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+    made.ca.write_bytes(signed(ca_name, ca_key.public_key(), {x509.BasicConstraints(ca=True, path_length=None): True}))
+    made.certificate.write_bytes(signed(name, key.public_key(), {alternatives: False}))
+    made.key.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return made
+
+
+def _general_name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Registry:
+    """One registry: `folder` holds its configuration, log and storage, which outlive a restart.
+
+    credentials: what Basic authentication asks for; token: the `auth.token` section of its configuration, for a token
+    server; disk_bytes: the size of a file system of its own for its storage.
+    """
+
+    folder: Path
+    certificate: Certificate | None = None
+    credentials: Credentials | None = None
+    token: dict[str, str] = field(default_factory=dict)
+    disk_bytes: int = 0
+    port: int = field(default_factory=free_port)
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def host(self) -> str:
+        """As it stands in an image's name."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.certificate else 'http'}://{self.host}"
+
+    @property
+    def storage(self) -> Path:
+        """Where its files are, as this process sees them; of a small disk only while it runs."""
+        inside = self.folder / "storage"
+        return Path(f"/proc/{self.process.pid}/root{inside}") if self.disk_bytes and self.process else inside
+
+    @property
+    def certificates(self) -> Path:
+        """A folder in the place of /etc/docker/certs.d that trusts it."""
+        return self.folder / "certs.d"
+
+    @property
+    def log(self) -> str:
+        """What it has printed so far, over all starts."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Starts it, and waits until it answers."""
+        beside = Path(sys.executable).parent
+        command = shutil.which(COMMAND, path=f"{beside}{os.pathsep}{os.environ['PATH']}")
+        if command is None:
+            pytest.fail(f"there is no {COMMAND} here: run `make registry`, which brings it.")
+        self._write()
+        line = [command, "serve", str(self.folder / "config.yml")]
+        if self.disk_bytes:
+            # A mount namespace of its own needs no root where users may make namespaces, and is gone with the process.
+            mount = f"mount -t tmpfs -o size={self.disk_bytes} tmpfs '{self.folder / 'storage'}' && exec \"$@\""
+            as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+            line = ["unshare", *as_root, "--mount", "sh", "-c", mount, "sh", *line]
+        with (self.folder / "log").open("ab") as log:
+            # Of the caller's own settings none: the registry takes REGISTRY_… variables over its file, and Go's TLS
+            # and tracing settings could change what is measured.
+            environment = {"PATH": os.environ["PATH"], "OTEL_TRACES_EXPORTER": "none"}
+            self.process = subprocess.Popen(line, stdout=log, stderr=log, env=environment)
+        deadline = time.monotonic() + _START_S
+        while not self._listens():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"{COMMAND} did not start: {self.log[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Ends it and waits; with SIGKILL as a machine that loses its power."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(30)
+            self.process = None
+
+    def until_logged(self, text: str) -> None:
+        """Waits until it has printed this."""
+        deadline = time.monotonic() + _START_S
+        while text not in self.log:
+            if time.monotonic() > deadline:
+                pytest.fail(f"{COMMAND} did not say {text!r}: {self.log[-2000:]}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    def fill(self, left_bytes: int) -> None:
+        """Leaves so many bytes free on its small disk."""
+        found = os.statvfs(self.storage)
+        free = found.f_bavail * found.f_frsize
+        with (self.storage / _BALLAST).open("wb") as file:
+            for _ in range(max(0, free - left_bytes) // 65536):
+                file.write(bytes(65536))
+
+    def make_room(self) -> None:
+        """Takes back what `fill` did."""
+        (self.storage / _BALLAST).unlink()
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def _write(self) -> None:
+        (self.folder / "storage").mkdir(parents=True, exist_ok=True)
+        http: dict[str, Any] = {"addr": self.host, "secret": "one secret, so that uploads outlive a restart"}
+        if self.certificate:
+            http["tls"] = {"certificate": str(self.certificate.certificate), "key": str(self.certificate.key)}
+            trusted = self.certificates / self.host
+            trusted.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.certificate.ca, trusted / "ca.crt")
+        auth: dict[str, Any] = {"token": self.token} if self.token else {}
+        if self.credentials:
+            hashed = bcrypt.hashpw(self.credentials.password.encode(), bcrypt.gensalt(4)).decode()
+            (self.folder / "htpasswd").write_text(f"{self.credentials.username}:{hashed}\n")
+            auth = {"htpasswd": {"realm": "berth", "path": str(self.folder / "htpasswd")}}
+        config = {
+            "version": 0.1,
+            "log": {"level": "info", "accesslog": {"disabled": False}},
+            "storage": {
+                "filesystem": {"rootdirectory": str(self.folder / "storage")},
+                "delete": {"enabled": True},
+                "maintenance": {"uploadpurging": {"enabled": False}},
+            },
+            "http": http,
+            **({"auth": auth} if auth else {}),
+        }
+        # JSON is YAML.
+        (self.folder / "config.yml").write_text(json.dumps(config, indent=1))
+
+
+@contextmanager
+def running(registry: Registry) -> Iterator[Registry]:
+    """A registry for the length of a `with` block."""
+    registry.start()
+    try:
+        yield registry
+    finally:
+        registry.kill()

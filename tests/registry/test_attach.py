@@ -1,0 +1,115 @@
+"""Documents attached to images: in the distribution registry by the tag, in one that has the referrers API by that."""
+
+import json
+
+import pytest
+
+from berth.ecr import attach, guard
+from berth.ecr.distribution import Registry as Client
+from berth.ecr.manifest import OCI_INDEX, OCI_MANIFEST
+from berth.images.errors import UserError
+from tests.registry import made_images
+from tests.registry.conftest import MakeClient
+from tests.registry.fault_proxy import FaultProxy
+
+BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
+
+
+def test_a_document_is_attached_found_and_read(client: Client) -> None:
+    image = made_images.image()
+    made_images.put(client, "a/b", "1", image)
+    assert attach.attached(client, "a/b", image.manifest.digest) == []
+    digest = attach.attach(client, "a/b", image.manifest, BILL, annotations={"org.example.made-by": "a test"})
+    (found,) = attach.attached(client, "a/b", image.manifest.digest)
+    assert (found.digest, found.artifact_type, found.media_type) == (digest, attach.CYCLONEDX, OCI_MANIFEST)
+    assert found.annotations == {"org.example.made-by": "a test"}
+    assert attach.read(client, "a/b", found) == BILL
+
+
+def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client) -> None:
+    image = made_images.image()
+    made_images.put(client, "a/b", "1", image)
+    digest = attach.attach(client, "a/b", image.manifest, BILL)
+    made = client.manifest("a/b", digest)
+    assert made is not None
+    assert made.parsed["subject"] == {
+        "mediaType": image.manifest.media_type,
+        "digest": image.manifest.digest,
+        "size": len(image.manifest.raw),
+    }
+    assert made.parsed["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
+    assert made.parsed["artifactType"] == "application/vnd.cyclonedx+json"
+    index = client.manifest("a/b", image.manifest.digest.replace(":", "-"))
+    assert index is not None
+    assert index.media_type == OCI_INDEX
+    assert [each["digest"] for each in index.parsed["manifests"]] == [digest]
+    assert guard.check(client, "a/b", "1", image.built).manifest == image.manifest
+
+
+def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy, client_of: MakeClient) -> None:
+    client = client_of(proxy)
+    image = made_images.image()
+    made_images.put(client, "a/b", "1", image)
+    first = attach.attach(client, "a/b", image.manifest, BILL)
+    tags = sorted(client.tags("a/b"))
+    proxy.forget()
+    assert attach.attach(client, "a/b", image.manifest, BILL) == first
+    assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [first]
+    assert proxy.uploaded() == 0
+    second = attach.attach(client, "a/b", image.manifest, b"other", media_type="text/plain", artifact_type="text/plain")
+    listed = attach.attached(client, "a/b", image.manifest.digest)
+    assert [(each.digest, each.artifact_type) for each in listed] == [
+        (first, attach.CYCLONEDX),
+        (second, "text/plain"),
+    ]
+    assert sorted(client.tags("a/b")) == tags
+
+
+def test_an_entry_that_somebody_else_overwrites_is_put_again(proxy: FaultProxy, client_of: MakeClient) -> None:
+    client = client_of(proxy)
+    image = made_images.image()
+    made_images.put(client, "a/b", "1", image)
+    tag = image.manifest.digest.replace(":", "-")
+    # The first time that the index is read back after it was put, it is not there.
+    proxy.answer(404, method="GET", path=f"manifests/{tag}", skip=1)
+    digest = attach.attach(client, "a/b", image.manifest, BILL)
+    assert proxy.count("PUT", f"manifests/{tag}") == 2
+    assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [digest]
+
+
+def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client_of: MakeClient) -> None:
+    """The distribution registry has none before 3.0: its answer is played by the proxy."""
+    client = client_of(proxy)
+    image = made_images.image()
+    made_images.put(client, "a/b", "1", image)
+    made = attach.artifact(image.manifest.descriptor, BILL, attach.CYCLONEDX, attach.CYCLONEDX, {})
+    entry = {**made.descriptor.as_dict(), "artifactType": attach.CYCLONEDX}
+    body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
+    proxy.answer(200, path="referrers/", times=9, headers={"Content-Type": OCI_INDEX}, body=body)
+    digest = attach.attach(client, "a/b", image.manifest, BILL)
+    assert digest == made.digest
+    (found,) = attach.attached(client, "a/b", image.manifest.digest)
+    assert attach.read(client, "a/b", found) == BILL
+    assert client.tags("a/b") == ["1"]
+
+
+def test_a_document_that_is_gone(client: Client) -> None:
+    image = made_images.image()
+    made_images.put(client, "a/b", "1", image)
+    gone = attach.artifact(image.manifest.descriptor, BILL, attach.CYCLONEDX, attach.CYCLONEDX, {}).descriptor
+    with pytest.raises(UserError, match=f"lists {gone.digest} as attached, and does not have it: attach it again"):
+        attach.read(client, "a/b", gone)
+
+
+def test_what_is_attached_by_others_and_is_more_than_a_document(client: Client) -> None:
+    image = made_images.image(oci=True)
+    made_images.put(client, "a/b", "1", image)
+    with pytest.raises(UserError, match="is no document, it has 2 files"):
+        attach.read(client, "a/b", image.manifest.descriptor)
+
+
+def test_a_tag_that_is_no_index(client: Client) -> None:
+    image = made_images.image()
+    made_images.put(client, "a/b", image.manifest.digest.replace(":", "-"), image)
+    with pytest.raises(UserError, match="is no index of attached documents, which that tag is for"):
+        attach.attach(client, "a/b", image.manifest, BILL)

@@ -1,0 +1,253 @@
+"""Images from one registry to another without an engine: digests, bytes, what is cut off, and what is refused."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from berth.ecr import attach, guard, promote, upload
+from berth.ecr.credentials import Credentials
+from berth.ecr.distribution import Registry as Client
+from berth.ecr.manifest import Descriptor
+from berth.ecr.promote import Promoted
+from berth.images.errors import UserError
+from tests.registry import made_images
+from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits
+from tests.registry.fault_proxy import FaultProxy
+from tests.registry.registries import Registry
+
+SIZES = (300_000, 900_000, 20_000, 500_000, 1_000)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "PART", 250_000)
+
+
+@pytest.fixture
+def image() -> made_images.Image:
+    return made_images.image(SIZES)
+
+
+@pytest.fixture
+def target(make_registry: MakeRegistry) -> Registry:
+    """Another registry, which asks for a login."""
+    return make_registry(credentials=CREDENTIALS)
+
+
+@pytest.fixture
+def before(target: Registry, make_proxy: MakeProxy) -> FaultProxy:
+    """A fault proxy in front of the target."""
+    return make_proxy(target)
+
+
+def login(renew: bool) -> Credentials:
+    return CREDENTIALS
+
+
+def total(image: made_images.Image) -> int:
+    return sum(len(content) for content in image.blobs.values())
+
+
+def refusal(act: Callable[[], object]) -> str:
+    with pytest.raises(UserError) as refused:
+        act()
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
+    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    digest = made_images.put(client, "a/b", "1", image)
+    bill = attach.attach(client, "a/b", image.manifest, b"a bill of materials")
+    goal = client_of(before, login)
+    lines: list[str] = []
+    arrived: dict[str, int] = {}
+    lock = threading.Lock()
+
+    def progress(blob: Descriptor, size: int) -> None:
+        with lock:
+            arrived[blob.digest] = size
+
+    done = promote.promote(client, "a/b", "1", goal, "team/c", ["1", "latest"], say=lines.append, progress=progress)
+    documents = len(b"a bill of materials") + len(b"{}")
+    assert done == Promoted(digest, total(image) + documents, 0)
+    assert before.uploaded() == total(image) + documents
+    for name in (digest, "1", "latest"):
+        assert goal.manifest("team/c", name) == image.manifest
+    assert guard.check(goal, "team/c", "1", image.built).digest == digest
+    assert {key: goal.blob("team/c", key) for key in image.blobs} == dict(image.blobs)
+    (document,) = attach.attached(goal, "team/c", digest)
+    assert document.digest == bill
+    assert attach.read(goal, "team/c", document) == b"a bill of materials"
+    assert {key: size for key, size in arrived.items() if key in image.blobs} == {
+        key: len(content) for key, content in image.blobs.items()
+    }
+    assert lines[0].startswith(f"{before.host}/team/c: 0 of {len(image.blobs) + 2} blobs are there, ")
+
+
+def test_the_second_time_nothing_is_sent(
+    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    digest = made_images.put(client, "a/b", "1", image)
+    goal = client_of(before, login)
+    promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    before.forget()
+    assert promote.promote(client, "a/b", digest, goal, "c", ["1"]) == Promoted(digest, 0, total(image))
+    assert before.uploaded() == 0
+
+
+def test_within_a_registry_blobs_are_mounted(
+    proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    client = client_of(proxy)
+    digest = made_images.put(client, "a/b", "1", image)
+    proxy.forget()
+    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, 0, total(image))
+    assert proxy.uploaded() == 0
+    assert guard.check(client, "c", "1", image.built).digest == digest
+    # Within one repository only the tag is new.
+    assert promote.promote(client, "a/b", "1", client, "a/b", ["2"]) == Promoted(digest, 0, total(image))
+    assert client.manifest("a/b", "2") == image.manifest
+
+
+def test_a_mount_that_is_refused_becomes_a_copy(
+    proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    client = client_of(proxy)
+    digest = made_images.put(client, "a/b", "1", image)
+    proxy.forget()
+    proxy.answer(403, method="POST", path="mount=", times=99)
+    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, total(image), 0)
+    assert guard.check(client, "c", "1", image.built).digest == digest
+
+
+def test_what_is_cut_off_goes_on_in_the_next_run(
+    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image, waits: Waits
+) -> None:
+    digest = made_images.put(client, "a/b", "1", image)
+    goal = client_of(before, login)
+    largest = max(image.manifest.layers, key=lambda layer: layer.size)
+    before.answer(403, method="PUT", path=f"digest=sha256%3A{largest.digest[7:]}", times=99)
+    assert "denies the push of" in refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    assert goal.manifest("c", "1") is None
+    there = {key for key in image.blobs if goal.blob_size("c", key) is not None}
+    assert largest.digest not in there
+    before.forget()
+    done = promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    bytes_there = sum(len(image.blobs[key]) for key in there)
+    assert done == Promoted(digest, total(image) - bytes_there, bytes_there)
+    assert before.uploaded() == total(image) - bytes_there
+    assert guard.check(goal, "c", "1", image.built).digest == digest
+
+
+def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
+    client: Client, target: Registry, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    digest = made_images.put(client, "a/b", "1", image)
+    goal = client_of(before, login)
+    lock = threading.Lock()
+
+    def kill_once(blob: Descriptor, arrived: int) -> None:
+        with lock:
+            if arrived and target.process is not None:
+                target.kill()
+
+    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"], progress=kill_once))
+    assert f"{before.host} can't be reached" in said
+    target.start()
+    assert promote.promote(client, "a/b", "1", goal, "c", ["1"]).digest == digest
+    assert guard.check(goal, "c", "1", image.built).digest == digest
+
+
+def test_faults_on_both_sides_at_the_same_time(
+    proxy: FaultProxy, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    origin, goal = client_of(proxy), client_of(before, login)
+    digest = made_images.put(origin, "a/b", "1", image)
+    proxy.answer(503, method="GET", path="blobs/", skip=1, times=2)
+    before.answer(429, method="POST", skip=1, times=1, headers={"Retry-After": "1"})
+    before.drop(after=100_000, skip=1, times=2)
+    promote.promote(origin, "a/b", "1", goal, "c", ["1"])
+    assert guard.check(goal, "c", "1", image.built).digest == digest
+
+
+def test_a_token_that_expires_in_the_middle(
+    client: Client, make_registry: MakeRegistry, make_proxy: MakeProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    place = make_registry(credentials=CREDENTIALS)
+    before = make_proxy(place, credentials=CREDENTIALS)
+    digest = made_images.put(client, "a/b", "1", image)
+    tokens = iter(("first", "second"))
+    before.expire(after=600_000)
+    goal = client_of(before, lambda renew: Credentials("AWS", next(tokens)))
+    promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    assert next(tokens, None) is None
+    assert guard.check(goal, "c", "1", image.built).digest == digest
+
+
+def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
+    made_images.put(client, "a/b", "other", made_images.image(platform="linux/arm64"))
+    made_images.put_index(client, "a/b", "index", made_images.image(oci=True))
+    goal = client_of(before, login)
+    assert "the image is for linux/arm64" in refusal(lambda: promote.promote(client, "a/b", "other", goal, "c", ["1"]))
+    assert "the manifest is an index" in refusal(lambda: promote.promote(client, "a/b", "index", goal, "c", ["1"]))
+    assert f"{client.host}/a/b has no image nothing: " in refusal(
+        lambda: promote.promote(client, "a/b", "nothing", goal, "c", ["1"])
+    )
+    assert before.requests == []
+
+
+def test_a_damaged_blob_of_the_source_is_not_taken_over(
+    client: Client, registry: Registry, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    made_images.put(client, "a/b", "1", image)
+    layer = image.manifest.layers[1]
+    (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{layer.digest[7:]}/data")
+    stored.write_bytes(bytes(layer.size))
+    goal = client_of(before, login)
+    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    assert f"for {layer.digest}: what it has is damaged" in said
+    assert goal.blob_size("c", layer.digest) is None
+    assert goal.manifest("c", "1") is None
+
+
+def test_a_blob_of_another_size_in_the_target_is_noticed(
+    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    made_images.put(client, "a/b", "1", image)
+    layer = image.manifest.layers[1]
+    before.answer(200, method="HEAD", path=f"/c/blobs/{layer.digest}", headers={"Content-Length": "7"})
+    said = refusal(lambda: promote.promote(client, "a/b", "1", client_of(before, login), "c", ["1"]))
+    assert said == (
+        f"{before.host}/c has 7 bytes of {layer.digest}, which has {layer.size}: its storage is damaged, have the blob "
+        "removed there."
+    )
+
+
+def test_a_tag_that_cannot_be_moved_leaves_the_image_by_its_digest(
+    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    digest = made_images.put(client, "a/b", "1", image)
+    goal = client_of(before, login)
+    body = b'{"errors":[{"code":"TAG_INVALID","message":"the tag is immutable"}]}'
+    before.answer(400, method="PUT", path="manifests/1$", times=9, body=body)
+    assert "its tags can't be moved" in refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    assert goal.manifest("c", digest) == image.manifest
+
+
+def test_ctrl_c_ends_the_copies(
+    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    made_images.put(client, "a/b", "1", image)
+    goal = client_of(before, login)
+
+    def interrupted(blob: Descriptor, arrived: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        promote.promote(client, "a/b", "1", goal, "c", ["1"], progress=interrupted)
+    assert goal.manifest("c", "1") is None
+    promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    assert goal.manifest("c", "1") == image.manifest

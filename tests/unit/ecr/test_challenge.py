@@ -1,0 +1,102 @@
+"""What registries ask for, and who gets to see a login."""
+
+from collections.abc import Callable
+
+import pytest
+
+from berth.ecr.challenge import Authority, parse, pull, push
+from berth.ecr.credentials import Credentials
+from berth.ecr.refusals import Answer
+from berth.images.errors import UserError
+
+SECRET = Credentials("AWS", "canary")
+HEADER = "Basic QVdTOmNhbmFyeQ=="
+BEARER = 'Bearer realm="https://auth.example/token?x=1",service="reg, istry",scope="repository:a/b:pull"'
+
+
+@pytest.mark.parametrize(
+    ("header", "parsed"),
+    [
+        ("", ("", {})),
+        ("Basic", ("basic", {})),
+        ('Basic realm="a, b"', ("basic", {"realm": "a, b"})),
+        ('bearer Realm="x",scope="a b"', ("bearer", {"realm": "x", "scope": "a b"})),
+        ("Bearer ,,=,", ("bearer", {})),
+    ],
+)
+def test_challenges(header: str, parsed: tuple[str, dict[str, str]]) -> None:
+    scheme, parameters = parse(header)
+    assert (scheme, {key: value for key, value in parameters.items() if key}) == parsed
+
+
+def authority(answer: Callable[[str, str | None], Answer], *logins: Credentials | None) -> tuple[Authority, list[bool]]:
+    asked: list[bool] = []
+    left = list(logins)
+
+    def login(renew: bool) -> Credentials | None:
+        asked.append(renew)
+        return left.pop(0)
+
+    return Authority("host", login, answer, lambda url: url.startswith("https:")), asked
+
+
+def nobody(url: str, authorization: str | None) -> Answer:
+    raise AssertionError("no token server is asked")
+
+
+def test_basic_is_asked_for_once_for_all_scopes() -> None:
+    found, asked = authority(nobody, SECRET)
+    assert found.header(pull("a")) is None
+    found.meet("Basic realm=x", pull("a"), None)
+    assert found.header(pull("a")) == found.header(push("b")) == HEADER
+    found.meet("Basic realm=x", push("b"), None)  # of a request that went out before
+    assert asked == [False]
+
+
+def test_a_token_is_of_a_scope_and_asks_for_what_the_registry_names() -> None:
+    urls = []
+
+    def answer(url: str, authorization: str | None) -> Answer:
+        urls.append((url, authorization))
+        return Answer(200, {}, b'{"access_token": "t%d"}' % len(urls))
+
+    found, asked = authority(answer, SECRET)
+    found.meet(BEARER, pull("a/b"), None)
+    assert found.header(pull("a/b")) == "Bearer t1"
+    assert found.header(push("a/b")) is None
+    found.meet(BEARER, (*push("c"), *pull("a/b")), None)
+    base = "https://auth.example/token?x=1&service=reg%2C+istry&scope=repository%3Aa%2Fb%3Apull"
+    assert urls == [(base, HEADER), (f"{base}&scope=repository%3Ac%3Apull%2Cpush", HEADER)]
+    assert asked == [False]
+
+
+def test_a_login_goes_to_no_token_server_without_tls() -> None:
+    found, asked = authority(nobody, SECRET)
+    with pytest.raises(UserError, match=r"to the token server http://auth\.example/token, which is no https"):
+        found.meet('Bearer realm="http://u:p@auth.example/token"', pull("a"), None)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"token": ""}', b'{"token": 1}', b'{"token": "a\\r\\nX-Header: b"}', b"<html>"]
+)
+def test_a_token_server_that_gives_no_token(body: bytes) -> None:
+    found, _ = authority(lambda url, authorization: Answer(200, {}, body), SECRET)
+    with pytest.raises(UserError, match=r"the token server auth\.example of host answers without a token"):
+        found.meet(BEARER, pull("a"), None)
+    assert found.header(pull("a")) is None
+
+
+def test_nobody_to_log_in_as() -> None:
+    found, _ = authority(nobody, None)
+    with pytest.raises(UserError, match="asks for a name and a password, and none are known: log in with"):
+        found.meet("Basic", pull("a"), None)
+
+
+def test_a_password_is_in_no_sentence() -> None:
+    found, asked = authority(lambda url, authorization: Answer(401), SECRET, SECRET)
+    with pytest.raises(UserError) as refusal:
+        found.meet(BEARER, pull("a"), None)
+    assert asked == [False, True]
+    assert "canary" not in str(refusal.value)
+    assert HEADER not in str(refusal.value)

@@ -1,0 +1,254 @@
+"""What SageMaker takes of a manifest, what is converted, and what is said of everything else."""
+
+import json
+from typing import Any
+
+import pytest
+
+from berth.ecr import manifest as manifests
+from berth.ecr.manifest import (
+    DOCKER_CONFIG,
+    DOCKER_LAYER,
+    DOCKER_LIST,
+    DOCKER_MANIFEST,
+    OCI_CONFIG,
+    OCI_INDEX,
+    OCI_LAYER,
+    OCI_MANIFEST,
+    SCHEMA_1,
+    Descriptor,
+    Manifest,
+    convertible,
+    descriptor,
+    faults,
+    image_of_index,
+    to_docker,
+)
+from berth.images.errors import UserError
+
+FOREIGN_LAYER = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+A, B, C = ("sha256:" + digit * 64 for digit in "abc")
+CONFIG = {"os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": [A, B]}}
+
+
+def part(media_type: str, digest: str, size: int = 10, **more: Any) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": digest, "size": size, **more}
+
+
+def made(media_type: str, **value: Any) -> Manifest:
+    return Manifest(media_type, json.dumps({"schemaVersion": 2, "mediaType": media_type, **value}).encode())
+
+
+def docker(*layers: str, config: str = DOCKER_CONFIG, **value: Any) -> Manifest:
+    kinds = layers or (DOCKER_LAYER, DOCKER_LAYER)
+    found = [part(kind, digest, size) for kind, digest, size in zip(kinds, (A, B), (100, 200), strict=False)]
+    return made(DOCKER_MANIFEST, config=part(config, C), layers=found, **value)
+
+
+def oci(*layers: str, config: str = OCI_CONFIG, **value: Any) -> Manifest:
+    kinds = layers or (OCI_LAYER, OCI_LAYER)
+    found = [part(kind, digest, size) for kind, digest, size in zip(kinds, (A, B), (100, 200), strict=False)]
+    return made(OCI_MANIFEST, config=part(config, C), layers=found, **value)
+
+
+def index(*members: dict[str, Any], media_type: str = OCI_INDEX) -> Manifest:
+    return made(media_type, manifests=list(members))
+
+
+def member(digest: str, platform: str = "linux/amd64", **more: Any) -> dict[str, Any]:
+    system, architecture = platform.split("/")
+    return part(OCI_MANIFEST, digest, platform={"os": system, "architecture": architecture}, **more)
+
+
+def all_faults(manifest: Manifest, config: dict[str, Any] | None = CONFIG, digest: str | None = C) -> list[str]:
+    found = faults(manifest, config=config, expected_config_digest=digest, expected_diff_ids=(A, B))
+    assert all(each.endswith(".") and "\n" not in each and ": " in each for each in found)
+    return found
+
+
+def test_a_manifest_is_its_bytes() -> None:
+    manifest = docker()
+    assert manifest.digest == manifests.digest_of(manifest.raw)
+    assert manifest.config_digest == C
+    assert manifest.layers == (Descriptor(DOCKER_LAYER, A, 100), Descriptor(DOCKER_LAYER, B, 200))
+    assert manifest.blobs == (Descriptor(DOCKER_CONFIG, C, 10), *manifest.layers)
+    assert manifest.size == 310
+    assert manifest.descriptor == Descriptor(DOCKER_MANIFEST, manifest.digest, len(manifest.raw))
+
+
+def test_a_layer_that_stands_twice_is_one_blob() -> None:
+    twice = made(DOCKER_MANIFEST, config=part(DOCKER_CONFIG, C), layers=[part(DOCKER_LAYER, A)] * 2)
+    assert len(twice.layers) == 2
+    assert [blob.digest for blob in twice.blobs] == [C, A]
+
+
+def test_what_was_built_has_no_faults() -> None:
+    assert all_faults(docker()) == []
+    assert faults(docker(), config=None, expected_config_digest=None) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (made(SCHEMA_1[0], fsLayers=[]), f"the manifest is Docker's schema 1 ({SCHEMA_1[0]}), which holds no config"),
+        (
+            index(member(A), member(B, "linux/arm64")),
+            f"the manifest is an index ({OCI_INDEX}) of linux/amd64, linux/arm64, not one image: push the image alone",
+        ),
+        (index(media_type=DOCKER_LIST), f"the manifest is an index ({DOCKER_LIST}) of nothing, not one image"),
+        (made("text/plain"), "the manifest has the unknown media type text/plain"),
+        (made(""), "the manifest has the unknown media type none"),
+        (oci(), f"the manifest is an OCI one ({OCI_MANIFEST}): push with `python build.py push`, which converts it"),
+        (
+            oci("application/vnd.in-toto+json"),
+            f"the manifest is an artifact ({OCI_CONFIG}), such as an attestation, not an image",
+        ),
+        (
+            oci("text/plain", config="application/vnd.oci.empty.v1+json", artifactType="a/b"),
+            "the manifest is an artifact (a/b), such as an attestation, not an image",
+        ),
+        (docker(config="text/plain"), f"its config has the media type text/plain, not {DOCKER_CONFIG}"),
+        (docker(DOCKER_LAYER, "text/tar+zstd"), "layer 2 of 2 is compressed with zstd, which SageMaker can't unpack"),
+        (docker(DOCKER_LAYER, FOREIGN_LAYER), "layer 2 of 2 is a foreign one, which no registry holds"),
+        (docker(DOCKER_LAYER, OCI_LAYER), f"layer 2 of 2 has the media type {OCI_LAYER}, not {DOCKER_LAYER}"),
+        (docker(schemaVersion=1), "its schemaVersion is 1, not 2"),
+        (docker(mediaType=OCI_MANIFEST), f"it calls itself {OCI_MANIFEST}, and the registry {DOCKER_MANIFEST}"),
+    ],
+)
+def test_each_fault_is_one_sentence(manifest: Manifest, said: str) -> None:
+    (found,) = all_faults(manifest)
+    assert found.startswith(said)
+
+
+def test_all_faults_are_said_at_once() -> None:
+    config = {"os": "linux", "architecture": "arm64", "variant": "v8", "rootfs": {"diff_ids": [A, C]}}
+    found = all_faults(oci("x.tar+zstd", "x.nondistributable.tar"), config, A)
+    assert [each.partition(":")[0] for each in found] == [
+        f"the manifest is an OCI one ({OCI_MANIFEST})",
+        "layer 1 of 2 is compressed with zstd, which SageMaker can't unpack",
+        "layer 2 of 2 is a foreign one, which no registry holds",
+        "its config is sha256",
+        "the image is for linux/arm64, and SageMaker runs linux/amd64",
+        "its layers are not the built ones from layer 2 on",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, ["the image is for no system/no architecture", "its config names 0 layers, the manifest 2"]),
+        ({**CONFIG, "os": "windows"}, ["the image is for windows/amd64"]),
+        ({**CONFIG, "rootfs": {"diff_ids": [A]}}, ["its config names 1 layers, the manifest 2"]),
+        ({**CONFIG, "rootfs": "x"}, ["its config names 0 layers, the manifest 2"]),
+        ({**CONFIG, "rootfs": {"diff_ids": [B, A]}}, ["its layers are not the built ones from layer 1 on"]),
+    ],
+)
+def test_faults_of_the_config(config: dict[str, Any], said: list[str]) -> None:
+    found = all_faults(docker(), config)
+    assert [each[: len(start)] for each, start in zip(found, said, strict=True)] == said
+
+
+def test_another_config_than_was_built() -> None:
+    assert all_faults(docker(), digest=A) == [
+        f"its config is {C}, and {A} was built: another push may have taken the name meanwhile, push again."
+    ]
+
+
+def test_more_layers_than_were_built() -> None:
+    (found,) = faults(docker(), config=CONFIG, expected_config_digest=C, expected_diff_ids=(A, B, C))
+    assert found.startswith("its layers are not the built ones in their number, 2 for 3:")
+
+
+def test_a_manifest_without_layers_or_config() -> None:
+    found = all_faults(made(DOCKER_MANIFEST), config=None, digest=None)
+    assert [each.partition(":")[0] for each in found] == ["the manifest has no config", "the manifest has no layers"]
+
+
+def test_an_oci_manifest_becomes_dockers_over_the_same_blobs() -> None:
+    manifest = oci(OCI_LAYER, DOCKER_LAYER, annotations={"org.opencontainers.image.created": "now"})
+    assert convertible(manifest)
+    converted = to_docker(manifest)
+    assert converted.parsed == {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST,
+        "config": part(DOCKER_CONFIG, C, 10),
+        "layers": [part(DOCKER_LAYER, A, 100), part(DOCKER_LAYER, B, 200)],
+    }
+    assert all_faults(converted) == []
+    assert to_docker(oci()).digest == converted.digest
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (docker(), "it is no OCI image manifest"),
+        (index(member(A)), "it is no OCI image manifest"),
+        (oci("x.tar+zstd", "x.tar+zstd"), "layer 1 of 2 is compressed with zstd"),
+        (oci("application/vnd.oci.image.layer.v1.tar"), f"not {OCI_LAYER}: push gzip layers"),
+        (oci("application/vnd.in-toto+json"), "such as an attestation"),
+        (made(OCI_MANIFEST, layers=[]), "the manifest has no config"),
+        (made(OCI_MANIFEST, config=part(OCI_CONFIG, C)), "the manifest has no layers"),
+    ],
+)
+def test_what_is_not_converted(manifest: Manifest, said: str) -> None:
+    assert not convertible(manifest)
+    with pytest.raises(UserError) as refusal:
+        to_docker(manifest)
+    assert str(refusal.value).startswith("the manifest can't be converted to Docker's: ")
+    assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member(A), member(B, "unknown/unknown")],
+        [member(A), member(B, annotations={"vnd.docker.reference.type": "attestation-manifest"})],
+        [member(B, "linux/arm64"), member(A)],
+        [part(OCI_MANIFEST, A)],
+        [member(A), member(A)],
+    ],
+)
+@pytest.mark.parametrize("media_type", [OCI_INDEX, DOCKER_LIST])
+def test_the_one_image_of_an_index(members: list[dict[str, Any]], media_type: str) -> None:
+    assert image_of_index(index(*members, media_type=media_type)).digest == A
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ([], "has no image for linux/amd64 (it holds no image)"),
+        ([member(A, "linux/arm64")], "has no image for linux/amd64 (it holds linux/arm64)"),
+        ([member(B, "unknown/unknown")], "has no image for linux/amd64 (it holds no image)"),
+        ([member(A), member(B)], "has 2 images for linux/amd64 (it holds linux/amd64, linux/amd64)"),
+    ],
+)
+def test_an_index_of_none_or_several(members: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(UserError, match=r"^the index sha256:") as refusal:
+        image_of_index(index(*members))
+    assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "x",
+        {"digest": A},
+        {"digest": A, "size": -1},
+        {"digest": A, "size": True},
+        {"digest": A, "size": 1.5},
+        {"digest": "sha256:../../etc", "size": 1},
+        {"digest": A + "\n", "size": 1},
+        {"digest": "sha512:" + "0" * 128, "size": 1},
+    ],
+)
+def test_what_is_no_descriptor(value: object) -> None:
+    with pytest.raises(UserError, match="which is no sha256 descriptor"):
+        descriptor(value)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff", b"[]", b"1", b"{", b"[" * 100_000, b'{"a":' * 100_000])
+def test_what_is_no_json_object(raw: bytes) -> None:
+    with pytest.raises(UserError, match=r"^the manifest is no JSON object \("):
+        all_faults(Manifest(DOCKER_MANIFEST, raw))

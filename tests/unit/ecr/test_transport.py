@@ -1,0 +1,42 @@
+"""What is a registry's host, which is this machine, and how long to wait."""
+
+import pytest
+
+from berth.ecr.transport import Transport, is_loopback
+from berth.images.errors import UserError
+
+
+def nobody(renew: bool) -> None:
+    """No login."""
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "https://x", "x/y", "user:secret@host", "x:99999", "x:0", "a b", "x:", "::1", "-x", "x\ny", "ü.example"],
+)
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(UserError, match="is no registry: give HOST or HOST:PORT, without") as refusal:
+        Transport(host, nobody)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("host", ["x", "x:1", "127.0.0.1:5000", "[::1]:5000", "[::1]", "a-b.example_c:65535"])
+def test_what_is_a_host(host: str) -> None:
+    assert Transport(host, nobody).host == host
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("localhost.example", False),
+        ("10.0.0.1", False),
+        ("127.0.0.1.example", False),
+        ("", False),
+    ],
+)
+def test_which_host_is_this_machine(name: str, here: bool) -> None:
+    assert is_loopback(name) is here
