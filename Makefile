@@ -46,7 +46,7 @@ demo: engine setup ## build both images, fine-tune on the embedded sample, serve
 	$(PYTHON) build.py size
 	$(PYTHON) build.py demo --output $(OUT)
 
-TEST_PARTS := lint unit engine images image-tests local-mode
+TEST_PARTS := lint unit engine images image-tests registry local-mode
 .PHONY: test
 test: ## everything that CI checks: lint, unit, image and local mode tests, and how long each part took
 	@took=""; for part in $(TEST_PARTS); do \
@@ -78,11 +78,11 @@ images: engine setup ## build both images
 BUILD_OPTIONS ?=
 GPU_PROFILES ?= cu130 cu124
 .PHONY: gpu-images
-gpu-images: .venv/tested .venv-sdk2/installed engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
+gpu-images: .venv/tested .venv-sdk2/installed .venv/bin/docker-registry engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
 	@took=""; for profile in $(GPU_PROFILES); do \
 	  began=$$SECONDS; $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
 	  took+="$$profile built in $$((SECONDS - began)) s"; \
-	  began=$$SECONDS; BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/local_mode; \
+	  began=$$SECONDS; BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/registry/test_push.py tests/local_mode; \
 	  $(PYTHON) build.py size all --profile $$profile; \
 	  took+=" and tested in $$((SECONDS - began)) s, "; \
 	done; echo "took: $${took}in all $$SECONDS s"; docker system df
@@ -90,6 +90,10 @@ gpu-images: .venv/tested .venv-sdk2/installed engine ## build and test the image
 .PHONY: image-tests
 image-tests: .venv/tested ## the built images, looked at from inside and run
 	$(PYTHON) -m pytest tests/images
+
+.PHONY: registry
+registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults
+	$(PYTHON) -m pytest tests/registry
 
 .PHONY: local-mode
 local-mode: .venv/tested .venv-sdk2/installed ## the built images under the real SageMaker SDK, in local mode
@@ -169,6 +173,15 @@ $(UV):
 	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-reference
 	@$(UV) pip install --quiet --python .venv-reference/bin/python --no-deps tf-models-official==2.20.0 absl-py==2.5.1
 	@touch $@
+
+# The distribution registry, out of Debian's package: installed as one, it would run as a service.
+.venv/bin/docker-registry: $(UV)
+	@echo "setup: the registry that the tests push to"
+	@{ command -v docker-registry >/dev/null && ln -sf "$$(command -v docker-registry)" $@; } || { \
+	  rm -rf .venv/registry && mkdir .venv/registry && cd .venv/registry && \
+	  { apt-get download -qq docker-registry 2>/dev/null || { apt-get update -qq && apt-get download -qq docker-registry; }; } && \
+	  dpkg-deb -x docker-registry_*.deb . && ln -sf ../registry/usr/bin/docker-registry ../bin/docker-registry; } || \
+	  { echo "berth error: the registry's tests need the distribution registry: put docker-registry on PATH, as Debian's package of that name has it." >&2; exit 1; }
 
 # The SDK calls docker-compose, which the tests look for by themselves.
 .venv-sdk2/installed: tests/local_mode/requirements.txt $(UV)

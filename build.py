@@ -11,18 +11,18 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 try:
     import typer
-    from rich.console import Console
     from rich.markup import escape
 
-    from berth.ecr import uri as ecr_uri
+    from berth.ecr import commands as registry_commands
+    from berth.ecr import image as built_images
     from berth.images import build as building
     from berth.images import clean as cleaning
+    from berth.images import commands as content_commands
     from berth.images import doctor as doctoring
     from berth.images import engine, locks, network, pins, plan, sources, testing
     from berth.images import probe as probing
@@ -30,6 +30,17 @@ try:
     from berth.images.bar import progress_bar, showing_bytes
     from berth.images.errors import UserError
     from berth.images.progress import Progress, Step
+    from berth.images.terminal import (
+        Image,
+        ImageArgument,
+        JsonOption,
+        ProfileOption,
+        Which,
+        WhichArgument,
+        note,
+        result,
+        say,
+    )
     from berth.local import demo as demonstration
     from berth.local import gpu_check as gpu_checking
     from berth.local import job as local_job
@@ -50,32 +61,6 @@ app = typer.Typer(
 run_app = typer.Typer(help="Run an image as SageMaker does, on this machine.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
 
-note = Console(stderr=True, highlight=False)
-result = Console(highlight=False, soft_wrap=True)
-
-
-class Which(StrEnum):
-    """The images that a command is for."""
-
-    train = "train"
-    serve = "serve"
-    all = "all"
-
-    @property
-    def images(self) -> tuple[str, ...]:
-        return pins.IMAGES if self is Which.all else (self.value,)
-
-
-class Image(StrEnum):
-    """The image that a command is for."""
-
-    train = "train"
-    serve = "serve"
-
-
-WhichArgument = Annotated[Which, typer.Argument(help="The image: train, serve or all.")]
-ImageArgument = Annotated[Image, typer.Argument(help="The image: train or serve.")]
-ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
 MirrorOption = Annotated[
     str | None,
     typer.Option(
@@ -84,11 +69,6 @@ MirrorOption = Annotated[
         help="Where files that are no packages (EFA, SMDDP) are, instead of at their own URLs.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
-
-def say(text: str) -> None:
-    note.print(escape(text), soft_wrap=True)
 
 
 @app.command()
@@ -155,7 +135,7 @@ def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
 def run_tests(which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
     """Run the image tests on built images."""
     for image in which.images:
-        ecr_uri.local_image(engine.connect(), image, profile)
+        built_images.local_image(engine.connect(), image, profile)
     raise typer.Exit(testing.run(which.images, profile))
 
 
@@ -257,7 +237,7 @@ def size(
     budget = pins.load().profile(profile).budget
     client = engine.connect()
     for image in which.images:
-        tag = ecr_uri.local_image(client, image, profile).tag
+        tag = built_images.local_image(client, image, profile).tag
         with note.status(f"{tag}: measuring the layers") as status:
             measured = sizing.image_size(client, tag, budget_mb=budget[image], step=status.update)
         result.print(json.dumps(asdict(measured)) if as_json else sizing.render(measured))
@@ -283,22 +263,17 @@ def gpu_check(
     raise typer.Exit(0 if passed else 1)
 
 
-@app.command()
-def uri(
-    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
-) -> None:
-    """Print what estimators take as image_uri: the local name now, the registry's once `push` has its place here."""
-    for image in which.images:
-        found = ecr_uri.local_image(engine.connect(), image, profile)
-        result.print(json.dumps(found.as_dict()) if as_json else f"{found.exact_tag}  {found.digest}")
-        for part in found.doubles:
-            say(f"{found.exact_tag} holds a test's double of {part}: it is for tests, and may not be published.")
+for of_registries in (registry_commands.push, registry_commands.promote, registry_commands.uri):
+    app.command()(of_registries)
+for of_contents in (content_commands.bill, content_commands.licences, content_commands.outdated):
+    app.command()(of_contents)
+app.command("diff")(content_commands.compare)
 
 
 @app.command()
 def shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
     """Open a shell in an image."""
-    engine.become_shell(ecr_uri.local_image(engine.connect(), image.value, profile).tag)
+    engine.become_shell(built_images.local_image(engine.connect(), image.value, profile).tag)
 
 
 @app.command()
@@ -348,10 +323,9 @@ def main(arguments: list[str] | None = None) -> int:
         note.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         return error.exit_code
     except typer.Exit as end:
+        if isinstance(end.__cause__, KeyboardInterrupt):  # typer makes an exit of it
+            say("interrupted; what was started is gone")
         return int(end.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        say("interrupted; what was started is gone")
-        return 130
     except Interrupted as stop:
         say("interrupted; what was started is gone")
         return stop.exit_code

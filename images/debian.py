@@ -1,6 +1,6 @@
 """Debian's packages in the images, which no lock can hold: the archive moves, and drops what it replaces.
 
-So the versions that were tested are recorded, in docker/locks/debian/PROFILE.txt, and `moved_on` says in one sentence
+So the versions that were tested are recorded, in docker/debian/PROFILE.txt, and `moved_on` says in one sentence
 what another build got instead. `ask` asks the archive itself, by apt in a container of the image, so that the image's
 own sources, or this network's mirror, and dpkg's own order of versions decide.
 """
@@ -19,9 +19,9 @@ from docker.types import Mount
 from berth.images import disk, owner, pins
 from berth.images.bom import Package
 from berth.images.errors import UserError
-from berth.images.locks import LOCKS
 from berth.images.network import Network, without_password
 
+RECORDS = pins.ROOT / "docker" / "debian"
 _HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"
 _NAMED = 5  # in a sentence
 _LINE = re.compile(r"Inst (?P<name>\S+) \[(?P<installed>[^]]+)\] \((?P<candidate>\S+) (?P<archives>.*?)(?: \[\w+\])?\)")
@@ -44,9 +44,9 @@ class Update:
     security: bool
 
 
-def record_path(profile: str, locks: Path = LOCKS) -> Path:
+def record_path(profile: str, records: Path = RECORDS) -> Path:
     """Where the versions of a profile are recorded."""
-    return locks / "debian" / f"{profile}.txt"
+    return records / f"{profile}.txt"
 
 
 def record(packages: Iterable[Package]) -> str:
@@ -60,9 +60,9 @@ def recorded(text: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in text.splitlines() if " " in line and not line.startswith("#"))
 
 
-def write_record(packages: Iterable[Package], profile: str, locks: Path = LOCKS) -> Path:
+def write_record(packages: Iterable[Package], profile: str, records: Path = RECORDS) -> Path:
     """Records a profile's versions; the path."""
-    path = record_path(profile, locks)
+    path = record_path(profile, records)
     with disk.said_of(path.parent, path.name):
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk.aside(path) as new:
@@ -85,7 +85,7 @@ def moved_on(text: str, packages: Iterable[Package], profile: str) -> str:
         return ""
     more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
     return (
-        f"Debian's archive has moved on since docker/locks/debian/{profile}.txt was recorded: "
+        f"Debian's archive has moved on since docker/debian/{profile}.txt was recorded: "
         f"{', '.join(changes[:_NAMED])}{more}; test the images, then record what they hold."
     )
 

@@ -18,8 +18,14 @@ def command(images: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", *(every if len(images) > 1 else some)]
 
 
-def run(images: Sequence[str], profile: str, environ: Mapping[str, str] = os.environ) -> int:
-    """Runs the tests on the images of a profile; pytest's exit code. UserError where pytest is not installed."""
+def run(
+    images: Sequence[str], profile: str, environ: Mapping[str, str] = os.environ, *, to_stderr: bool = False
+) -> int:
+    """Runs the tests on the images of a profile; pytest's exit code. UserError where pytest is not installed.
+
+    to_stderr: for a command whose stdout is its result.
+    """
     if importlib.util.find_spec("testinfra") is None:
         raise UserError("the tests' packages are not installed here: run `make image-tests`, which brings them.")
-    return subprocess.run(command(images), cwd=ROOT, env={**environ, "BERTH_PROFILE": profile}).returncode
+    out = sys.stderr if to_stderr else None
+    return subprocess.run(command(images), cwd=ROOT, env={**environ, "BERTH_PROFILE": profile}, stdout=out).returncode

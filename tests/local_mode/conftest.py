@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,18 @@ def client() -> docker.DockerClient:
     return engine.connect()
 
 
+Run = Callable[[Path, str], tuple[Any, str]]
 Fit = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def fit(tmp_path: Path, client: docker.DockerClient) -> Fit:
-    """Runs fit_and_predict.py under SDK v2, with nothing of the developer's own AWS settings; gives what it printed."""
+def run_sdk(tmp_path: Path) -> Run:
+    """Runs a program under SDK v2 with one argument and nothing of the developer's own AWS settings.
 
-    def run(**job: Any) -> dict[str, Any]:
-        job["work"] = str(tmp_path)
+    Gives its result, the JSON of its last line that begins with RESULT, and everything that it printed.
+    """
+
+    def run(program: Path, argument: str) -> tuple[Any, str]:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
@@ -44,18 +47,29 @@ def fit(tmp_path: Path, client: docker.DockerClient) -> Fit:
             environment["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         with (tmp_path / "sdk.log").open("w") as log:
             done = subprocess.run(
-                [SDK2, SCRIPT, json.dumps(job)],
+                [SDK2, program, argument],
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 timeout=800,
             )
-        sys.stdout.write((tmp_path / "sdk.log").read_text())
+        said = (tmp_path / "sdk.log").read_text()
+        sys.stdout.write(said)
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         assert lines, f"the SDK's program ended with {done.returncode} and no result"
-        result: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
-        return result | {"log": (tmp_path / "sdk.log").read_text() + done.stdout}
+        return json.loads(lines[-1].removeprefix("RESULT ")), said + done.stdout
+
+    return run
+
+
+@pytest.fixture
+def fit(tmp_path: Path, client: docker.DockerClient, run_sdk: Run) -> Iterator[Fit]:
+    """Runs fit_and_predict.py; gives what it printed as a dictionary, with the log."""
+
+    def run(**job: Any) -> dict[str, Any]:
+        result, log = run_sdk(SCRIPT, json.dumps(job | {"work": str(tmp_path)}))
+        return result | {"log": log}
 
     yield run
     remove_what_the_sdk_left(client, tmp_path)

@@ -1,36 +1,46 @@
-"""What `uri` finds on an engine, and what it says where there is nothing."""
+"""Which of the pushes on record `build.py uri` means."""
 
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
-import pytest
-from docker.errors import ImageNotFound
+from berth.ecr.image import LocalImage
+from berth.ecr.record import Pushed
+from berth.ecr.uri import pushed_places
 
-from berth.ecr.uri import local_image
-from berth.images.errors import UserError
+FIRST = Pushed(
+    image="train",
+    profile="cpu",
+    host="127.0.0.1:5000",
+    repository="berth-train",
+    digest="sha256:1",
+    config="sha256:c1",
+    local_id="sha256:c1",
+    tags=("0.1.0-cpu-1a2b",),
+    version="0.1.0",
+    revision="1a2b",
+    pins={},
+    compressed=10,
+    size=30,
+    built="",
+    pushed="",
+)
+ELSEWHERE = replace(FIRST, host="127.0.0.1:6000")
+LATER = replace(FIRST, host="127.0.0.1:7000", config="sha256:c2", local_id="sha256:c2")
+GPU = replace(FIRST, profile="cu130")
 
 
-def engine(tags: Mapping[str, Any]) -> Any:
-    """As much of a Docker client as is asked: images by tag."""
-
-    def get(tag: str) -> Any:
-        if tag not in tags:
-            raise ImageNotFound("no such image")
-        return tags[tag]
-
-    return SimpleNamespace(images=SimpleNamespace(get=get))
+def here(image_id: str) -> LocalImage:
+    return LocalImage("train", "cpu", "berth-train:cpu", image_id, {}, 30, "", ())
 
 
-def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
-    with pytest.raises(UserError) as refusal:
-        local_image(engine({}), "train", "cu124")
-    assert str(refusal.value) == ("berth-train:cu124 is not built: run `python build.py build train --profile cu124`.")
+def test_the_build_that_is_here_is_found_wherever_it_was_pushed() -> None:
+    record = [FIRST, GPU, ELSEWHERE, LATER]
+    assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST, ELSEWHERE]
 
 
-@pytest.mark.parametrize(("efa", "doubles"), [("1.47.0", []), ("1.47.0+double", ["efa 1.47.0+double"])])
-def test_an_image_is_known_by_its_exact_tag_and_its_doubles(efa: str, doubles: list[str]) -> None:
-    tags = ["berth-train:cu130", "berth-train:0.1.0-cu130-1a2b", "elsewhere/berth-train:1"]
-    image = SimpleNamespace(tags=tags, id="sha256:0", labels={"berth.efa": efa, "berth.smddp": "none"})
-    found = local_image(engine({"berth-train:cu130": image}), "train", "cu130")
-    assert (found.exact_tag, found.digest, list(found.doubles)) == (tags[1], "sha256:0", doubles)
+def test_a_build_that_was_not_pushed_has_no_place() -> None:
+    assert pushed_places("train", "cpu", here("sha256:new"), [FIRST, LATER]) == []
+    assert pushed_places("serve", "cpu", None, [FIRST]) == []
+
+
+def test_on_a_machine_without_the_image_the_last_push_counts() -> None:
+    assert pushed_places("train", "cpu", None, [FIRST, ELSEWHERE, LATER]) == [LATER]

@@ -47,7 +47,7 @@ def test_nothing_newer() -> None:
 def test_a_record_holds_debians_packages_of_both_images(tmp_path: Path) -> None:
     train = [deb("libc6", "2.36-9"), deb("openssh-server", "1:9.2p1-2"), deb("rich", "15.0", "python")]
     path = debian.write_record([*train, deb("libc6", "2.36-9")], "cpu", tmp_path)
-    assert path == debian.record_path("cpu", tmp_path) == tmp_path / "debian" / "cpu.txt"
+    assert path == debian.record_path("cpu", tmp_path) == tmp_path / "cpu.txt"
     recorded = path.read_text()
     assert recorded.startswith("# Debian's packages")
     assert debian.recorded(recorded) == {"libc6": "2.36-9", "openssh-server": "1:9.2p1-2"}
@@ -58,7 +58,7 @@ def test_a_record_holds_debians_packages_of_both_images(tmp_path: Path) -> None:
 def test_another_version_is_said_in_one_sentence() -> None:
     recorded = debian.record([deb("libc6", "2.36-9"), deb("tzdata", "2026e")])
     assert debian.moved_on(recorded, [deb("libc6", "2.36-9"), deb("tzdata", "2026f"), deb("new", "1")], "cpu") == (
-        "Debian's archive has moved on since docker/locks/debian/cpu.txt was recorded: tzdata 2026e → 2026f, new not "
+        "Debian's archive has moved on since docker/debian/cpu.txt was recorded: tzdata 2026e → 2026f, new not "
         "recorded → 1; test the images, then record what they hold."
     )
 

@@ -12,7 +12,9 @@ from types import ModuleType
 
 import pytest
 
+from berth.ecr.image import LocalImage
 from berth.images import files, pins
+from berth.images.plan import SOURCE_LABEL
 
 BYTES = b"the content of a file that is no package"
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -210,14 +212,16 @@ def test_a_pin_that_is_not_rendered_yet_is_passed(command: ModuleType, capsys: p
 
 
 def test_uri_says_of_a_double_that_it_may_not_be_published(
-    command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    image = command.ecr_uri.LocalImage("train", "berth-train:cpu", "berth-train:1-cpu", "sha256:0", ("efa 1+double",))
-    monkeypatch.setattr(command.ecr_uri, "local_image", lambda *_: image)
-    monkeypatch.setattr(command.engine, "connect", lambda: None)
+    labels = {"berth.efa": "1+double", f"{SOURCE_LABEL}.version": "1", f"{SOURCE_LABEL}.revision": "2"}
+    image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
+    monkeypatch.setattr("berth.ecr.image.local_image", lambda *_: image)
+    monkeypatch.setenv("BERTH_DIST", str(tmp_path))
+    monkeypatch.setattr("berth.images.engine.connect", lambda: None)
     assert command.main(["uri", "train"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "berth-train:1-cpu  sha256:0\n"
+    assert printed.out == "berth-train:1-cpu-2  sha256:0\n"
     assert printed.err == (
-        "berth-train:1-cpu holds a test's double of efa 1+double: it is for tests, and may not be published.\n"
+        "berth-train:1-cpu-2 holds a test's double of efa 1+double: it is for tests, and may not be published.\n"
     )

@@ -1,0 +1,189 @@
+"""The commands of build.py that are about registries: push, promote and uri. Arguments in, a result out."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from berth.ecr import account, destination, documents, names, publish, record, references
+from berth.ecr import image as built_images
+from berth.ecr import promote as promotion
+from berth.ecr import push as pushing
+from berth.ecr import repository as repositories
+from berth.ecr import uri as uris
+from berth.ecr.display import showing_blobs, showing_layers
+from berth.ecr.release import Released, enter
+from berth.ecr.snippet import snippet
+from berth.images import engine, pins, testing
+from berth.images.commands import DIST, DistOption
+from berth.images.errors import UserError
+from berth.images.terminal import JsonOption, ProfileOption, Which, WhichArgument, note, result, say
+
+
+def push(
+    which: WhichArgument = Which.all,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    region: Annotated[
+        str | None, typer.Option(metavar="R[,R2…]", help="AWS regions; without it, the one that boto3 finds.")
+    ] = None,
+    account_id: Annotated[
+        str | None, typer.Option("--account", metavar="ID[,ID2…]", help="AWS accounts; without it, your own.")
+    ] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Another registry instead of ECR; `docker login` first.")
+    ] = None,
+    repository: Annotated[
+        str | None, typer.Option(help="The repository's name, berth-{image} without it; {image} is train or serve.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="A tag beside the exact one, such as 1.0; may be given many times.")
+    ] = None,
+    keep: Annotated[int, typer.Option(help="Releases of a profile that the repository keeps.")] = documents.KEEP,
+    untagged_days: Annotated[int, typer.Option(help="Days after which images without a tag go.")] = documents.DAYS,
+    allow_pull: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID|sagemaker", help="Who else may pull: an account, or SageMaker; may be given many times."
+        ),
+    ] = None,
+    kms_key: Annotated[str | None, typer.Option(help="The KMS key of a new repository, instead of AES-256.")] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Change an existing repository whose settings differ.")
+    ] = False,
+    no_test: Annotated[bool, typer.Option("--no-test", help="Push without running the image's tests first.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
+    dist: DistOption = DIST,
+    as_json: JsonOption = False,
+) -> None:
+    """Push tested images to Amazon ECR or another registry; ends with the image_uri that estimators take."""
+    tags = tuple(tag or ())
+    regions, accounts = _words(region), _words(account_id)
+    names.refuse(
+        destination.name_problems(which.images, registry, repository, tags),
+        destination.option_problems(registry, regions, accounts),
+    )
+    pullers = allow_pull or []
+    wish = publish.Wish(
+        tags=tags,
+        keep=keep,
+        days=untagged_days,
+        pull_accounts=tuple(each for each in pullers if each != "sagemaker"),
+        sagemaker="sagemaker" in pullers,
+        kms_key=kms_key,
+        apply=apply,
+    )
+    client = engine.connect(timeout_s=pushing.SILENCE_S)
+    images = [built_images.local_image(client, image, profile) for image in which.images]
+    registries = [] if registry else account.registries(regions, accounts)
+    places = {each: destination.destinations(each.image, registries, registry, repository) for each in images}
+    good, lines, failures = publish.look(publish.jobs(places, wish, say))
+    for line in [warning for each in images for warning in destination.warnings(each)] + (lines if dry_run else []):
+        say(line)
+    released: list[Released] = []
+    if good and not dry_run:
+        if not no_test:
+            _test(which, profile)
+        try:
+            with showing_layers(note) as show:
+                released, more = publish.publish(client, good, dist, wish, say=say, show=show)
+        except KeyboardInterrupt:
+            say("what has arrived stays in the registry: the next push goes on from there")
+            raise
+        failures += more
+    _print(released, as_json)
+    if failures:
+        raise UserError(" Also, ".join(dict.fromkeys(failure.sentence for failure in failures)))
+
+
+def _words(listed: str | None) -> list[str]:
+    return [word.strip() for word in listed.split(",") if word.strip()] if listed else []
+
+
+def _test(which: Which, profile: str) -> None:
+    """UserError where the images' tests fail; what they print goes to stderr, for stdout is the result's."""
+    say("testing the images; --no-test leaves that out")
+    code = testing.run(which.images, profile, to_stderr=True)
+    if code != 0:
+        raise UserError(f"the images' tests failed with exit code {code}, so nothing was pushed: see above.")
+
+
+def _print(released: list[Released], as_json: bool) -> None:
+    if as_json:
+        result.print_json(json.dumps([each.as_dict() for each in released]))
+        return
+    for each in released:
+        pushed = each.pushed
+        result.print(escape(pushed.image_uri))
+        for tag in pushed.tags:
+            result.print(escape(f"  {references.Reference(pushed.host, pushed.repository, tag)}"))
+        result.print(f"  {pushed.compressed / 1e6:.1f} MB to download, {pushed.size / 1e6:.1f} MB unpacked")
+        if each.scan is not None:
+            found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
+            result.print(f"  ECR's scan: {found or 'nothing found'}")
+    for each in released:
+        say(f"\n# {each.pushed.tagged_uri}\n{snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)}")
+
+
+def promote(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="An image in a registry, by tag or by digest.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The repository, and where you like a tag of it.")],
+) -> None:
+    """Copy an image by digest between registries, repositories, regions or accounts, without an engine."""
+    origin, goal = references.parse(source), references.parse(target)
+    if not origin.version:
+        raise UserError(f"{source} names a repository: give the tag or the digest of the image in it as well.")
+    if goal.digest:
+        raise UserError(f"{target} names a digest, which the copy has by itself: give a tag, or the repository alone.")
+    names.refuse(names.host_problems(origin.host), names.host_problems(goal.host))
+    doors = [enter(destination.place_of(each.host, each.repository), say) for each in (origin, goal)]
+    wanted = publish.Wish().repository(doors[1].destination)
+    if wanted is not None:
+        repositories.ensure(doors[1].ecr, wanted, apply=False, say=say)
+    tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
+    with showing_blobs(note) as progress:
+        done = promotion.promote(
+            doors[0].registry,
+            origin.repository,
+            origin.version,
+            doors[1].registry,
+            goal.repository,
+            tags,
+            say=say,
+            progress=progress,
+        )
+    result.print(escape(str(references.Reference(goal.host, goal.repository, digest=done.digest))))
+    say(f"{done.bytes_sent / 1e6:.1f} MB copied, {done.bytes_there / 1e6:.1f} MB were there")
+
+
+def uri(
+    which: WhichArgument = Which.all,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    dist: DistOption = DIST,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what estimators take as image_uri: the registry's digest once this build is pushed, else the local name."""
+    kept = record.load(dist / record.NAME)
+    for name in which.images:
+        places = [entry for entry in kept if (entry.image, entry.profile) == (name, profile)]
+        try:
+            local = built_images.local_image(engine.connect(), name, profile)
+        except UserError:
+            # Without the image, or without an engine, the record of the last push is what there is.
+            if not places:
+                raise
+            local = None
+        pushed = uris.pushed_places(name, profile, local, places)
+        for entry in pushed:
+            result.print(json.dumps(entry.as_dict()) if as_json else escape(entry.image_uri))
+        if local is not None and not pushed:
+            _print_local(local, as_json)
+
+
+def _print_local(local: built_images.LocalImage, as_json: bool) -> None:
+    found = {"image": local.image, "tag": local.tag, "exact_tag": local.exact_tag, "digest": local.id}
+    result.print(
+        json.dumps(found | {"doubles": local.doubles}) if as_json else escape(f"{local.exact_tag}  {local.id}")
+    )
+    for part in local.doubles:
+        say(f"{local.exact_tag} holds a test's double of {part}: it is for tests, and may not be published.")

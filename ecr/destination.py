@@ -1,0 +1,110 @@
+"""Where a push goes: from the options of the command line to registries and repositories, or why not. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from berth.ecr import names
+from berth.ecr.image import LocalImage
+from berth.ecr.names import EcrRegistry
+from berth.ecr.references import Reference
+
+SERVERLESS_BYTES = 10 * 1024**3
+"""What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A repository of a registry; `ecr` is None for a registry that is not AWS's, of which the kit creates nothing."""
+
+    host: str
+    repository: str
+    ecr: EcrRegistry | None = None
+
+    def reference(self, tag: str = "", digest: str = "") -> Reference:
+        return Reference(self.host, self.repository, tag, digest)
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.repository}"
+
+
+def destinations(
+    image: str, registries: Sequence[EcrRegistry], host: str | None, repository: str | None
+) -> list[Destination]:
+    """The repositories of one image: in the registry `host`, or in each of AWS's; `{image}` in the name is its own."""
+    name = (repository or "berth-{image}").replace("{image}", image)
+    if host is None:
+        return [Destination(registry.host, name, registry) for registry in registries]
+    return [place_of(host, name)]
+
+
+def place_of(host: str, repository: str) -> Destination:
+    """A repository of the registry at `host`, which is known as AWS's by its name."""
+    return Destination(host, repository, names.parse_host(host))
+
+
+def name_problems(images: Sequence[str], host: str | None, repository: str | None, tags: Sequence[str]) -> list[str]:
+    """What is wrong with the names that were given, a sentence each."""
+    problems = []
+    if repository is not None and len(images) > 1 and "{image}" not in repository:
+        problems.append(
+            f"--repository {repository} would hold both images: write {{image}} where the name differs, such as "
+            "team/berth-{image}, or push one image."
+        )
+    for image in images:
+        problems += names.repository_problems((repository or "berth-{image}").replace("{image}", image))
+    for tag in tags:
+        problems += names.tag_problems(tag)
+    return list(dict.fromkeys(problems + (names.host_problems(host) if host else [])))
+
+
+def option_problems(host: str | None, regions: Sequence[str], accounts: Sequence[str]) -> list[str]:
+    """What is wrong with the regions and accounts that were given, a sentence each."""
+    problems = [problem for region in regions for problem in names.region_problems(region)]
+    problems += [problem for account in accounts for problem in names.account_problems(account)]
+    if host is not None and (regions or accounts):
+        problems.append(
+            f"--registry {host} names the place by itself, and --region and --account are ECR's: give one or the other."
+        )
+    return problems
+
+
+def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
+    """Why this image may not be published under these further tags, a sentence each."""
+    problems = []
+    if image.doubles:
+        problems.append(
+            f"{image.exact_tag} holds a test's double of {', '.join(image.doubles)}: it is for tests, and may not be "
+            "published; build it without doubles."
+        )
+    if tags and image.dirty:
+        what = "is of no commit" if image.revision == "none" else "has uncommitted changes in it"
+        problems.append(
+            f"{image.exact_tag} {what}, so it can't be tagged {', '.join(tags)}: commit, build again, and push that; "
+            "without --tag it goes under its own name."
+        )
+    return problems
+
+
+def warnings(image: LocalImage) -> list[str]:
+    """What a user should know of an image before it is pushed, a sentence each."""
+    if image.image != "serve" or image.size <= SERVERLESS_BYTES:
+        return []
+    return [
+        f"{image.exact_tag} has {image.size / 1e9:.1f} GB unpacked, and serverless endpoints take "
+        f"{SERVERLESS_BYTES / 1e9:.1f}: deploy it on instances."
+    ]
+
+
+def tag_problem(tag: str, image: LocalImage, destination: Destination, *, immutable: bool) -> str:
+    """Why the image can't get a tag that names another image now; empty where the tag may move."""
+    if immutable:
+        return (
+            f"{destination}:{tag} names another image, and the tags of this repository are immutable: push under "
+            "another --tag, or use the image that is there."
+        )
+    if tag == image.exact and not image.dirty:
+        return (
+            f"{destination}:{tag} names another build of the same commit, and the tag of a build does not move: use "
+            "that image, or commit and build again."
+        )
+    return ""

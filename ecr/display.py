@@ -1,0 +1,70 @@
+"""What a push shows while it runs: a bar for each layer on a terminal, a line for each layer in a log."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+from berth.ecr.destination import Destination
+from berth.ecr.manifest import Descriptor
+from berth.ecr.promote import Progress as Copying
+from berth.ecr.stream import LayerState
+
+Show = Callable[[Destination, LayerState], None]
+
+_ENDS = {"sent": "sent", "there": "is there already", "mounted": "taken from another repository"}
+
+
+@contextmanager
+def showing_layers(console: Console) -> Iterator[Show]:
+    """Bytes on the bars are those of the plain layers, which the engine counts; what travels is compressed."""
+    bars = _bars(console)
+    tasks: dict[tuple[Destination, str], TaskID] = {}
+    ended: set[tuple[Destination, str]] = set()
+    lock = Lock()
+
+    def show(place: Destination, state: LayerState) -> None:
+        key = (place, state.layer)
+        with lock:
+            if state.end:
+                if key in tasks:
+                    bars.remove_task(tasks.pop(key))
+                if key not in ended:
+                    ended.add(key)
+                    size = f", {state.total / 1e6:.1f} MB unpacked" if state.end == "sent" and state.total else ""
+                    bars.print(escape(f"  {place} {state.layer}: {_ENDS[state.end]}{size}"), soft_wrap=True)
+                return
+            if key not in tasks:
+                tasks[key] = bars.add_task(escape(f"{place} {state.layer}"), total=state.total or None)
+            bars.update(tasks[key], completed=min(state.current, state.total or state.current))
+
+    with bars:
+        yield show
+
+
+@contextmanager
+def showing_blobs(console: Console) -> Iterator[Copying]:
+    """The same for a copy between registries: a bar for each blob, a line for each that has arrived."""
+    bars = _bars(console)
+    tasks: dict[str, TaskID] = {}
+    lock = Lock()
+
+    def show(blob: Descriptor, arrived: int) -> None:
+        with lock:
+            if blob.digest not in tasks:
+                tasks[blob.digest] = bars.add_task(blob.digest[:19], total=blob.size)
+            bars.update(tasks[blob.digest], completed=arrived)
+            if arrived == blob.size:
+                bars.update(tasks[blob.digest], visible=False)
+                bars.print(f"  {blob.digest[:19]}: {blob.size / 1e6:.1f} MB copied", soft_wrap=True)
+
+    with bars:
+        yield show
+
+
+def _bars(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,0 +1,104 @@
+"""A built image on this machine's engine, as far as a registry is concerned: its names, labels, layers and id."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import docker
+from docker.errors import ImageNotFound
+
+from berth.images import labels
+from berth.images.errors import UserError
+from berth.images.plan import SOURCE_LABEL
+
+_DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+_DIRTY = "-dirty"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalImage:
+    """An image on the engine, known there by its `id`. `tag` moves with each build, `exact_tag` stays.
+
+    size: bytes of all layers, plain; built: RFC 3339; diff_ids: digests of the plain layers, lowest first; stored_as:
+    the media type of its manifest where the engine keeps one (containerd's store), empty where it makes one at a push.
+    """
+
+    image: str
+    profile: str
+    tag: str
+    id: str
+    labels: Mapping[str, str] = field(hash=False)
+    size: int
+    built: str
+    diff_ids: tuple[str, ...]
+    stored_as: str = ""
+
+    @property
+    def version(self) -> str:
+        return self.labels.get(f"{SOURCE_LABEL}.version", "0")
+
+    @property
+    def revision(self) -> str:
+        """12 digits of the commit, with "-dirty" behind where uncommitted changes are in it."""
+        return self.labels.get(f"{SOURCE_LABEL}.revision", "none")
+
+    @property
+    def dirty(self) -> bool:
+        return self.revision.endswith(_DIRTY) or self.revision == "none"
+
+    @property
+    def exact(self) -> str:
+        """The tag that says which build it is, such as 0.1.0-cpu-1a2b3c4d5e6f."""
+        return f"{self.version}-{self.profile}-{self.revision}"
+
+    @property
+    def exact_tag(self) -> str:
+        """The whole name of it on the engine."""
+        return f"berth-{self.image}:{self.exact}"
+
+    @property
+    def doubles(self) -> tuple[str, ...]:
+        """The parts of it that a test's double stands in for: with any, nothing may publish it."""
+        return tuple(labels.doubles(self.labels))
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The versions inside, by part, as its labels name them."""
+        prefix = "berth."
+        known = {name.removeprefix(prefix): text for name, text in self.labels.items() if name.startswith(prefix)}
+        return {name: text for name, text in sorted(known.items()) if name not in ("kit", "profile")}
+
+    @property
+    def id_is_config(self) -> bool:
+        """Whether the id is the digest of the image's config: in the engine's own store, not in containerd's."""
+        return not self.stored_as
+
+    @property
+    def pushes_docker_manifest(self) -> bool:
+        """Whether a push of it gives the one kind of manifest that SageMaker takes."""
+        return self.stored_as in ("", _DOCKER_MANIFEST)
+
+
+def local_image(client: docker.DockerClient, image: str, profile: str) -> LocalImage:
+    """The image built last for a profile; UserError says how to build it."""
+    tag = f"berth-{image}:{profile}"
+    try:
+        found = client.images.get(tag)
+    except ImageNotFound:
+        raise UserError(f"{tag} is not built: run `python build.py build {image} --profile {profile}`.") from None
+    return described(image, profile, tag, found.attrs)
+
+
+def described(image: str, profile: str, tag: str, attrs: Mapping[str, Any]) -> LocalImage:
+    """An image from what `docker image inspect` says of it."""
+    return LocalImage(
+        image,
+        profile,
+        tag,
+        str(attrs["Id"]),
+        attrs["Config"].get("Labels") or {},
+        int(attrs["Size"]),
+        str(attrs.get("Created", "")),
+        tuple(attrs["RootFS"].get("Layers") or ()),
+        (attrs.get("Descriptor") or {}).get("mediaType", ""),
+    )

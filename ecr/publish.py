@@ -1,0 +1,150 @@
+"""`build.py push`: several images to several repositories, looked at first, tested, then released side by side."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import docker
+
+from berth.ecr import documents, record, repository
+from berth.ecr.destination import Destination, image_problems
+from berth.ecr.image import LocalImage
+from berth.ecr.release import Door, Outlook, Released, enter, outlook, release
+from berth.ecr.stream import LayerState
+from berth.ecr.together import Later, side_by_side
+from berth.images import bom
+from berth.images.errors import UserError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asked for beside images and places.
+
+    tags: further ones beside each image's exact tag; keep, days: of the lifecycle policy; pull_accounts, sagemaker: who
+    may pull; apply: whether an existing repository's settings are changed.
+    """
+
+    tags: tuple[str, ...] = ()
+    keep: int = documents.KEEP
+    days: int = documents.DAYS
+    pull_accounts: tuple[str, ...] = ()
+    sagemaker: bool = False
+    kms_key: str | None = None
+    apply: bool = False
+
+    def repository(self, place: Destination) -> repository.Wanted | None:
+        """What the repository should be like; None where it is not AWS's."""
+        if place.ecr is None:
+            return None
+        pull = None
+        if self.pull_accounts or self.sagemaker:
+            pull = documents.pull(place.ecr, self.pull_accounts, sagemaker=self.sagemaker)
+        return repository.Wanted(
+            place.repository,
+            kms_key=self.kms_key,
+            lifecycle=documents.lifecycle(self.keep, self.days),
+            pull=pull,
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """One image on its way to one repository."""
+
+    image: LocalImage
+    door: Door
+    wanted: repository.Wanted | None
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A place that a push did not reach, and why."""
+
+    place: Destination
+    sentence: str
+
+
+def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, say: Say) -> list[Job]:
+    """One for each image and place; UserError with everything that forbids an image."""
+    problems = [problem for image in places for problem in image_problems(image, wish.tags)]
+    if problems:
+        raise UserError(" Also, ".join(problems))
+    return [
+        Job(
+            image,
+            enter(place, say),
+            wish.repository(place),
+            tuple(dict.fromkeys((image.exact, *wish.tags))),
+        )
+        for image, its in places.items()
+        for place in its
+    ]
+
+
+def look(jobs: Sequence[Job]) -> tuple[list[Job], list[str], list[Failure]]:
+    """The jobs that nothing forbids, what they would do, and the places that can't be pushed to. Reads only."""
+
+    def one(job: Job, _: threading.Event) -> Outlook:
+        return outlook(job.image, job.door, job.wanted, job.tags)
+
+    good: list[Job] = []
+    lines: list[str] = []
+    failures: list[Failure] = []
+    for job, seen in zip(jobs, side_by_side(jobs, one), strict=True):
+        if isinstance(seen, UserError):
+            failures.append(Failure(job.door.destination, str(seen)))
+            continue
+        lines += seen.lines
+        failures += [Failure(job.door.destination, problem) for problem in seen.problems]
+        if not seen.problems:
+            good.append(job)
+    return good, lines, failures
+
+
+def publish(
+    client: docker.DockerClient,
+    jobs: Sequence[Job],
+    dist: Path,
+    wish: Wish,
+    *,
+    say: Say,
+    show: Callable[[Destination, LayerState], None],
+) -> tuple[list[Released], list[Failure]]:
+    """Releases each job, and puts those that ended well on record in `dist`, with their bills of materials."""
+
+    def bill_of(image: LocalImage) -> Path:
+        made = bom.bill(client, image.id)
+        return bom.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
+
+    # Read from the images while the engine pushes them, which leaves a core to spare for most of the time.
+    bills = {image: Later(partial(bill_of, image)) for image in {job.image for job in jobs}}
+
+    def one(job: Job, stopped: threading.Event) -> Released:
+        done = release(
+            client,
+            job.image,
+            job.door,
+            job.wanted,
+            job.tags,
+            bills[job.image],
+            apply=wish.apply,
+            say=say,
+            show=lambda state: show(job.door.destination, state),
+            stopped=stopped,
+        )
+        record.keep([done.pushed], dist / record.NAME)
+        say(done.summary())
+        return done
+
+    released, failures = [], []
+    for job, done in zip(jobs, side_by_side(jobs, one), strict=True):
+        if isinstance(done, UserError):
+            failures.append(Failure(job.door.destination, str(done)))
+        else:
+            released.append(done)
+    return released, failures

@@ -1,0 +1,117 @@
+"""One push of one image by the engine: followed event by event, tried again where that can help, resumed by itself.
+
+The engine asks the registry for each layer before it sends it, so that another try sends only what has not arrived. The
+credentials go with the request to the engine and are written nowhere.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import docker
+import requests
+from docker.errors import APIError, DockerException
+
+from berth.ecr.answers import Answer, verdict
+from berth.ecr.credentials import Login
+from berth.ecr.references import Reference
+from berth.ecr.stream import LayerState, PushStream
+from berth.images.errors import UserError
+
+TRIES = 6
+"""In a row without a new layer in the registry."""
+_ENGINES_TRIES = 3
+"""What a try counts in which the engine had sent a layer five times before it gave up."""
+_LONGEST_WAIT_S = 30.0
+# A push is silent while the engine waits for the registry, which may store a layer of a gigabyte.
+SILENCE_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A push that ended well: the layers that went, by the first digits of their diff ids, and the number of tries."""
+
+    layers: frozenset[str]
+    tries: int
+
+
+@contextmanager
+def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> Iterator[None]:
+    """The engine pushes by name: gives the image the name of its place in the registry, and takes it away again."""
+    client.api.tag(image_id, reference.name, reference.tag)
+    try:
+        yield
+    finally:
+        client.api.remove_image(str(reference), noprune=True)
+
+
+def push(
+    client: docker.DockerClient,
+    reference: Reference,
+    login: Login,
+    *,
+    show: Callable[[LayerState], None] = lambda state: None,
+    say: Callable[[str], None] = lambda line: None,
+    stopped: threading.Event | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Sent:
+    """Pushes what the engine has under `reference`; UserError where it stays refused.
+
+    show: called with each layer that went on; say: a line for each further try; stopped: set by another thread, ends
+    the push at its next event.
+    """
+    stream = PushStream()
+    tries = failures = 0
+    renew = False
+    while True:
+        before = len(stream.sent)
+        error = _try(client, reference, login, renew, stream, show, stopped)
+        tries += 1
+        if not error:
+            return Sent(frozenset(stream.sent), tries)
+        found = verdict(error, reference.host, reference.repository)
+        failures = 0 if len(stream.sent) > before else failures
+        failures += _ENGINES_TRIES if stream.retried else 1
+        # A login that was refused twice with nothing done in between is no token that ran out.
+        refused = found.answer is Answer.LOGIN and renew and failures > 1
+        if found.answer is Answer.STOP or refused or failures >= TRIES:
+            raise UserError(found.sentence)
+        renew = found.answer is Answer.LOGIN
+        wait = 0.0 if renew else min(2.0 ** (failures - 1), _LONGEST_WAIT_S)
+        how = "with a new login" if renew else f"in {wait:.0f} s"
+        say(f"{reference}: {error.strip()}; trying again {how}, {len(stream.sent)} layers have arrived")
+        sleep(wait)
+
+
+def _try(
+    client: docker.DockerClient,
+    reference: Reference,
+    login: Login,
+    renew: bool,
+    stream: PushStream,
+    show: Callable[[LayerState], None],
+    stopped: threading.Event | None,
+) -> str:
+    """One push into `stream`; the error that ended it, empty where it ended well."""
+    credentials = login(renew)
+    # An empty answer to "who are you" keeps the SDK from asking the user's own settings once more.
+    asked = {"username": credentials.username, "password": credentials.password} if credentials else {}
+    stream.error, stream.retried = "", False
+    try:
+        events = client.api.push(reference.name, tag=reference.tag, stream=True, decode=True, auth_config=asked)
+        for event in events:
+            if stopped is not None and stopped.is_set():
+                raise KeyboardInterrupt
+            state = stream.feed(event)
+            if state is not None:
+                show(state)
+    except APIError as error:
+        return str(error.explanation or error)
+    except (requests.RequestException, DockerException) as error:
+        raise UserError(
+            f"the Docker engine went away in the middle of the push ({type(error).__name__}): start it again, then "
+            "push again; what arrived is not sent again."
+        ) from None
+    return stream.error

@@ -1,0 +1,91 @@
+"""What was pushed, kept for programs in dist/images.json: URIs, digests, pins, revision, sizes, bill of materials.
+
+One entry for each image, profile and repository; a later push of the same takes its place.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from berth.ecr.references import Reference
+from berth.images.errors import UserError
+
+NAME = "images.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """An image in a registry. Sizes in bytes, times as RFC 3339.
+
+    config: the digest of the image's config; local_id: what the engine that pushed it calls it, the same digest in most
+    engines; compressed: what a host downloads; bill: the file of the bill of materials beside this record, and the
+    digest of the artifact in the registry.
+    """
+
+    image: str
+    profile: str
+    host: str
+    repository: str
+    digest: str
+    config: str
+    local_id: str
+    tags: tuple[str, ...]
+    version: str
+    revision: str
+    pins: Mapping[str, str]
+    compressed: int
+    size: int
+    built: str
+    pushed: str
+    bill: Mapping[str, str] | None = None
+
+    @property
+    def image_uri(self) -> str:
+        """By digest: what an estimator takes, and nothing can move."""
+        return str(Reference(self.host, self.repository, digest=self.digest))
+
+    @property
+    def tagged_uri(self) -> str:
+        return str(Reference(self.host, self.repository, self.tags[0]))
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """What a later push takes the place of."""
+        return self.image, self.profile, self.host, self.repository
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, the two URIs first."""
+        return {"image_uri": self.image_uri, "tagged_uri": self.tagged_uri, **asdict(self)}
+
+
+def load(file: Path) -> list[Pushed]:
+    """What the record holds, oldest first; empty without one. UserError for a file that is no record."""
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return []
+    try:
+        return [_entry(entry) for entry in json.loads(text)["images"]]
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{file} can't be read as the record of what was pushed: remove it, and push again.") from None
+
+
+def keep(pushed: Iterable[Pushed], file: Path) -> None:
+    """Adds to the record; two pushes at the same time both get in, and a reader never sees half a file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with (file.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        new = {entry.place: entry for entry in pushed}
+        entries = [entry for entry in load(file) if entry.place not in new] + list(new.values())
+        aside = file.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps({"images": [entry.as_dict() for entry in entries]}, indent=2) + "\n")
+        aside.replace(file)
+
+
+def _entry(entry: Mapping[str, Any]) -> Pushed:
+    fields = {name: value for name, value in entry.items() if name not in ("image_uri", "tagged_uri")}
+    return Pushed(**{**fields, "tags": tuple(entry["tags"])})

@@ -1,0 +1,217 @@
+"""From a built image to its place in a registry: look, prepare the repository, push, check, attach the bill.
+
+`outlook` only reads, and says everything that is in the way; `release` acts. Both are for one image and one repository.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import docker
+
+from berth.ecr import attach, guard, repository
+from berth.ecr import push as pushing
+from berth.ecr.account import ecr_client
+from berth.ecr.destination import Destination, tag_problem
+from berth.ecr.distribution import Registry
+from berth.ecr.image import LocalImage
+from berth.ecr.login import EcrLogin, StoredLogin
+from berth.ecr.manifest import Manifest
+from berth.ecr.record import Pushed
+from berth.ecr.references import Reference
+from berth.ecr.stream import LayerState, sent_and_there
+from berth.images.errors import UserError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Door:
+    """The way into a repository: the registry's own interface, and ECR's control plane where it is AWS's."""
+
+    destination: Destination
+    registry: Registry
+    login: EcrLogin | StoredLogin
+    ecr: Any = None
+
+
+def enter(destination: Destination, say: Say) -> Door:
+    """Nothing is asked yet, but of boto3 for its settings."""
+    if destination.ecr is None:
+        stored = StoredLogin(destination.host)
+        return Door(destination, Registry(destination.host, stored, say=say), stored)
+    client = ecr_client(destination.ecr)
+    login = EcrLogin(client, destination.ecr.account)
+    return Door(destination, Registry(destination.host, login, say=say), login, client)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a push would meet: lines for the user, and the problems that forbid it."""
+
+    lines: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def outlook(image: LocalImage, door: Door, wanted: repository.Wanted | None, tags: Sequence[str]) -> Outlook:
+    """Reads the repository and the tags; wanted: what the repository should be like, None where it is not AWS's."""
+    place = door.destination
+    lines: list[str] = []
+    there: repository.Found | None = None
+    exists = True
+    if wanted is not None:
+        there = repository.found(door.ecr, place.repository)
+        exists = there is not None
+        if there is None:
+            lines.append(f"{place}: will be created")
+        else:
+            lines += [f"{place}: {difference}" for difference in repository.differences(wanted, there)]
+    else:
+        door.registry.ping()
+    problems = []
+    for tag in tags:
+        held = _held(door, tag) if exists else None
+        if held is None:
+            lines.append(f"{place}:{tag} will be pushed")
+        elif _is(image, held, door):
+            lines.append(f"{place}:{tag} is there already, with this image")
+        elif problem := tag_problem(tag, image, place, immutable=there is not None and not there.can_move(tag)):
+            problems.append(problem)
+        else:
+            lines.append(f"{place}:{tag} will move from {held.digest[:19]}")
+    return Outlook(tuple(lines), tuple(problems))
+
+
+@dataclass(frozen=True)
+class Released:
+    """A finished push: what goes on record, and what it took. Bytes are compressed ones."""
+
+    pushed: Pushed
+    bytes_sent: int
+    bytes_there: int
+    seconds: float
+    scan: dict[str, int] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: what is on record, and what this push took."""
+        took = {"bytes_sent": self.bytes_sent, "bytes_there": self.bytes_there, "seconds": round(self.seconds, 1)}
+        return {**self.pushed.as_dict(), **took, "scan": self.scan}
+
+    def summary(self) -> str:
+        """One line: how much went, how much was there, and how fast."""
+        rate = f", {self.bytes_sent / 1e6 / self.seconds:.1f} MB/s" if self.bytes_sent and self.seconds else ""
+        return (
+            f"{self.pushed.host}/{self.pushed.repository}: {self.bytes_sent / 1e6:.1f} MB sent, "
+            f"{self.bytes_there / 1e6:.1f} MB were there, {self.seconds:.1f} s{rate}"
+        )
+
+
+def release(
+    client: docker.DockerClient,
+    image: LocalImage,
+    door: Door,
+    wanted: repository.Wanted | None,
+    tags: Sequence[str],
+    bill: Callable[[], Path],
+    *,
+    apply: bool = False,
+    say: Say,
+    show: Callable[[LayerState], None] = lambda state: None,
+    stopped: threading.Event | None = None,
+) -> Released:
+    """Pushes an image under `tags`, the first of which is its exact one, and gives what is in the registry then.
+
+    bill: gives the file of its bill of materials, which is attached to it; called once the image is there.
+    """
+    began = time.monotonic()
+    place = door.destination
+    if wanted is not None:
+        repository.ensure(door.ecr, wanted, apply=apply, say=say)
+    built = guard.Built(image.id if image.id_is_config else None, image.diff_ids)
+    held = _held(door, tags[0])
+    sent: frozenset[str] = frozenset()
+    first = tags[0]
+    if held is None or not _is(image, held, door):
+        # A push of containerd's store may be an index, which must not lie under a tag that can't be moved again.
+        first = tags[0] if image.pushes_docker_manifest else f"converting-{image.id[-12:]}"
+        sent = _push(client, image, place.reference(first), door, say, show, stopped)
+    checked = guard.settle(door.registry, place.repository, first, list(tags), built)
+    layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
+    bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
+    document = bill()
+    attached = attach.attach(door.registry, place.repository, checked.manifest, document.read_bytes())
+    if first not in tags:
+        if door.ecr is not None:
+            repository.delete_tag(door.ecr, place.repository, first)
+        else:
+            door.registry.delete_tag(place.repository, first)
+    return Released(
+        Pushed(
+            image=image.image,
+            profile=image.profile,
+            host=place.host,
+            repository=place.repository,
+            digest=checked.digest,
+            config=str(checked.manifest.config_digest),
+            local_id=image.id,
+            tags=tuple(tags),
+            version=image.version,
+            revision=image.revision,
+            pins=image.pins,
+            compressed=sum(dict(layers).values()),
+            size=image.size,
+            built=image.built,
+            pushed=datetime.now(UTC).isoformat(timespec="seconds"),
+            bill={"file": document.name, "digest": attached},
+        ),
+        bytes_sent,
+        bytes_there,
+        time.monotonic() - began,
+        _scan(door, checked.digest),
+    )
+
+
+def _scan(door: Door, digest: str) -> dict[str, int] | None:
+    """What ECR's scan has found by now; nothing about it makes a push that is done fail."""
+    if door.ecr is None:
+        return None
+    try:
+        return repository.scan_summary(door.ecr, door.destination.repository, digest)
+    except UserError:
+        return None
+
+
+def _held(door: Door, tag: str) -> Manifest | None:
+    """What a tag names now."""
+    return door.registry.manifest(door.destination.repository, tag)
+
+
+def _is(image: LocalImage, held: Manifest, door: Door) -> bool:
+    """Whether a tag names this very image already.
+
+    The id of an image in containerd's store is no digest of its config: there its layers and labels are compared.
+    """
+    if held.config_digest is None or image.id_is_config:
+        return held.config_digest == image.id
+    config = json.loads(door.registry.blob(door.destination.repository, held.config_digest))
+    layers = tuple((config.get("rootfs") or {}).get("diff_ids") or ())
+    return (layers, (config.get("config") or {}).get("Labels") or {}) == (image.diff_ids, dict(image.labels))
+
+
+def _push(
+    client: docker.DockerClient,
+    image: LocalImage,
+    reference: Reference,
+    door: Door,
+    say: Say,
+    show: Callable[[LayerState], None],
+    stopped: threading.Event | None,
+) -> frozenset[str]:
+    """The layers that went, by the first digits of their diff ids."""
+    with pushing.tagged(client, image.id, reference):
+        return pushing.push(client, reference, door.login, show=show, say=say, stopped=stopped).layers

@@ -1,0 +1,72 @@
+"""What a user pastes after a push: the image in an estimator, for both generations of SageMaker's SDK. Pure text."""
+
+from collections.abc import Mapping
+
+# A host that the profile fits, for each image.
+_INSTANCES: Mapping[str, tuple[str, str]] = {
+    "cpu": ("ml.c6i.4xlarge", "ml.c6i.xlarge"),
+    "cu130": ("ml.g5.12xlarge", "ml.g5.xlarge"),
+    "cu124": ("ml.p3.16xlarge", "ml.g4dn.xlarge"),
+}
+
+_TRAIN = """\
+# SageMaker SDK v2
+from sagemaker.estimator import Estimator
+
+estimator = Estimator(
+    image_uri="{uri}",
+    role=role,
+    instance_type="{instance}",
+    instance_count=2,
+    hyperparameters={{"model_name_or_path": "/opt/ml/input/data/model"}},
+)
+estimator.fit({{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}})
+
+# SageMaker SDK v3
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, InputData
+
+trainer = ModelTrainer(
+    training_image="{uri}",
+    role=role,
+    compute=Compute(instance_type="{instance}", instance_count=2),
+    hyperparameters={{"model_name_or_path": "/opt/ml/input/data/model"}},
+)
+channels = {{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}}
+trainer.train([InputData(channel_name=name, data_source=source) for name, source in channels.items()])
+"""
+
+_SERVE = """\
+# SageMaker SDK v2
+from sagemaker.model import Model
+
+model = Model(
+    image_uri="{uri}",
+    model_data="s3://BUCKET/model.tar.gz",
+    role=role,
+)
+model.deploy(initial_instance_count=1, instance_type="{instance}", endpoint_name="berth")
+
+# SageMaker SDK v3
+from sagemaker.core.resources import Endpoint, EndpointConfig, Model
+from sagemaker.core.shapes import ContainerDefinition, ProductionVariant
+
+container = ContainerDefinition(
+    image="{uri}",
+    model_data_url="s3://BUCKET/model.tar.gz",
+)
+Model.create(model_name="berth", primary_container=container, execution_role_arn=role)
+variant = ProductionVariant(
+    variant_name="all", model_name="berth", instance_type="{instance}", initial_instance_count=1
+)
+EndpointConfig.create(endpoint_config_name="berth", production_variants=[variant])
+Endpoint.create(endpoint_name="berth", endpoint_config_name="berth")
+"""
+
+
+def snippet(image: str, profile: str, image_uri: str) -> str:
+    """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
+    train, serve = _INSTANCES.get(profile, _INSTANCES["cpu"])
+    if image == "train":
+        return _TRAIN.format(uri=image_uri, instance=train)
+    return _SERVE.format(uri=image_uri, instance=serve)

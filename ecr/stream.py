@@ -1,0 +1,75 @@
+"""The engine's stream of a push, event by event: how far each layer is, and what it ended with.
+
+Pure. The engine counts uncompressed bytes here; what was sent is known from the manifest afterwards (`sent_and_there`).
+Layers go by the first 12 digits of their diff id, the digest of the plain tar.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+ID_LENGTH = 12
+_ENDS = {"Pushed": "sent", "Layer already exists": "there"}
+
+
+@dataclass(slots=True)
+class LayerState:
+    """One layer on its way: bytes of its plain tar; `end` is empty, `sent`, `there` or `mounted`."""
+
+    layer: str
+    current: int = 0
+    total: int = 0
+    end: str = ""
+
+
+@dataclass(slots=True)
+class PushStream:
+    """What a push said so far; `error` is the engine's own sentence, which ends the stream.
+
+    retried: whether the engine sent a layer again by itself, which it does five times with growing waits of up to 20 s.
+    """
+
+    layers: dict[str, LayerState] = field(default_factory=dict)
+    error: str = ""
+    retried: bool = False
+
+    def feed(self, event: Mapping[str, Any]) -> LayerState | None:
+        """Takes one event; gives the layer whose state it changed."""
+        if "error" in event:
+            self.error = str(event["error"])
+            return None
+        status, layer = str(event.get("status", "")), str(event.get("id", ""))
+        if not layer:
+            return None
+        state = self.layers.setdefault(layer, LayerState(layer))
+        if status == "Pushing":
+            detail = event.get("progressDetail") or {}
+            # The engine's count runs past its own total, which leaves the tar's padding out.
+            state.current, state.total = int(detail.get("current", 0)), int(detail.get("total", 0) or state.total)
+            return state
+        if status in _ENDS or status.startswith("Mounted from"):
+            # What was sent stays sent: an image may hold a layer twice, and where a push breaks off, the engine does
+            # not say of a layer that it arrived, and finds it there in the next try.
+            state.end = state.end or ("sent" if state.current else _ENDS.get(status, "mounted"))
+            return state
+        if status.startswith("Retrying in"):
+            self.retried = True
+        return None
+
+    @property
+    def sent(self) -> set[str]:
+        """The layers that the registry did not have."""
+        return {state.layer for state in self.layers.values() if state.end == "sent"}
+
+
+def sent_and_there(
+    diff_ids: Sequence[str], layers: Sequence[tuple[str, int]], sent: Collection[str]
+) -> tuple[int, int]:
+    """Compressed bytes that were sent, and bytes that the registry had already.
+
+    diff_ids: of the image, lowest first; layers: (digest, compressed size) of its manifest in the same order; sent: ids
+    of `PushStream.sent`. A layer that occurs twice counts once.
+    """
+    sizes = {digest: (size, diff_id) for (digest, size), diff_id in zip(layers, diff_ids, strict=True)}
+    gone = sum(size for size, diff_id in sizes.values() if diff_id.partition(":")[2][:ID_LENGTH] in sent)
+    return gone, sum(size for size, _ in sizes.values()) - gone

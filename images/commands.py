@@ -1,0 +1,94 @@
+"""The commands of build.py that are about what an image holds: bill, licences, diff and outdated."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from berth.images import bom, debian, diff, engine, network, pins
+from berth.images import licences as licensing
+from berth.images import outdated as news
+from berth.images.errors import UserError
+from berth.images.terminal import JsonOption, ProfileOption, Which, WhichArgument, note, result, say
+
+DistOption = Annotated[
+    Path,
+    typer.Option(envvar="BERTH_DIST", metavar="FOLDER", help="Where images.json and the bills of materials are kept."),
+]
+DIST = pins.ROOT / "dist"
+
+
+def bill(
+    which: WhichArgument = Which.all,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    dist: DistOption = DIST,
+    record: Annotated[
+        bool,
+        typer.Option("--record", help="Record Debian's versions in docker/debian as those that were tested."),
+    ] = False,
+) -> None:
+    """Write the bill of materials of built images: every package of Debian and Python, with version, hash, licence."""
+    if record and which is not Which.all:
+        raise UserError("--record is for both images together: leave out which image, or the option.")
+    made = [_bill(f"berth-{image}:{profile}") for image in which.images]
+    packages = [package for each in made for package in each.packages]
+    for each in made:
+        path = bom.write(each, dist / f"{each.image.replace(':', '-')}.cdx.json")
+        result.print(escape(f"{path}  {len(each.packages)} packages"))
+    if record:
+        result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))
+    elif moved := debian.moved_on(debian.record_path(profile).read_text(), packages, profile):
+        say(moved)
+
+
+def licences(
+    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
+) -> None:
+    """Show the licences of what is inside built images, and what a person has to look at."""
+    for image in which.images:
+        found = licensing.report(_bill(f"berth-{image}:{profile}"))
+        result.print(json.dumps(found.as_dict()) if as_json else licensing.render(found))
+
+
+def compare(
+    before: Annotated[str, typer.Argument(metavar="A", help="An image on this engine: a tag or an id.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show what differs between two images, by layer, package and file; exit code 1 if anything but times does."""
+    client = engine.connect()
+    with note.status("reading the images") as status:
+        one, other = (diff.described(client, each, step=status.update) for each in (before, after))
+    found = diff.compare(one, other)
+    result.print(json.dumps(found.as_dict()) if as_json else diff.render(found))
+    raise typer.Exit(1 if any(diff.unexplained(found)) else 0)
+
+
+def outdated(
+    profile: Annotated[str | None, typer.Option(help="The row of docker/pins.toml; without it, every one.")] = None,
+    osv_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="A service with OSV's interface to ask for advisories, not PyPI.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show newer releases, known vulnerabilities and Debian's updates; `pins` locks again what you then change.
+
+    Exit code 1 if anything is insecure, or if somebody that should know did not answer.
+    """
+    kit = pins.load()
+    profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
+    images = [f"berth-{image}:{name}" for name in profiles for image in pins.IMAGES]
+    with note.status("asking the package index") as status:
+        found = news.find_outdated(
+            kit, profiles, network.gather(os.environ), images=images, osv_url=osv_url, step=status.update
+        )
+    result.print(json.dumps(found.as_dict()) if as_json else news.render(found))
+    raise typer.Exit(1 if found.insecure or found.unanswered else 0)
+
+
+def _bill(image: str) -> bom.Bill:
+    with note.status(f"{image}: reading what is inside") as status:
+        return bom.bill(engine.connect(), image, step=status.update)

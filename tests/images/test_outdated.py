@@ -1,0 +1,45 @@
+"""Debian's archive, asked by apt in the built images."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.images import Image
+
+from berth.images import debian, network
+from berth.images.errors import UserError
+
+OLDER = "2020a-0+deb11u1"
+
+
+@pytest.fixture
+def older_tzdata(image: Image, client: docker.DockerClient) -> Iterator[str]:
+    """The image with an older version of one package, as far as dpkg's database says."""
+    script = f"sed -i '/^Package: tzdata$/,/^$/s/^Version: .*/Version: {OLDER}/' /var/lib/dpkg/status"
+    container = client.containers.create(image.id, ["-c", script], entrypoint=["bash"], network_mode="none")
+    try:
+        container.start()
+        assert container.wait(timeout=60)["StatusCode"] == 0
+        made = container.commit("berth-test", "older-tzdata")
+    finally:
+        container.remove(force=True)
+    yield "berth-test:older-tzdata"
+    client.images.remove(made.id, force=True)
+
+
+def test_a_newer_package_in_the_archive_is_found(
+    older_tzdata: str, client: docker.DockerClient, tmp_path: Path
+) -> None:
+    found = debian.ask(client, older_tzdata, network.gather(os.environ), tmp_path)
+    update = next(update for update in found if update.name == "tzdata")
+    assert update.installed == OLDER
+    assert update.candidate > OLDER
+    assert list(client.containers.list(all=True, filters={"ancestor": older_tzdata})) == []
+
+
+def test_an_archive_out_of_reach_is_no_all_clear(image: Image, client: docker.DockerClient, tmp_path: Path) -> None:
+    nowhere = network.Network(None, network.PackageIndex(), (), "", "", "deb http://127.0.0.1:9/debian bookworm main\n")
+    with pytest.raises(UserError, match=r"^Debian's archive can't be asked for updates of sha256:\w+ \(.+\): look at"):
+        debian.ask(client, str(image.id), nowhere, tmp_path)

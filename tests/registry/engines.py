@@ -1,0 +1,66 @@
+"""A second Docker engine, as another machine has one that never saw our images; it needs root and goes when it ends.
+
+It runs no container, but wants a bridge: without one (`--bridge none`) it would take docker0 away from the first
+engine, whose containers and builds need it. So it gets a bridge that the first engine makes for it.
+"""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import DockerException
+
+from berth.images import engine, owner
+
+_START_S = 60.0
+_BRIDGE = "berth-second"
+
+
+@contextmanager
+def second_engine(folder: Path) -> Iterator[docker.DockerClient]:
+    """Its images are in `folder` while it lasts."""
+    name = {"com.docker.network.bridge.name": _BRIDGE}
+    bridge = engine.connect().networks.create(_BRIDGE, options=name, labels=owner.this_process().labels(_BRIDGE))
+    try:
+        with _running(folder) as client:
+            yield client
+    finally:
+        bridge.remove()
+
+
+@contextmanager
+def _running(folder: Path) -> Iterator[docker.DockerClient]:
+    socket = folder / "engine.sock"
+    command = [
+        "dockerd",
+        *("--data-root", str(folder / "data")),
+        *("--exec-root", str(folder / "exec")),
+        *("--pidfile", str(folder / "pid")),
+        *("--host", f"unix://{socket}"),
+        *("--bridge", _BRIDGE, "--iptables=false", "--ip-masq=false"),
+    ]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield _connect(socket, process, folder / "log")
+    finally:
+        process.terminate()
+        process.wait(60)
+        shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def _connect(socket: Path, process: "subprocess.Popen[bytes]", log: Path) -> docker.DockerClient:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            client = docker.DockerClient(base_url=f"unix://{socket}", timeout=600)
+            client.ping()
+            return client
+        except DockerException:
+            time.sleep(0.2)
+    pytest.fail(f"a second engine did not start: {log.read_text()[-2000:]}")

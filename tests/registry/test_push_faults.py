@@ -1,0 +1,235 @@
+"""What breaks in the middle of a push by the real engine, what the user is told, and what goes over the wire again.
+
+Each case adds a row to the table that the test run prints at its end.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from berth.ecr.credentials import Credentials
+from berth.ecr.distribution import Registry as Client
+from berth.ecr.push import Sent, push, tagged
+from berth.ecr.references import Reference
+from berth.images import engine, pins
+from berth.images.errors import UserError
+from tests.images.conftest import build_image, copy_kit
+from tests.registry.fault_proxy import FaultProxy
+from tests.registry.registries import Registry
+
+PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+LAYERS, LAYER_BYTES = 4, 12_000_000
+NAME = "berth-faults"
+Row = Callable[[str, str, int], None]
+
+
+@pytest.fixture(scope="module")
+def engine_client() -> docker.DockerClient:
+    return engine.connect(timeout_s=300)
+
+
+@pytest.fixture
+def image(engine_client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
+    """The id of an image of four layers that don't compress, another one for each test: nobody has seen its layers."""
+    lines = ["FROM scratch"]
+    for number in range(LAYERS):
+        (tmp_path / f"file-{number}").write_bytes(os.urandom(LAYER_BYTES))
+        lines.append(f"COPY file-{number} /")
+    (tmp_path / "Dockerfile").write_text("\n".join(lines))
+    tag = f"berth-test:{tmp_path.name.replace('_', '-')}"
+    subprocess.run(
+        [str(engine.find_client()), "build", "--quiet", "--tag", tag, str(tmp_path)],
+        env=engine.client_environment(os.environ),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    yield str(engine_client.images.get(tag).id)
+    engine_client.images.remove(tag, force=True)
+
+
+class Pushing:
+    """Pushes an image through a fault proxy, again and again, and knows what has gone over the wire."""
+
+    def __init__(self, client: docker.DockerClient, image: str, proxy: FaultProxy) -> None:
+        self.client, self.image, self.proxy = client, image, proxy
+        self.said: list[str] = []
+        self.logins = 0
+
+    def login(self, renew: bool) -> Credentials:
+        """A new token each time that one is asked for."""
+        self.logins += renew
+        return Credentials("AWS", f"token-{self.logins}")
+
+    def __call__(self) -> Sent:
+        reference = Reference(self.proxy.host, NAME, "1")
+        with tagged(self.client, self.image, reference):
+            return push(self.client, reference, self.login, say=self.said.append)
+
+    def sent_again(self) -> int:
+        """Bytes of layers on the wire beside those that have to go once."""
+        manifest = Client(self.proxy.host, self.login).manifest(NAME, "1")
+        assert manifest is not None
+        return self.proxy.uploaded() - sum(blob.size for blob in manifest.blobs)
+
+
+@pytest.fixture
+def pushing(engine_client: docker.DockerClient, image: str, proxy: FaultProxy) -> Pushing:
+    return Pushing(engine_client, image, proxy)
+
+
+def test_without_a_fault_each_byte_goes_once(pushing: Pushing, fault_row: Row) -> None:
+    sent = pushing()
+    assert (len(sent.layers), sent.tries, pushing.said) == (LAYERS, 1, [])
+    assert pushing.proxy.uploaded() >= LAYERS * LAYER_BYTES
+    again = pushing.sent_again()
+    assert again == 0
+    fault_row("nothing", "pushed", again)
+
+
+def test_a_token_that_expires_in_the_middle_is_renewed(
+    make_registry: Callable[..., Registry],
+    make_proxy: Callable[..., FaultProxy],
+    engine_client: docker.DockerClient,
+    image: str,
+    fault_row: Row,
+) -> None:
+    # The proxy takes any token but one that has expired, and shows the registry its own.
+    known = Credentials("AWS", "the registry's")
+    pushing = Pushing(engine_client, image, make_proxy(make_registry(credentials=known), credentials=known))
+    pushing.proxy.expire(after=2 * LAYER_BYTES)
+    sent = pushing()
+    assert len(sent.layers) == LAYERS
+    assert pushing.logins == 1
+    assert "trying again with a new login" in pushing.said[0]
+    again = pushing.sent_again()
+    assert again <= 3 * LAYER_BYTES
+    fault_row("the token expires in the middle", pushing.said[0], again)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_registry_is_waited_for(status: int, pushing: Pushing, fault_row: Row) -> None:
+    pushing.proxy.answer(status, method="PATCH", skip=1, times=2, headers={"Retry-After": "1"})
+    sent = pushing()
+    assert len(sent.layers) == LAYERS
+    again = pushing.sent_again()
+    fault_row(f"two uploads are answered with {status}", "pushed, after a wait", again)
+
+
+def test_a_connection_that_breaks_sends_that_layer_again(pushing: Pushing, fault_row: Row) -> None:
+    pushing.proxy.drop(after=LAYER_BYTES // 2)
+    assert len(pushing().layers) == LAYERS
+    again = pushing.sent_again()
+    assert again <= LAYER_BYTES
+    fault_row("a connection breaks in the middle of a layer", "pushed, that layer again", again)
+
+
+def test_a_registry_that_is_killed_and_comes_back_gets_the_rest(
+    pushing: Pushing, registry: Registry, fault_row: Row
+) -> None:
+    def kill() -> None:
+        while pushing.proxy.uploaded() < LAYER_BYTES:
+            time.sleep(0.01)
+        registry.kill()
+        time.sleep(3)
+        registry.start()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    sent = pushing()
+    killer.join()
+    assert len(sent.layers) == LAYERS
+    fault_row("the registry is killed, and starts again 3 s later", "pushed, after a wait", pushing.sent_again())
+
+
+def test_a_registry_that_stays_away_is_given_up_and_the_next_push_goes_on(
+    pushing: Pushing, registry: Registry, monkeypatch: pytest.MonkeyPatch, fault_row: Row
+) -> None:
+    monkeypatch.setattr("berth.ecr.push.TRIES", 2)
+    registry.kill()
+    with pytest.raises(UserError) as refusal:
+        pushing()
+    registry.start()
+    assert len(pushing().layers) == LAYERS
+    fault_row("the registry stays away; then a second push", str(refusal.value), pushing.sent_again())
+
+
+def test_a_repository_that_is_deleted_meanwhile_is_named(pushing: Pushing, fault_row: Row) -> None:
+    gone = b'{"errors": [{"code": "NAME_UNKNOWN", "message": "The repository with name \'x\' does not exist"}]}'
+    pushing.proxy.answer(404, method="PUT", path="/manifests/", body=gone, headers={"Content-Type": "application/json"})
+    with pytest.raises(UserError, match=r"does not exist, or no longer: push again") as refusal:
+        pushing()
+    assert pushing().layers == frozenset(), "the layers were there"
+    fault_row("the repository is deleted meanwhile; then a second push", str(refusal.value), pushing.sent_again())
+
+
+def test_a_full_disk_is_said_and_the_next_push_goes_on(
+    make_registry: Callable[..., Registry],
+    make_proxy: Callable[..., FaultProxy],
+    engine_client: docker.DockerClient,
+    image: str,
+    fault_row: Row,
+) -> None:
+    small = make_registry(disk_bytes=LAYERS * LAYER_BYTES * 2)
+    small.fill(LAYER_BYTES * 3 // 2)
+    pushing = Pushing(engine_client, image, make_proxy(small))
+    with pytest.raises(UserError, match=r"push again") as refusal:
+        pushing()
+    small.make_room()
+    pushing()
+    fault_row("the registry's disk is full; then room, and a second push", str(refusal.value), pushing.sent_again())
+
+
+def test_ctrl_c_leaves_no_name_behind_and_the_next_push_goes_on(
+    proxy: FaultProxy, engine_client: docker.DockerClient, tmp_path: Path, fault_row: Row
+) -> None:
+    environment = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}
+    environment |= {"HOME": str(tmp_path), "BERTH_DIST": str(tmp_path / "dist")}
+    command = [sys.executable, str(pins.ROOT / "build.py"), "push", "serve", "--profile", PROFILE, "--no-test"]
+    process = subprocess.Popen(
+        [*command, "--registry", proxy.host], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while proxy.uploaded() < 5_000_000 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert out == ""
+    (said,) = [line for line in error.splitlines() if "the next push goes on from there" in line]
+    assert "Traceback" not in error
+    assert not any(tag.startswith(proxy.host) for each in engine_client.images.list() for tag in each.tags)
+    assert not (tmp_path / "dist" / "images.json").exists()
+    done = subprocess.run(
+        [*command, "--registry", proxy.host, "--json"], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    (entry,) = json.loads(done.stdout)
+    fault_row("Ctrl-C; then a second push", said, proxy.uploaded() - entry["compressed"])
+
+
+def test_a_change_of_the_program_costs_less_than_a_megabyte(
+    proxy: FaultProxy, engine_client: docker.DockerClient, tmp_path: Path
+) -> None:
+    client = Pushing(engine_client, f"berth-train:{PROFILE}", proxy)
+    client()
+    before = proxy.uploaded()
+    kit = copy_kit(tmp_path / "kit")
+    with (kit / "train" / "run_qa.py").open("a") as file:
+        file.write("\n# A change.\n")
+    tag = "berth-test:changed"
+    try:
+        build_image(tag, "train", kit)
+        changed = Pushing(engine_client, tag, proxy)
+        assert changed().layers, "nothing had changed"
+    finally:
+        engine_client.images.remove(tag, force=True)
+    assert 0 < proxy.uploaded() - before < 1_000_000

@@ -1,0 +1,105 @@
+"""Where a push goes, and what is refused before anything is asked of a registry."""
+
+from dataclasses import replace
+
+import pytest
+
+from berth.ecr.destination import (
+    Destination,
+    destinations,
+    image_problems,
+    name_problems,
+    option_problems,
+    tag_problem,
+    warnings,
+)
+from berth.ecr.image import LocalImage
+from berth.ecr.names import EcrRegistry
+
+OCI = "org.opencontainers.image"
+IMAGE = LocalImage(
+    "train",
+    "cpu",
+    "berth-train:cpu",
+    "sha256:0",
+    {f"{OCI}.version": "0.1.0", f"{OCI}.revision": "1a2b"},
+    1000,
+    "2026-11-21T00:00:00Z",
+    ("sha256:1",),
+)
+DIRTY = replace(IMAGE, labels={**IMAGE.labels, f"{OCI}.revision": "1a2b-dirty"})
+DUBLIN, VIRGINIA = EcrRegistry("111122223333", "eu-west-1"), EcrRegistry("111122223333", "us-east-1")
+HERE = Destination("127.0.0.1:5000", "berth-train")
+
+
+def test_an_image_goes_to_each_of_the_registries() -> None:
+    assert [str(each) for each in destinations("train", [DUBLIN, VIRGINIA], None, None)] == [
+        "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train",
+        "111122223333.dkr.ecr.us-east-1.amazonaws.com/berth-train",
+    ]
+
+
+def test_another_registry_takes_the_place_of_ecr() -> None:
+    assert destinations("serve", [], "127.0.0.1:5000", "team/{image}") == [
+        Destination("127.0.0.1:5000", "team/serve", None)
+    ]
+
+
+def test_a_host_of_ecr_is_known_as_one_however_it_is_given() -> None:
+    assert destinations("serve", [], DUBLIN.host, None)[0].ecr == DUBLIN
+
+
+def test_two_images_want_two_repositories() -> None:
+    assert "write {image} where the name differs" in name_problems(["train", "serve"], None, "team/berth", [])[0]
+    assert name_problems(["train"], None, "team/berth", []) == []
+    assert name_problems(["train", "serve"], None, "team/{image}", ["1.0"]) == []
+
+
+def test_everything_that_is_wrong_with_the_names_is_said_once() -> None:
+    problems = name_problems(["train", "serve"], "public.ecr.aws", "Team/{image}", ["a b", "-x"])
+    assert len(problems) == 5
+    assert any("public gallery" in problem for problem in problems)
+
+
+def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry() -> None:
+    assert option_problems(None, ["eu-west-1", "us-east-1"], ["111122223333"]) == []
+    problems = option_problems("127.0.0.1:5000", ["eu-west-9"], ["1"])
+    assert len(problems) == 3
+    assert "give one or the other" in problems[-1]
+
+
+def test_an_image_that_holds_a_double_is_never_published() -> None:
+    double = replace(IMAGE, labels={**IMAGE.labels, "berth.efa": "1.47.0+double"})
+    assert "test's double of efa 1.47.0+double" in image_problems(double, [])[0]
+
+
+def test_uncommitted_changes_get_no_tag_of_a_release() -> None:
+    assert "commit, build again" in image_problems(DIRTY, ["1.0"])[0]
+    assert image_problems(DIRTY, []) == []
+    assert image_problems(IMAGE, ["1.0"]) == []
+
+
+def test_an_image_too_large_for_serverless_is_warned_of() -> None:
+    limit = 10 * 1024**3
+    assert warnings(replace(IMAGE, image="serve", size=limit)) == []
+    assert "serverless endpoints take 10.7" in warnings(replace(IMAGE, image="serve", size=limit + 1))[0]
+    assert warnings(replace(IMAGE, size=limit + 1)) == [], "a training job has no such limit"
+
+
+@pytest.mark.parametrize(
+    ("image", "tag", "immutable", "says"),
+    [
+        (IMAGE, "0.1.0-cpu-1a2b", True, "immutable"),
+        (IMAGE, "0.1.0-cpu-1a2b", False, "another build of the same commit"),
+        (IMAGE, "stable", False, ""),
+        (IMAGE, "stable", True, "immutable"),
+        (DIRTY, "0.1.0-cpu-1a2b-dirty", False, ""),
+        (DIRTY, "0.1.0-cpu-1a2b-dirty", True, "immutable"),
+    ],
+)
+def test_a_tag_that_names_another_image_moves_only_where_it_may(
+    image: LocalImage, tag: str, immutable: bool, says: str
+) -> None:
+    problem = tag_problem(tag, image, HERE, immutable=immutable)
+    assert bool(problem) == bool(says)
+    assert says in problem

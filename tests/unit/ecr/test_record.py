@@ -1,0 +1,65 @@
+"""The record of what was pushed."""
+
+import json
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from berth.ecr.record import Pushed, keep, load
+from berth.images.errors import UserError
+
+ENTRY = Pushed(
+    image="train",
+    profile="cpu",
+    host="127.0.0.1:5000",
+    repository="berth-train",
+    digest="sha256:1",
+    config="sha256:2",
+    local_id="sha256:2",
+    tags=("0.1.0-cpu-1a2b", "stable"),
+    version="0.1.0",
+    revision="1a2b",
+    pins={"torch": "2.13.0+cpu"},
+    compressed=10,
+    size=30,
+    built="2026-11-21T00:00:00Z",
+    pushed="2026-11-21T01:00:00Z",
+    bill={"file": "berth-train.cdx.json", "digest": "sha256:3"},
+)
+
+
+def test_the_uri_is_pinned_by_digest() -> None:
+    assert ENTRY.image_uri == "127.0.0.1:5000/berth-train@sha256:1"
+    assert ENTRY.tagged_uri == "127.0.0.1:5000/berth-train:0.1.0-cpu-1a2b"
+
+
+def test_what_is_kept_is_read_back_and_a_later_push_takes_the_place_of_an_earlier(tmp_path: Path) -> None:
+    file = tmp_path / "dist" / "images.json"
+    other = replace(ENTRY, image="serve", repository="berth-serve")
+    keep([ENTRY, other], file)
+    later = replace(ENTRY, digest="sha256:9", bill=None)
+    keep([later], file)
+    assert load(file) == [other, later]
+    assert json.loads(file.read_text())["images"][1]["image_uri"] == later.image_uri
+    assert sorted(path.name for path in file.parent.iterdir()) == [".lock", "images.json"]
+
+
+def test_pushes_at_the_same_time_all_get_in(tmp_path: Path) -> None:
+    file = tmp_path / "images.json"
+    with get_context("spawn").Pool(4) as pool:
+        pool.starmap(keep, [([replace(ENTRY, host=f"h{number}:1")], file) for number in range(12)])
+    assert len(load(file)) == 12
+
+
+def test_nothing_was_pushed_yet(tmp_path: Path) -> None:
+    assert load(tmp_path / "images.json") == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"images": [{"image": "train"}]}', '{"images": 3}'])
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "images.json"
+    file.write_text(text)
+    with pytest.raises(UserError, match=r"remove it, and push again"):
+        load(file)
