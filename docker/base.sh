@@ -21,6 +21,8 @@ if ! command -v mmdebstrap >/dev/null; then
     fi
 fi
 
+# The same moment in every file that is made now, so that one archive gives one base, byte by byte.
+export SOURCE_DATE_EPOCH=1767225600
 folder=$(mktemp -d)
 # A shell that a signal ends runs no EXIT trap of its own accord.
 trap 'rm -rf "$folder"' EXIT
@@ -33,6 +35,7 @@ deb http://security.debian.org/debian-security bookworm-security main
 END
 cp "${sources:-$folder/public}" "$folder/sources"
 echo "base: Debian 12 from $(sed -n '1s|^deb \([a-z]*://\)\([^/@]*@\)\{0,1\}\([^ ]*\).*|\1\3|p' "$folder/sources"), about half a minute" >&2
+# mmdebstrap copies this machine's name and name servers into the system, which are no image's business.
 # usr-is-merged instead of usrmerge, which would bring all of Perl. A mirror's address, perhaps with a password in it, and
 # this machine's passwords for archives are there while packages are fetched, and gone before the image is made.
 # shellcheck disable=SC2016 # $1 is for mmdebstrap's own shell: the folder of the new system
@@ -42,6 +45,7 @@ mmdebstrap --quiet --variant=minbase --architectures=amd64 --include=usr-is-merg
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/info/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
     --setup-hook='mkdir -p "$1/etc/apt/auth.conf.d"; cp /etc/apt/auth.conf /etc/apt/auth.conf.d/*.conf "$1/etc/apt/auth.conf.d/" 2>/dev/null || true' \
+    --customize-hook='rm -f "$1/etc/hostname" "$1/etc/resolv.conf"' \
     --customize-hook='rm -rf "$1"/etc/apt/auth.conf.d/* "$1"/etc/apt/sources.list.d/*' \
     --customize-hook="cp '$folder/public' \"\$1/etc/apt/sources.list\"" \
     bookworm "$folder/base.tar" "$folder/sources" >"$folder/log" 2>&1 || {

@@ -32,3 +32,5 @@ serve) set -- starlette.applications uvicorn.protocols.http.h11_impl sagemaker_i
 esac
 # shellcheck disable=SC2086
 /opt/berth/bin/python /tmp/layers/bytecode.py $bert "$@"
+# What sagemaker-training makes where it is imported outside of a job, with the time in its name.
+rm -rf /root/sagemaker_local

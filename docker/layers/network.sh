@@ -15,6 +15,9 @@ if [ -f /run/secrets/apt ]; then
     export APT_CONFIG=/run/secrets/apt
 fi
 
+# The moment that tools write into what they make, such as the day of a new user in /etc/shadow: the same in every build.
+export SOURCE_DATE_EPOCH=1767225600
+
 # Bytecode is made by bytecode.py alone.
 export PYTHONDONTWRITEBYTECODE=1
 

@@ -41,6 +41,11 @@ in_packages "headers and sources of what is compiled already" "pyarrow gevent gr
     -type f \( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.a' \)
 in_packages "static libraries, of CUDA's too" "torch nvidia triton" -type f -name '*.a'
 
+# uv's notes of when a wheel of this machine was written, which differ from build to build.
+find "$site" -maxdepth 2 -name uv_cache.json | while read -r note; do
+    sed -i '/\/uv_cache\.json,/d' "${note%/*}/RECORD" && rm "$note"
+done
+
 # CUDA's wheels.
 in_packages "headers: Triton brings the one that it compiles against" nvidia -type d -name include
 because "NVRTC once more, the same compiler built with other limits: nothing loads it by that name" \

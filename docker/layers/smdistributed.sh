@@ -18,6 +18,9 @@ if [ "$smddp" != none ]; then
         echo "berth error: the wheel of SMDDP $smddp can't be installed: see the reason above, and pin another, or build with --without smddp." >&2
         exit 1
     fi
+    # uv's note of when the wheel was fetched, which differs from build to build.
+    info=$(echo /opt/berth/lib/python3*/site-packages/smdistributed_dataparallel-*.dist-info)
+    sed -i '/\/uv_cache\.json,/d' "$info/RECORD" && rm "$info/uv_cache.json"
     # AWS's image has this folder in LD_LIBRARY_PATH.
     find /opt/berth/lib/python3*/site-packages/smdistributed -type d -name lib | sort >/etc/ld.so.conf.d/berth-smdistributed.conf
     ldconfig && rm -f /var/cache/ldconfig/aux-cache

@@ -5,6 +5,8 @@ set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/layers/network.sh
 
+# Debug symbols hold the name of the folder that pip compiles in, another one in every build.
+export CFLAGS=-g0
 /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --find-links "/tmp/wheels/$2" \
     --require-hashes --requirement "/tmp/locks/$1-$2.txt" --wheel-dir /built
 ls /built
