@@ -179,7 +179,10 @@ def render(difference: Difference) -> Group:
 
 
 def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=Text(title), title_justify="left")
+    table = Table(*columns, title=Text(title), title_justify="left")
+    for column in table.columns:
+        column.overflow = "fold"  # a path or a version that is cut off is none
+    return table
 
 
 def _layers(before: Sequence[Made], after: Sequence[Made], files: Mapping[str, int]) -> tuple[LayerChange, ...]:

@@ -53,6 +53,11 @@ def test_every_file_is_as_sha256sum_sees_it(inside: Contents, client: docker.Doc
     }
 
 
+def test_no_file_is_of_the_machine_that_built_it(inside: Contents) -> None:
+    """Its name and its name servers; the build itself leaves empty files where the engine lays its own."""
+    assert [path for path in OF_THE_ENGINE if path in inside.files and inside.files[path].size] == []
+
+
 def test_every_package_of_debian_and_no_other(bill: bom.Bill, client: docker.DockerClient) -> None:
     lines = said(client, bill, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()
     assert sorted(f"{each.name} {each.version}" for each in bill.packages if each.kind == "deb") == sorted(lines)

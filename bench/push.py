@@ -1,0 +1,95 @@
+"""How long it takes from a built image to its place in ECR: `build.py push` beside the build-and-push script.
+
+Usage: PYTHONPATH=. python bench/push.py [ROUNDS] [> bench/results/DATE-push.md]
+
+Wants the images of cpu, root, and `aws` (PyPI's awscli) on PATH.
+
+The peer is what people write: describe or create the repository, `aws ecr get-login-password | docker login`, `docker
+build`, `docker tag`, `docker push`. Both push the inference image to the same double of ECR (moto and the distribution
+registry on loopback), in turn, each time into an empty registry; both build first, from the cache. Ours also makes the
+repository strict, reads the manifest back, and attaches a bill of materials. Medians of the rounds, in seconds.
+"""
+
+import os
+import platform
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from berth.images import build, engine, pins
+from tests.registry.ecr_double import REGIONS, EcrDouble, ecr_double
+
+PEER = """
+set -euo pipefail
+aws ecr describe-repositories --repository-names "$NAME" >/dev/null 2>&1 ||
+    aws ecr create-repository --repository-name "$NAME" >/dev/null
+aws ecr get-login-password | docker login --username AWS --password-stdin "$HOST"
+{build} >/dev/null 2>&1
+docker tag berth-serve:cpu "$HOST/$NAME:latest"
+docker push "$HOST/$NAME:latest"
+"""
+
+
+def seconds(command: list[str], environment: dict[str, str]) -> float:
+    began = time.monotonic()
+    done = subprocess.run(command, env=environment, cwd=pins.ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return time.monotonic() - began
+
+
+def empty(ecr: EcrDouble) -> None:
+    """Takes everything out of the registry, and what the engine would find there by itself."""
+    registry = ecr.registries[REGIONS[0]]
+    registry.stop()
+    shutil.rmtree(registry.folder / "storage")
+    registry.start()
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    line = subprocess.run(
+        [sys.executable, "build.py", "build", "serve", "--dry-run"], cwd=pins.ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    with tempfile.TemporaryDirectory() as folder, ecr_double(Path(folder)) as ecr:
+        host = ecr.host()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        client_folder = str(engine.find_client().parent)
+        common = {**kept, **ecr.environment, "PATH": f"{client_folder}:{os.environ['PATH']}"}
+        peer_environment = {**common, "HOST": host, "NAME": "peer-serve", "DOCKER_CONFIG": f"{folder}/docker"}
+        our_environment = {**common, "BERTH_DIST": f"{folder}/dist"}
+        python = shlex.quote(sys.executable)
+        ours = f"{python} build.py build serve && {python} build.py push serve --no-test"
+        sides: dict[str, Callable[[], float]] = {
+            "peer": lambda: seconds(["bash", "-c", PEER.format(build=line)], peer_environment),
+            "ours": lambda: seconds(["bash", "-c", ours], our_environment),
+        }
+        times: dict[tuple[str, str], list[float]] = {}
+        for number in range(rounds):
+            for side in sorted(sides, reverse=number % 2 == 1):
+                empty(ecr)
+                for what in ("first push", "again, nothing changed"):
+                    times.setdefault((what, side), []).append(sides[side]())
+                    print(f"round {number + 1}, {side}, {what}: {times[what, side][-1]:.1f} s", file=sys.stderr)
+        subprocess.run(["docker", "rmi", f"{host}/peer-serve:latest"], env=common, capture_output=True)
+
+    print(f"# Pushing the inference image, {time.strftime('%Y-%m-%d')}\n")
+    print(
+        f"`PYTHONPATH=. python bench/push.py {rounds}`, {platform.machine()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, engine {engine.connect().version()['Version']}, kit {build.revision(pins.ROOT)}, "
+        f"{rounds} rounds in turn, medians\n"
+    )
+    print("| | build-and-push script, s | build.py, s | ours / peer |\n|---|---|---|---|")
+    for what in ("first push", "again, nothing changed"):
+        peer, our = (statistics.median(times[what, side]) for side in ("peer", "ours"))
+        print(f"| {what} | {peer:.1f} | {our:.1f} | {our / peer:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
