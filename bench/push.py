@@ -80,11 +80,12 @@ def main() -> None:
         subprocess.run(["docker", "rmi", f"{host}/peer-serve:latest"], env=common, capture_output=True)
 
     print(f"# Pushing the inference image, {time.strftime('%Y-%m-%d')}\n")
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    version = engine.connect().version()["Version"]
     print(
-        f"`PYTHONPATH=. python bench/push.py {rounds}`, {platform.machine()}, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, engine {engine.connect().version()['Version']}, kit {build.revision(pins.ROOT)}, "
-        f"{rounds} rounds in turn, medians\n"
+        f"`PYTHONPATH=. python bench/push.py {rounds}`, {machine}, engine {version}, kit {build.revision(pins.ROOT)}, "
     )
+    print(f"{rounds} rounds in turn, medians\n")
     print("| | build-and-push script, s | build.py, s | ours / peer |\n|---|---|---|---|")
     for what in ("first push", "again, nothing changed"):
         peer, our = (statistics.median(times[what, side]) for side in ("peer", "ours"))
