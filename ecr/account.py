@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 from botocore import exceptions as aws
 from botocore.config import Config
+from botocore.parsers import ResponseParserError
 
 from berth.ecr.names import EcrRegistry, account_problems, refuse, region_problems
 from berth.images.errors import UserError
@@ -79,7 +80,8 @@ def explained(action: str, resource: str = "") -> Iterator[None]:
     """What AWS refuses inside, as the sentence that `explain` makes of it."""
     try:
         yield
-    except (aws.BotoCoreError, aws.ClientError) as error:
+    # What is no answer of AWS's, or a file with a token that is not there, boto3 lets through as it comes.
+    except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError) as error:
         # No `from`: a traceback of boto3's may show what a request held.
         raise explain(error, action, resource) from None
 
@@ -211,6 +213,13 @@ def _of_boto3(error: Exception, action: str) -> str:
             return f"{_host(error)} is not trusted ({reason}): name a file with your CA's certificate in AWS_CA_BUNDLE."
         case aws.ProxyConnectionError():
             return f"the proxy {_host(error)} can't be reached: look at HTTPS_PROXY and NO_PROXY."
+        case ResponseParserError():
+            return f"what answers for {action} is not AWS: see where AWS_ENDPOINT_URL and its kind point to."
+        case OSError():
+            name = f"{error.filename}: " if error.filename else ""
+            return (
+                f"{name}{error.strerror or 'it can not be read'}: AWS's settings in the environment name it, mend them."
+            )
         case aws.ConnectionError() | aws.HTTPClientError():
             return f"{_host(error)} can't be reached for {action}: look at the network, the proxy and the region."
     return f"{action} could not be asked for: {without_password(' '.join(str(error).split())).rstrip('.')}."

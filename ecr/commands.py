@@ -59,9 +59,17 @@ def push(
     """Push tested images to Amazon ECR or another registry; ends with the image_uri that estimators take."""
     tags = tuple(tag or ())
     regions, accounts = _words(region), _words(account_id)
+    settings = {
+        "--keep": keep != documents.KEEP,
+        "--untagged-days": untagged_days != documents.DAYS,
+        "--allow-pull": allow_pull,
+        "--kms-key": kms_key,
+        "--apply": apply,
+    }
+    of_ecr = [option for option, given in settings.items() if given]
     names.refuse(
         destination.name_problems(which.images, registry, repository, tags),
-        destination.option_problems(registry, regions, accounts),
+        destination.option_problems(registry, regions, accounts, of_ecr),
     )
     pullers = allow_pull or []
     wish = publish.Wish(
@@ -127,7 +135,7 @@ def _print(released: list[Released], as_json: bool) -> None:
 
 def promote(
     source: Annotated[str, typer.Argument(metavar="FROM", help="An image in a registry, by tag or by digest.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The repository, and where you like a tag of it.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The repository, and a tag; without one, that of FROM.")],
 ) -> None:
     """Copy an image by digest between registries, repositories, regions or accounts, without an engine."""
     origin, goal = references.parse(source), references.parse(target)
@@ -153,12 +161,17 @@ def promote(
             progress=progress,
         )
     result.print(escape(str(references.Reference(goal.host, goal.repository, digest=done.digest))))
-    say(f"{done.bytes_sent / 1e6:.1f} MB copied, {done.bytes_there / 1e6:.1f} MB were there")
+    for tag in tags:
+        result.print(escape(f"  {references.Reference(goal.host, goal.repository, tag)}"))
+    say(f"{done.bytes_sent / 1e6:.1f} MB copied, {done.bytes_there / 1e6:.1f} MB were in that registry already")
 
 
 def uri(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
+    registry: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only of registries with this in their host, such as a region.")
+    ] = None,
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
@@ -166,6 +179,7 @@ def uri(
     kept = record.load(dist / record.NAME)
     for name in which.images:
         places = [entry for entry in kept if (entry.image, entry.profile) == (name, profile)]
+        places = [entry for entry in places if registry is None or registry in entry.host]
         try:
             local = built_images.local_image(engine.connect(), name, profile)
         except UserError:
@@ -176,6 +190,10 @@ def uri(
         pushed = uris.pushed_places(name, profile, local, places)
         for entry in pushed:
             result.print(json.dumps(entry.as_dict()) if as_json else escape(entry.image_uri))
+        if registry is not None and not pushed:
+            raise UserError(
+                f"this build of {name} is not on record as pushed to {registry}: run `python build.py push`."
+            )
         if local is not None and not pushed:
             _print_local(local, as_json)
 

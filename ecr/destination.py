@@ -57,14 +57,21 @@ def name_problems(images: Sequence[str], host: str | None, repository: str | Non
     return list(dict.fromkeys(problems + (names.host_problems(host) if host else [])))
 
 
-def option_problems(host: str | None, regions: Sequence[str], accounts: Sequence[str]) -> list[str]:
-    """What is wrong with the regions and accounts that were given, a sentence each."""
+def option_problems(
+    host: str | None, regions: Sequence[str], accounts: Sequence[str], of_ecr: Sequence[str] = ()
+) -> list[str]:
+    """What is wrong with the regions and accounts that were given, a sentence each.
+
+    of_ecr: the options given that set up a repository of ECR's.
+    """
     problems = [problem for region in regions for problem in names.region_problems(region)]
     problems += [problem for account in accounts for problem in names.account_problems(account)]
     if host is not None and (regions or accounts):
         problems.append(
             f"--registry {host} names the place by itself, and --region and --account are ECR's: give one or the other."
         )
+    if host is not None and names.parse_host(host) is None and of_ecr:
+        problems.append(f"{', '.join(of_ecr)} can be set in ECR only, and {host} is another registry: leave it out.")
     return problems
 
 
@@ -104,7 +111,7 @@ def tag_problem(tag: str, image: LocalImage, destination: Destination, *, immuta
         )
     if tag == image.exact and not image.dirty:
         return (
-            f"{destination}:{tag} names another build of the same commit, and the tag of a build does not move: use "
-            "that image, or commit and build again."
+            f"{destination}:{tag} names another image, and the tag of a build does not move: use the image that is "
+            "there, commit and build again, or push to another --repository."
         )
     return ""

@@ -47,7 +47,7 @@ def showing_layers(console: Console) -> Iterator[Show]:
 
 @contextmanager
 def showing_blobs(console: Console) -> Iterator[Copying]:
-    """The same for a copy between registries: a bar for each blob, a line for each that has arrived."""
+    """The same for a copy between registries: a bar for each blob that is sent, a line for each that has arrived."""
     bars = _bars(console)
     tasks: dict[str, TaskID] = {}
     lock = Lock()
@@ -57,7 +57,7 @@ def showing_blobs(console: Console) -> Iterator[Copying]:
             if blob.digest not in tasks:
                 tasks[blob.digest] = bars.add_task(blob.digest[:19], total=blob.size)
             bars.update(tasks[blob.digest], completed=arrived)
-            if arrived == blob.size:
+            if arrived == blob.size and bars.tasks[tasks[blob.digest]].visible:
                 bars.update(tasks[blob.digest], visible=False)
                 bars.print(f"  {blob.digest[:19]}: {blob.size / 1e6:.1f} MB copied", soft_wrap=True)
 

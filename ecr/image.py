@@ -7,7 +7,7 @@ from typing import Any
 import docker
 from docker.errors import ImageNotFound
 
-from berth.images import labels
+from berth.images import labels, pins
 from berth.images.errors import UserError
 from berth.images.plan import SOURCE_LABEL
 
@@ -85,6 +85,7 @@ def local_image(client: docker.DockerClient, image: str, profile: str) -> LocalI
     try:
         found = client.images.get(tag)
     except ImageNotFound:
+        pins.load().profile(profile)  # one that there is not is what is wrong
         raise UserError(f"{tag} is not built: run `python build.py build {image} --profile {profile}`.") from None
     return described(image, profile, tag, found.attrs)
 

@@ -17,7 +17,7 @@ from berth.images.errors import UserError
 
 WORKERS = 4
 Progress = Callable[[Descriptor, int], None]
-"""Called with a blob and its bytes that have arrived; it may go back when a blob is sent anew."""
+"""Called with a blob that is sent and its bytes that have arrived; it may go back when a blob is sent anew."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def promote(
     """
     origin, goal = Place(source, source_repository), Place(target, target_repository)
     if source.manifest(source_repository, reference) is None:
-        raise UserError(f"{origin} has no image {reference}: see `--tag` and the digest, or push it there first.")
+        raise UserError(f"{origin} has no image {reference}: look at its tags and digests, or push it there first.")
     image = guard.check(source, source_repository, reference, guard.ANYTHING).manifest
     documents = [
         (document, attach.manifest(source, source_repository, document))
@@ -106,14 +106,11 @@ def _copy(
         f"{goal}: {len(todo.there)} of {len(blobs)} blobs are there, "
         f"{sum(blob.size for blob in (*todo.mount, *todo.send)) / 1e6:.1f} MB to {'mount' if todo.mount else 'send'}"
     )
-    for blob in todo.there:
-        progress(blob, blob.size)
     sent: dict[str, int] = {}
 
     def one(blob: Descriptor, stopped: threading.Event) -> None:
-        if blob in todo.mount and goal.registry.mount_blob(goal.repository, blob.digest, origin.repository):
-            progress(blob, blob.size)
-        else:
+        mounted = blob in todo.mount and goal.registry.mount_blob(goal.repository, blob.digest, origin.repository)
+        if not mounted:
             sent[blob.digest] = _send(origin, goal, blob, progress, stopped)
 
     _few_at_a_time((*todo.mount, *todo.send), one)

@@ -64,13 +64,14 @@ class Pushed:
 
 def load(file: Path) -> list[Pushed]:
     """What the record holds, oldest first; empty without one. UserError for a file that is no record."""
-    try:
-        text = file.read_text()
-    except FileNotFoundError:
+    if not file.exists():
         return []
     try:
-        return [_entry(entry) for entry in json.loads(text)["images"]]
-    except (ValueError, TypeError, KeyError):
+        entries = json.loads(file.read_text())["images"]
+        if not isinstance(entries, list):
+            raise TypeError
+        return [_entry(entry) for entry in entries]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise UserError(f"{file} can't be read as the record of what was pushed: remove it, and push again.") from None
 
 

@@ -125,6 +125,11 @@ def found(client: Any, name: str) -> Found | None:
     answer = _call(client, "describe_repositories", name, unless="RepositoryNotFoundException", repositoryNames=[name])
     if answer is None:
         return None
+    if not answer.get("repositories"):
+        raise UserError(
+            f"what answers for ecr:DescribeRepositories says nothing of {name}: see where AWS_ENDPOINT_URL_ECR points "
+            "to."
+        )
     described = answer["repositories"][0]
     arn = described["repositoryArn"]
     tags = _call(client, "list_tags_for_resource", arn, resourceArn=arn) or {}

@@ -28,6 +28,8 @@ def local_base(client: docker.DockerClient, pins: Pins, requested: str | None) -
             return described(client.images.get(reference), reference)
         except ImageNotFound:
             continue
+        except APIError as error:
+            raise UserError(f"{reference!r} can't be the base: {error.explanation or error}.") from None
     return None
 
 

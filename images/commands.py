@@ -33,7 +33,7 @@ def bill(
     """Write the bill of materials of built images: every package of Debian and Python, with version, hash, licence."""
     if record and which is not Which.all:
         raise UserError("--record is for both images together: leave out which image, or the option.")
-    made = [_bill(f"berth-{image}:{profile}") for image in which.images]
+    made = [_bill(image, profile) for image in which.images]
     packages = [package for each in made for package in each.packages]
     for each in made:
         path = bom.write(each, dist / f"{each.image.replace(':', '-')}.cdx.json")
@@ -49,7 +49,7 @@ def licences(
 ) -> None:
     """Show the licences of what is inside built images, and what a person has to look at."""
     for image in which.images:
-        found = licensing.report(_bill(f"berth-{image}:{profile}"))
+        found = licensing.report(_bill(image, profile))
         result.print(json.dumps(found.as_dict()) if as_json else licensing.render(found))
 
 
@@ -78,6 +78,8 @@ def outdated(
 
     Exit code 1 if anything is insecure, or if somebody that should know did not answer.
     """
+    if osv_url is not None and not osv_url.startswith(("https://", "http://")):
+        raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
     images = [f"berth-{image}:{name}" for name in profiles for image in pins.IMAGES]
@@ -89,6 +91,7 @@ def outdated(
     raise typer.Exit(1 if found.insecure or found.unanswered else 0)
 
 
-def _bill(image: str) -> bom.Bill:
+def _bill(image: str, profile: str) -> bom.Bill:
+    pins.load().profile(profile)  # one that there is not is said as that
     with note.status(f"{image}: reading what is inside") as status:
-        return bom.bill(engine.connect(), image, step=status.update)
+        return bom.bill(engine.connect(), f"berth-{image}:{profile}", step=status.update)

@@ -261,8 +261,8 @@ def ask_advisories(
     total = sum(len(each) for each in rounds)
     return found, [
         f"Vulnerabilities of {len(unknown)} of {total} packages are not known, which is no all-clear: the advisory "
-        f"service has no answer for {_some(unknown)}; run it where https://pypi.org/pypi answers, or give the URL of a "
-        "service with OSV's API."
+        f"service has no answer for {_some(unknown)}; run it where https://pypi.org/pypi answers for them, or name a "
+        "service with OSV's interface by --osv-url."
     ]
 
 

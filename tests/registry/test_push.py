@@ -199,7 +199,7 @@ def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[
     proxy = machine.ecr.proxies[REGIONS[1]]
     done = machine.build_py("promote", pushed["serve"]["image_uri"], f"{there}:{RELEASE}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{there}@{pushed['serve']['digest']}"
+    assert done.stdout.split() == [f"{there}@{pushed['serve']['digest']}", f"{there}:{RELEASE}"]
     sent = proxy.uploaded()
     assert sent > pushed["serve"]["compressed"]
     again = machine.build_py("promote", pushed["serve"]["image_uri"], f"{there}:{RELEASE}")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import boto3
 import pytest
 from botocore import exceptions as aws
+from botocore.parsers import ResponseParserError
 from moto import mock_aws
 
 from berth.ecr import account
@@ -314,6 +315,11 @@ def test_what_does_not_pass_is_given_up(name: str, status: int, said: str, fault
             "the proxy http://proxy:3128 can't be reached: look at HTTPS_PROXY and NO_PROXY.",
         ),
         (aws.HTTPClientError(error="odd"), "AWS can't be reached for ecr:PutImage: look at the network"),
+        (ResponseParserError("<html>"), "what answers for ecr:PutImage is not AWS: see where AWS_ENDPOINT_URL"),
+        (
+            FileNotFoundError(2, "No such file or directory", "/token"),
+            "/token: No such file or directory: AWS's settings",
+        ),
         (aws.InvalidRegionError(region_name="a b"), "'a b' is no region: give --region one such as us-east-1."),
         (
             aws.ParamValidationError(report="Missing\n  required http://u:canary@h"),

@@ -68,6 +68,14 @@ def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry
     assert "give one or the other" in problems[-1]
 
 
+def test_what_only_ecr_can_be_told_is_refused_for_another_registry() -> None:
+    assert (
+        "--kms-key, --apply can be set in ECR only"
+        in option_problems("127.0.0.1:5000", [], [], ["--kms-key", "--apply"])[0]
+    )
+    assert option_problems(DUBLIN.host, [], [], ["--kms-key"]) == []
+
+
 def test_an_image_that_holds_a_double_is_never_published() -> None:
     double = replace(IMAGE, labels={**IMAGE.labels, "berth.efa": "1.47.0+double"})
     assert "test's double of efa 1.47.0+double" in image_problems(double, [])[0]
@@ -90,7 +98,7 @@ def test_an_image_too_large_for_serverless_is_warned_of() -> None:
     ("image", "tag", "immutable", "says"),
     [
         (IMAGE, "0.1.0-cpu-1a2b", True, "immutable"),
-        (IMAGE, "0.1.0-cpu-1a2b", False, "another build of the same commit"),
+        (IMAGE, "0.1.0-cpu-1a2b", False, "the tag of a build does not move"),
         (IMAGE, "stable", False, ""),
         (IMAGE, "stable", True, "immutable"),
         (DIRTY, "0.1.0-cpu-1a2b-dirty", False, ""),

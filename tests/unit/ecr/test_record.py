@@ -46,6 +46,11 @@ def test_what_is_kept_is_read_back_and_a_later_push_takes_the_place_of_an_earlie
     assert sorted(path.name for path in file.parent.iterdir()) == [".lock", "images.json"]
 
 
+def test_a_folder_in_the_place_of_the_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"can't be read as the record"):
+        load(tmp_path)
+
+
 def test_pushes_at_the_same_time_all_get_in(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     with get_context("spawn").Pool(4) as pool:
@@ -57,9 +62,11 @@ def test_nothing_was_pushed_yet(tmp_path: Path) -> None:
     assert load(tmp_path / "images.json") == []
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"images": [{"image": "train"}]}', '{"images": 3}'])
-def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"images": [{"image": "train"}]}', b'{"images": [1]}', b'{"images": {}}', b"\xff\x00"]
+)
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "images.json"
-    file.write_text(text)
+    file.write_bytes(content)
     with pytest.raises(UserError, match=r"remove it, and push again"):
         load(file)
