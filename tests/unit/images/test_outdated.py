@@ -215,7 +215,8 @@ def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.M
     monkeypatch.setattr(outdated, "_run_audit", lambda *_: answer)
     assert outdated.ask_advisories([RICH, TORCH], network(""))[1] == [
         "Vulnerabilities of 1 of 2 packages are not known, which is no all-clear: the advisory service has no answer "
-        "for torch; run it where https://pypi.org/pypi answers for them, or name a service with OSV's interface by --osv-url."
+        "for torch; run it where https://pypi.org/pypi answers for them, or name a service with OSV's interface by "
+        "--osv-url."
     ]
 
 
