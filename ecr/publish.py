@@ -116,6 +116,7 @@ def publish(
     show: Callable[[Destination, LayerState], None],
 ) -> tuple[list[Released], list[Failure]]:
     """Releases each job, and puts those that ended well on record in `dist`, with their bills of materials."""
+    record.check(dist / record.NAME)
 
     def bill_of(image: LocalImage) -> Path:
         made = bom.bill(client, image.id)

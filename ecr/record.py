@@ -6,12 +6,14 @@ One entry for each image, profile and repository; a later push of the same takes
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from berth.ecr.references import Reference
+from berth.images import disk
 from berth.images.errors import UserError
 
 NAME = "images.json"
@@ -75,16 +77,30 @@ def load(file: Path) -> list[Pushed]:
         raise UserError(f"{file} can't be read as the record of what was pushed: remove it, and push again.") from None
 
 
+def check(file: Path) -> None:
+    """UserError where the record can't be read or written, to be said before anything is pushed."""
+    with _locked(file):
+        load(file)
+
+
 def keep(pushed: Iterable[Pushed], file: Path) -> None:
     """Adds to the record; two pushes at the same time both get in, and a reader never sees half a file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with (file.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(file):
         new = {entry.place: entry for entry in pushed}
         entries = [entry for entry in load(file) if entry.place not in new] + list(new.values())
         aside = file.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps({"images": [entry.as_dict() for entry in entries]}, indent=2) + "\n")
         aside.replace(file)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """One process at a time; UserError where the folder can't be written."""
+    with disk.said_of(file.parent, file.name):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with (file.parent / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 def _entry(entry: Mapping[str, Any]) -> Pushed:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.ecr.record import Pushed, keep, load
+from berth.ecr.record import Pushed, check, keep, load
 from berth.images.errors import UserError
 
 ENTRY = Pushed(
@@ -49,6 +49,17 @@ def test_what_is_kept_is_read_back_and_a_later_push_takes_the_place_of_an_earlie
 def test_a_folder_in_the_place_of_the_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"can't be read as the record"):
         load(tmp_path)
+
+
+def test_a_record_that_can_not_be_written_or_read_is_said_before_a_push(tmp_path: Path) -> None:
+    check(tmp_path / "dist" / "images.json")
+    assert load(tmp_path / "dist" / "images.json") == []
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file"):
+        check(tmp_path / "file" / "images.json")
+    (tmp_path / "images.json").write_text("no record")
+    with pytest.raises(UserError, match=r"can't be read as the record"):
+        check(tmp_path / "images.json")
 
 
 def test_pushes_at_the_same_time_all_get_in(tmp_path: Path) -> None:
