@@ -58,6 +58,8 @@ def ecr_double(folder: Path) -> Iterator[EcrDouble]:
     """Every region's registry for the length of a `with` block, each on a loopback address of its own."""
     if os.geteuid() != 0:
         pytest.fail("ECR's host names can only be played by root, who may write /etc/hosts and take port 443.")
+    # What a run that was killed has left.
+    HOSTS.write_text("".join(line for line in HOSTS.read_text().splitlines(True) if not line.endswith(f"{_MARK}\n")))
     with ExitStack() as stack:
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()
@@ -101,7 +103,7 @@ def _named(host: str, address: str) -> Iterator[None]:
 @contextmanager
 def _trusted(host: str, ca: Path) -> Iterator[None]:
     folder = CERTIFICATES / host
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copy(ca, folder / "ca.crt")
         yield
