@@ -100,8 +100,7 @@ def push(
             raise
         failures += more
     _print(released, as_json)
-    if failures:
-        raise UserError(" Also, ".join(dict.fromkeys(failure.sentence for failure in failures)))
+    names.refuse(failures)
 
 
 def _words(listed: str | None) -> list[str]:
@@ -176,18 +175,16 @@ def uri(
     as_json: JsonOption = False,
 ) -> None:
     """Print what estimators take as image_uri: the registry's digest once this build is pushed, else the local name."""
-    kept = record.load(dist / record.NAME)
+    kept = [entry for entry in record.load(dist / record.NAME) if registry is None or registry in entry.host]
     for name in which.images:
-        places = [entry for entry in kept if (entry.image, entry.profile) == (name, profile)]
-        places = [entry for entry in places if registry is None or registry in entry.host]
         try:
             local = built_images.local_image(engine.connect(), name, profile)
         except UserError:
             # Without the image, or without an engine, the record of the last push is what there is.
-            if not places:
+            if not uris.pushed_places(name, profile, None, kept):
                 raise
             local = None
-        pushed = uris.pushed_places(name, profile, local, places)
+        pushed = uris.pushed_places(name, profile, local, kept)
         for entry in pushed:
             result.print(json.dumps(entry.as_dict()) if as_json else escape(entry.image_uri))
         if registry is not None and not pushed:

@@ -16,7 +16,7 @@ _IAM_POLICY_LENGTH = range(0, 6_145)  # of a managed policy, spaces not counted
 _WILDCARDS = 4
 
 _COUNT_TYPES = ("imageCountMoreThan", "sinceImagePushed", "sinceImagePulled", "sinceImageTransitioned")
-_TAG_LISTS = ("tagPatternList", "tagPrefixList")
+TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 
 def text(document: Any) -> str:
@@ -62,14 +62,14 @@ def _rule_problems(rule: Any) -> list[str]:
         return ["is not {rulePriority, selection, action}"]
     found = [
         *_unknown(rule, ("rulePriority", "description", "selection", "action")),
-        *_unknown(selection, ("tagStatus", *_TAG_LISTS, "storageClass", "countType", "countUnit", "countNumber")),
+        *_unknown(selection, ("tagStatus", *TAG_LISTS, "storageClass", "countType", "countUnit", "countNumber")),
         *_unknown(action, ("type", "targetStorageClass")),
     ]
     if not _is_count(rule.get("rulePriority")):
         found.append("has no rulePriority of 1 or more")
 
     status = selection.get("tagStatus")
-    lists = [name for name in _TAG_LISTS if name in selection]
+    lists = [name for name in TAG_LISTS if name in selection]
     if status not in ("tagged", "untagged", "any"):
         found.append("has no tagStatus: tagged, untagged or any")
     elif status == "tagged" and len(lists) != 1:
@@ -153,7 +153,7 @@ def _unknown(found: Mapping[str, Any], known: Sequence[str]) -> list[str]:
 
 def _seen(selection: Mapping[str, Any]) -> tuple[str, ...]:
     """What a rule selects, which no other rule may."""
-    words: list[str] = next((selection[name] for name in _TAG_LISTS if name in selection), [])
+    words: list[str] = next((selection[name] for name in TAG_LISTS if name in selection), [])
     return (*sorted(words), selection["tagStatus"], "in", selection.get("storageClass", "standard"))
 
 

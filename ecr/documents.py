@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from berth.ecr.document_checks import iam_policy_problems, lifecycle_problems, repository_policy_problems
+from berth.ecr.document_checks import (
+    TAG_LISTS,
+    iam_policy_problems,
+    lifecycle_problems,
+    repository_policy_problems,
+)
 from berth.ecr.names import EcrRegistry, account_problems, refuse, repository_problems
 from berth.images import pins
 from berth.images.errors import UserError
@@ -23,8 +28,6 @@ KEEP = 20
 """Releases of each profile that a repository keeps where nothing else is said."""
 DAYS = 30
 """Days after which an image without a tag goes."""
-
-_TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 
 def lifecycle(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
@@ -173,7 +176,7 @@ def _effect(rule: Mapping[str, Any]) -> Any:
 
 def _rule_in_words(rule: Mapping[str, Any]) -> str:
     selection, action = rule.get("selection", {}), rule.get("action", {})
-    words: list[str] = next((selection[name] for name in _TAG_LISTS if name in selection), [])
+    words: list[str] = next((selection[name] for name in TAG_LISTS if name in selection), [])
     star = "*" if "tagPrefixList" in selection else ""
     what = " and ".join(f"{word}{star}" for word in words) or selection.get("tagStatus", "?")
     number, kind = selection.get("countNumber", "?"), selection.get("countType", "?")

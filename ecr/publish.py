@@ -11,6 +11,7 @@ import docker
 from berth.ecr import documents, record, repository
 from berth.ecr.destination import Destination, image_problems
 from berth.ecr.image import LocalImage
+from berth.ecr.names import refuse
 from berth.ecr.release import Door, Outlook, Released, enter, outlook, release
 from berth.ecr.stream import LayerState
 from berth.ecr.together import Later, side_by_side
@@ -61,19 +62,9 @@ class Job:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A place that a push did not reach, and why."""
-
-    place: Destination
-    sentence: str
-
-
 def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, say: Say) -> list[Job]:
     """One for each image and place; UserError with everything that forbids an image."""
-    problems = [problem for image in places for problem in image_problems(image, wish.tags)]
-    if problems:
-        raise UserError(" Also, ".join(problems))
+    refuse(*(image_problems(image, wish.tags) for image in places))
     return [
         Job(
             image,
@@ -86,21 +77,21 @@ def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, say: Sa
     ]
 
 
-def look(jobs: Sequence[Job]) -> tuple[list[Job], list[str], list[Failure]]:
-    """The jobs that nothing forbids, what they would do, and the places that can't be pushed to. Reads only."""
+def look(jobs: Sequence[Job]) -> tuple[list[Job], list[str], list[str]]:
+    """The jobs that nothing forbids, what they would do, and why the others can't be done. Reads only."""
 
     def one(job: Job, _: threading.Event) -> Outlook:
         return outlook(job.image, job.door, job.wanted, job.tags)
 
     good: list[Job] = []
     lines: list[str] = []
-    failures: list[Failure] = []
+    failures: list[str] = []
     for job, seen in zip(jobs, side_by_side(jobs, one), strict=True):
         if isinstance(seen, UserError):
-            failures.append(Failure(job.door.destination, str(seen)))
+            failures.append(str(seen))
             continue
         lines += seen.lines
-        failures += [Failure(job.door.destination, problem) for problem in seen.problems]
+        failures += seen.problems
         if not seen.problems:
             good.append(job)
     return good, lines, failures
@@ -114,8 +105,11 @@ def publish(
     *,
     say: Say,
     show: Callable[[Destination, LayerState], None],
-) -> tuple[list[Released], list[Failure]]:
-    """Releases each job, and puts those that ended well on record in `dist`, with their bills of materials."""
+) -> tuple[list[Released], list[str]]:
+    """Releases each job, and puts those that ended well on record in `dist`, with their bills of materials.
+
+    Gives them, and why the others failed.
+    """
     record.check(dist / record.NAME)
 
     def bill_of(image: LocalImage) -> Path:
@@ -142,10 +136,6 @@ def publish(
         say(done.summary())
         return done
 
-    released, failures = [], []
-    for job, done in zip(jobs, side_by_side(jobs, one), strict=True):
-        if isinstance(done, UserError):
-            failures.append(Failure(job.door.destination, str(done)))
-        else:
-            released.append(done)
-    return released, failures
+    done = side_by_side(jobs, one)
+    failures = [str(each) for each in done if isinstance(each, UserError)]
+    return [each for each in done if not isinstance(each, UserError)], failures

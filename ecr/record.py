@@ -5,7 +5,6 @@ One entry for each image, profile and repository; a later push of the same takes
 
 import fcntl
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -88,9 +87,8 @@ def keep(pushed: Iterable[Pushed], file: Path) -> None:
     with _locked(file):
         new = {entry.place: entry for entry in pushed}
         entries = [entry for entry in load(file) if entry.place not in new] + list(new.values())
-        aside = file.with_suffix(f".{os.getpid()}")
-        aside.write_text(json.dumps({"images": [entry.as_dict() for entry in entries]}, indent=2) + "\n")
-        aside.replace(file)
+        with disk.aside(file) as new_file:
+            new_file.write_text(json.dumps({"images": [entry.as_dict() for entry in entries]}, indent=2) + "\n")
 
 
 @contextmanager

@@ -80,10 +80,15 @@ def bill(
 
     files: those of docker/pins.toml by key (default: read there); cache, step: as in `contents`.
     """
-    known = pins.load().files if files is None else files
-    inside = contents(client, image, cache=cache, step=step)
-    step(f"{image}: syft reads the packages")
-    return completed(inside, run_syft(inside), known)
+    return bill_of(contents(client, image, cache=cache, step=step), files=files, step=step)
+
+
+def bill_of(
+    inside: Contents, *, files: Mapping[str, pins.File] | None = None, step: Callable[[str], None] = lambda done: None
+) -> Bill:
+    """The same of an image whose contents are read already."""
+    step(f"{inside.image}: syft reads the packages")
+    return completed(inside, run_syft(inside), pins.load().files if files is None else files)
 
 
 def write(made: Bill, path: Path) -> Path:

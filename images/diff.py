@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth.images.bom import Bill, Package, bill
+from berth.images.bom import Bill, Package, bill_of
 from berth.images.contents import Contents, File, Made, contents
 
 SHOWN_FILES = 40
@@ -116,7 +116,8 @@ def described(
     step: Callable[[str], None] = lambda done: None,
 ) -> Described:
     """Reads an image of the engine; cache, step and errors as in `contents` and `bill`."""
-    return Described(contents(client, image, cache=cache, step=step), bill(client, image, cache=cache, step=step))
+    inside = contents(client, image, cache=cache, step=step)
+    return Described(inside, bill_of(inside, step=step))
 
 
 def compare(before: Described, after: Described) -> Difference:
