@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.ecr import account, destination, documents, names, publish, record, references
+from berth.ecr import account, destination, documents, names, publish, record
 from berth.ecr import image as built_images
 from berth.ecr import promote as promotion
 from berth.ecr import push as pushing
 from berth.ecr import repository as repositories
 from berth.ecr import uri as uris
 from berth.ecr.display import showing_blobs, showing_layers
+from berth.ecr.registry import references
 from berth.ecr.release import Released, enter
 from berth.ecr.snippet import snippet
 from berth.images import engine, pins, testing

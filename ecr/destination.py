@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from berth.ecr import names
 from berth.ecr.image import LocalImage
 from berth.ecr.names import EcrRegistry
-from berth.ecr.references import Reference
+from berth.ecr.registry.references import Reference
 
 SERVERLESS_BYTES = 10 * 1024**3
 """What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from berth.ecr.destination import Destination
-from berth.ecr.manifest import Descriptor
 from berth.ecr.promote import Progress as Copying
+from berth.ecr.registry.manifest import Descriptor
 from berth.ecr.stream import LayerState
 
 Show = Callable[[Destination, LayerState], None]

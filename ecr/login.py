@@ -16,7 +16,7 @@ from docker.credentials.errors import StoreError
 from docker.errors import DockerException
 
 from berth.ecr.account import explained
-from berth.ecr.credentials import Credentials
+from berth.ecr.registry.credentials import Credentials
 from berth.images.errors import UserError
 
 MARGIN = timedelta(minutes=10)

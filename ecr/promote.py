@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from berth.ecr import attach, guard
-from berth.ecr.distribution import Registry
-from berth.ecr.manifest import Descriptor, Manifest
+from berth.ecr.registry import attach, guard
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.together import side_by_side
 from berth.images.errors import UserError
 

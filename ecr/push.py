@@ -15,8 +15,8 @@ import requests
 from docker.errors import APIError, DockerException
 
 from berth.ecr.answers import Answer, verdict
-from berth.ecr.credentials import Login
-from berth.ecr.references import Reference
+from berth.ecr.registry.credentials import Login
+from berth.ecr.registry.references import Reference
 from berth.ecr.stream import LayerState, PushStream
 from berth.images.errors import UserError
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.ecr.references import Reference
+from berth.ecr.registry.references import Reference
 from berth.images import disk
 from berth.images.errors import UserError
 

@@ -14,16 +14,17 @@ from typing import Any
 
 import docker
 
-from berth.ecr import attach, guard, repository
 from berth.ecr import push as pushing
+from berth.ecr import repository
 from berth.ecr.account import ecr_client
 from berth.ecr.destination import Destination, tag_problem
-from berth.ecr.distribution import Registry
 from berth.ecr.image import LocalImage
 from berth.ecr.login import EcrLogin, StoredLogin
-from berth.ecr.manifest import Manifest
 from berth.ecr.record import Pushed
-from berth.ecr.references import Reference
+from berth.ecr.registry import attach, guard
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.manifest import Manifest
+from berth.ecr.registry.references import Reference
 from berth.ecr.stream import LayerState, sent_and_there
 from berth.images.errors import UserError
 

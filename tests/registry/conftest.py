@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from berth.ecr.credentials import Credentials, Login
-from berth.ecr.distribution import Registry as Client
+from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.credentials import Credentials, Login
 from tests.registry.fault_proxy import FaultProxy, proxying
 from tests.registry.registries import Certificate, Registry, make_certificate, running
 

@@ -16,8 +16,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from berth.ecr.credentials import Credentials
 from berth.ecr.names import EcrRegistry
+from berth.ecr.registry.credentials import Credentials
 from tests.registry.fault_proxy import FaultProxy, proxying
 from tests.registry.registries import Registry, make_certificate, running
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from berth.ecr import manifest as manifests
-from berth.ecr.distribution import Registry
-from berth.ecr.guard import Built
-from berth.ecr.manifest import Descriptor, Manifest
+from berth.ecr.registry import manifest as manifests
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.guard import Built
+from berth.ecr.registry.manifest import Descriptor, Manifest
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from berth.ecr import attach, guard
-from berth.ecr.distribution import Registry as Client
-from berth.ecr.manifest import OCI_INDEX, OCI_MANIFEST
+from berth.ecr.registry import attach, guard
+from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.manifest import OCI_INDEX, OCI_MANIFEST
 from berth.images.errors import UserError
 from tests.registry import made_images
 from tests.registry.conftest import MakeClient

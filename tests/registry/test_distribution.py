@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
-from berth.ecr import transport, upload
-from berth.ecr.credentials import Credentials
-from berth.ecr.distribution import Registry as Client
-from berth.ecr.manifest import digest_of
+from berth.ecr.registry import transport, upload
+from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.manifest import digest_of
 from berth.images.errors import UserError
 from tests.registry import made_images
 from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits, no_login

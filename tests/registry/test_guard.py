@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from berth.ecr import guard
-from berth.ecr.distribution import Registry as Client
-from berth.ecr.guard import Built
-from berth.ecr.manifest import DOCKER_MANIFEST, Manifest
+from berth.ecr.registry import guard
+from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.guard import Built
+from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest
 from berth.images.errors import UserError
 from tests.registry import made_images
 from tests.registry.conftest import MakeClient

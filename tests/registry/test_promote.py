@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from berth.ecr import attach, guard, promote, upload
-from berth.ecr.credentials import Credentials
-from berth.ecr.distribution import Registry as Client
-from berth.ecr.manifest import Descriptor
+from berth.ecr import promote
 from berth.ecr.promote import Promoted
+from berth.ecr.registry import attach, guard, upload
+from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.manifest import Descriptor
 from berth.images.errors import UserError
 from tests.registry import made_images
 from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from berth.ecr import attach
-from berth.ecr.distribution import Registry as Client
 from berth.ecr.login import EcrLogin
+from berth.ecr.registry import attach
+from berth.ecr.registry.client import Registry as Client
 from berth.images import engine, pins
 from tests.registry.ecr_double import ACCOUNT, REGIONS, TOKEN, EcrDouble, ecr_double
 from tests.registry.engines import second_engine

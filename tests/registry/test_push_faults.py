@@ -16,10 +16,10 @@ from pathlib import Path
 import docker
 import pytest
 
-from berth.ecr.credentials import Credentials
-from berth.ecr.distribution import Registry as Client
 from berth.ecr.push import Sent, push, tagged
-from berth.ecr.references import Reference
+from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.references import Reference
 from berth.images import engine, pins
 from berth.images.errors import UserError
 from tests.images.conftest import build_image, copy_kit

@@ -14,9 +14,9 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from berth.ecr.account import ecr_client
-from berth.ecr.credentials import Credentials
 from berth.ecr.login import MARGIN, EcrLogin, StoredLogin
 from berth.ecr.names import EcrRegistry
+from berth.ecr.registry.credentials import Credentials
 from berth.images.errors import UserError
 
 CANARY = "canary-9f8e7d"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from berth.ecr.manifest import DOCKER_LAYER, Descriptor
 from berth.ecr.promote import Plan, plan
+from berth.ecr.registry.manifest import DOCKER_LAYER, Descriptor
 
 SMALL, LARGE, MIDDLE = (
     Descriptor(DOCKER_LAYER, "sha256:" + name * 64, size) for name, size in zip("abc", (1, 9, 5), strict=True)

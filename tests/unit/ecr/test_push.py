@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from berth.ecr.credentials import Credentials
 from berth.ecr.push import TRIES, push
-from berth.ecr.references import Reference
+from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.references import Reference
 from berth.images.errors import UserError
 
 PLACE = Reference("registry.example", "berth-train", "1")

@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from berth.ecr import challenge, transport, trust
-from berth.ecr.challenge import Scopes
-from berth.ecr.credentials import Login
-from berth.ecr.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
-from berth.ecr.refusals import Answer, sentence
-from berth.ecr.transport import Dropped, Transport
-from berth.ecr.upload import OpenAt, Upload
+from berth.ecr.registry import challenge, transport, trust
+from berth.ecr.registry.challenge import Scopes
+from berth.ecr.registry.credentials import Login
+from berth.ecr.registry.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
+from berth.ecr.registry.refusals import Answer, sentence
+from berth.ecr.registry.transport import Dropped, Transport
+from berth.ecr.registry.upload import OpenAt, Upload
 from berth.images.errors import UserError
 
 

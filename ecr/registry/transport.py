@@ -23,10 +23,10 @@ import requests
 from requests.exceptions import ProxyError, RequestException, TooManyRedirects
 from urllib3.exceptions import HTTPError
 
-from berth.ecr import trust
-from berth.ecr.challenge import Authority, Scopes
-from berth.ecr.credentials import Login
-from berth.ecr.refusals import Answer, sentence
+from berth.ecr.registry import trust
+from berth.ecr.registry.challenge import Authority, Scopes
+from berth.ecr.registry.credentials import Login
+from berth.ecr.registry.refusals import Answer, sentence
 from berth.images.errors import UserError
 from berth.images.network import in_few_words, innermost, without_password
 

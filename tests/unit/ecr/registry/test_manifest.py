@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from berth.ecr import manifest as manifests
-from berth.ecr.manifest import (
+from berth.ecr.registry import manifest as manifests
+from berth.ecr.registry.manifest import (
     DOCKER_CONFIG,
     DOCKER_LAYER,
     DOCKER_LIST,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.ecr.references import Reference, parse
+from berth.ecr.registry.references import Reference, parse
 from berth.images.errors import UserError
 
 DIGEST = "sha256:" + "0" * 64

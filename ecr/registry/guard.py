@@ -7,9 +7,9 @@ Nothing about a push is left to trust: `check` reads the manifest and its config
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from berth.ecr import manifest as manifests
-from berth.ecr.distribution import Registry
-from berth.ecr.manifest import Manifest
+from berth.ecr.registry import manifest as manifests
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.manifest import Manifest
 from berth.images.errors import UserError
 
 

@@ -13,8 +13,8 @@ from urllib.parse import urlencode, urlsplit
 
 from requests.utils import parse_dict_header
 
-from berth.ecr.credentials import Credentials, Login
-from berth.ecr.refusals import Answer
+from berth.ecr.registry.credentials import Credentials, Login
+from berth.ecr.registry.refusals import Answer
 from berth.images.errors import UserError
 from berth.images.network import without_password
 

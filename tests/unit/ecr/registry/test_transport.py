@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.ecr.transport import Transport, is_loopback
+from berth.ecr.registry.transport import Transport, is_loopback
 from berth.images.errors import UserError
 
 

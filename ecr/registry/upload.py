@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from berth.ecr import challenge
-from berth.ecr.refusals import LOST_UPLOAD, Answer, sentence
-from berth.ecr.transport import Dropped, Transport
+from berth.ecr.registry import challenge
+from berth.ecr.registry.refusals import LOST_UPLOAD, Answer, sentence
+from berth.ecr.registry.transport import Dropped, Transport
 from berth.images.errors import UserError
 
 PART = 10 << 20

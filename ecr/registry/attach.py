@@ -8,8 +8,8 @@ up to 2.8), by the tag `sha256-HEX`, an index which the clients keep themselves 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from berth.ecr.distribution import Registry
-from berth.ecr.manifest import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, descriptor, digest_of, dumped
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.manifest import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, descriptor, digest_of, dumped
 from berth.images.errors import UserError
 
 CYCLONEDX = "application/vnd.cyclonedx+json"

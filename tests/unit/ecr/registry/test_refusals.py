@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from berth.ecr.refusals import Answer, sentence
+from berth.ecr.registry.refusals import Answer, sentence
 
 
 def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -> Answer:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from berth.ecr.challenge import Authority, parse, pull, push
-from berth.ecr.credentials import Credentials
-from berth.ecr.refusals import Answer
+from berth.ecr.registry.challenge import Authority, parse, pull, push
+from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.refusals import Answer
 from berth.images.errors import UserError
 
 SECRET = Credentials("AWS", "canary")
