@@ -15,8 +15,8 @@ from botocore import exceptions as aws
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
-from berth.ecr.names import EcrRegistry, account_problems, refuse, region_problems
-from berth.images.errors import UserError
+from berth.ecr.names import EcrRegistry, region_problems
+from berth.images.errors import UserError, refuse
 from berth.images.network import without_password
 
 ATTEMPTS = 6
@@ -43,13 +43,12 @@ _CLOCK = ("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed")
 def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
     """The registry of an account and a region; what is not given is what boto3 would work with.
 
-    STS is asked only where the account is not given. UserError says what can't be found or is not right.
+    STS is asked only where the account is not given. UserError says what can't be found; what is given has been checked
+    by `destination.option_problems`.
     """
-    refuse(account_problems(account) if account else [], region_problems(region) if region else [])
     with explained("sts:GetCallerIdentity"):
         session = boto3.Session()
         region = region or _usual_region(session)
-        refuse(region_problems(region))
         if not account:
             account = str(_client(session, "sts", region).get_caller_identity()["Account"])
     return EcrRegistry(account, region)
@@ -57,7 +56,6 @@ def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
 
 def registries(regions: Sequence[str] = (), accounts: Sequence[str] = ()) -> list[EcrRegistry]:
     """The registry of each account in each region, each once; for what is empty, what `here` finds."""
-    refuse(*map(region_problems, regions), *map(account_problems, accounts))
     one = here(next(iter(regions), None), next(iter(accounts), None))
     pairs = ((region, account) for region in regions or [one.region] for account in accounts or [one.account])
     return [EcrRegistry(account, region) for region, account in dict.fromkeys(pairs)]
@@ -81,7 +79,7 @@ def explained(action: str, resource: str = "") -> Iterator[None]:
     try:
         yield
     # What is no answer of AWS's, or a file with a token that is not there, boto3 lets through as it comes.
-    except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError) as error:
+    except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError, ValueError) as error:
         # No `from`: a traceback of boto3's may show what a request held.
         raise explain(error, action, resource) from None
 
@@ -104,16 +102,20 @@ def code(error: aws.ClientError) -> str:
 
 
 def _usual_region(session: boto3.Session) -> str:
-    """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not."""
+    """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not.
+
+    UserError where there is none, or none that is right.
+    """
     ours, theirs = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
     if ours and theirs and ours != theirs:
         raise UserError(
             f"AWS_REGION is {ours} and AWS_DEFAULT_REGION is {theirs}: give --region, or unset one of them."
         )
-    region = ours or session.region_name
+    region = str(ours or session.region_name or "")
     if not region:
         raise UserError(_NO_REGION)
-    return str(region)
+    refuse(region_problems(region))
+    return region
 
 
 def _client(session: boto3.Session, service: str, region: str, *, fips: bool = False) -> Any:
@@ -222,7 +224,13 @@ def _of_boto3(error: Exception, action: str) -> str:
             )
         case aws.ConnectionError() | aws.HTTPClientError():
             return f"{_host(error)} can't be reached for {action}: look at the network, the proxy and the region."
-    return f"{action} could not be asked for: {without_password(' '.join(str(error).split())).rstrip('.')}."
+        case ValueError():  # of a number or an address that is none
+            return f"boto3 can't read AWS's settings ({_said(error)}): mend ~/.aws/config, or the variables AWS_…."
+    return f"{action} could not be asked for: {_said(error)}."
+
+
+def _said(error: Exception) -> str:
+    return without_password(" ".join(str(error).split())).rstrip(".")
 
 
 def _host(error: Exception) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Answer(Enum):
+class Remedy(Enum):
     """What an error of a push asks for."""
 
     RETRY = "retry"
@@ -23,69 +23,69 @@ class Answer(Enum):
 class Verdict:
     """What to do, and the sentence for the user where nothing else helps."""
 
-    answer: Answer
+    remedy: Remedy
     sentence: str
 
 
-# (pattern, answer, sentence), the first that fits decides. {said} is the engine's sentence, {host} and {where} the
+# (pattern, remedy, sentence), the first that fits decides. {said} is the engine's sentence, {host} and {where} the
 # registry and the repository in it, {1} the pattern's group.
-_TABLE: tuple[tuple[str, Answer, str], ...] = (
+_TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"not authorized to perform:? ([a-z-]+:\w+)",
-        Answer.STOP,
+        Remedy.STOP,
         "{where}: the permission {1} is missing: ask for it, ecr/README.md lists what a push needs.",
     ),
     (
         r"x509|certificate",
-        Answer.STOP,
+        Remedy.STOP,
         "the engine does not trust the certificate of {host} ({said}): put its CA into "
         "/etc/docker/certs.d/{host}/ca.crt, where build.py looks too, and push again.",
     ),
     (
         r"server gave HTTP response to HTTPS",
-        Answer.STOP,
+        Remedy.STOP,
         "{host} speaks plain HTTP, which an engine takes on loopback only: give the registry a certificate.",
     ),
     (
         r"immutable",
-        Answer.STOP,
+        Remedy.STOP,
         "{where} has immutable tags, and the tag names another image already: push under another --tag.",
     ),
     (
         r"name unknown|repository .*(does not exist|not found)",
-        Answer.STOP,
+        Remedy.STOP,
         "{where} does not exist, or no longer: push again, which creates it on ECR; elsewhere create it first.",
     ),
     (
         r"no space left|\b507\b|insufficient storage",
-        Answer.STOP,
+        Remedy.STOP,
         "{host} has no room left ({said}): make some there, then push again; what arrived is not sent again.",
     ),
     (
         r"quota|limit exceeded",
-        Answer.STOP,
+        Remedy.STOP,
         "{host} refused the image for a quota of the account ({said}): raise it in Service Quotas, or remove images.",
     ),
     (
         r"authorization token has expired|no basic auth credentials|unauthorized|\b401\b",
-        Answer.LOGIN,
+        Remedy.LOGIN,
         "{host} does not take the login ({said}): check which account it is for, or run `docker login {host}`.",
     ),
     (
         r"too ?many ?requests|rate exceeded|throttl|\b429\b|\b50[0234]\b|unavailable|internal server error",
-        Answer.RETRY,
+        Remedy.RETRY,
         "{host} is too busy or broken ({said}): push again later, and what arrived is not sent again; its own log "
         "may say more, such as a full disk.",
     ),
     (
         r"\bEOF\b|connection re(set|fused)|broken pipe|time(d )?out|deadline exceeded|closed network connection|"
         r"no route to host|temporary failure|try again|server misbehaving|blob upload (unknown|invalid)",
-        Answer.RETRY,
+        Remedy.RETRY,
         "the connection to {host} broke again and again ({said}): push again; what arrived is not sent again.",
     ),
     (
         r"no such host",
-        Answer.STOP,
+        Remedy.STOP,
         "the engine finds no host {host}: check the region, the account and the spelling.",
     ),
 )
@@ -95,8 +95,8 @@ def verdict(error: str, host: str, repository: str) -> Verdict:
     """What an engine's error asks for; one that is not known stops, for a retry would hide it."""
     said = re.sub(r"\s+", " ", error).strip().rstrip(".")
     where = f"{host}/{repository}"
-    for pattern, answer, sentence in _TABLE:
+    for pattern, remedy, sentence in _TABLE:
         found = re.search(pattern, said, re.IGNORECASE)
         if found:
-            return Verdict(answer, sentence.format(found[0], *found.groups(), said=said, host=host, where=where))
-    return Verdict(Answer.STOP, f"{where} refused the push: {said}. What arrived stays there for the next push.")
+            return Verdict(remedy, sentence.format(found[0], *found.groups(), said=said, host=host, where=where))
+    return Verdict(Remedy.STOP, f"{where} refused the push: {said}. What arrived stays there for the next push.")

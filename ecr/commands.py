@@ -1,7 +1,7 @@
 """The commands of build.py that are about registries: push, promote and uri. Arguments in, a result out."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -14,12 +14,14 @@ from berth.ecr import repository as repositories
 from berth.ecr import uri as uris
 from berth.ecr.display import showing_blobs, showing_layers
 from berth.ecr.registry import references
-from berth.ecr.release import Released, enter
+from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
 from berth.images import engine, pins, testing
 from berth.images.commands import DIST, DistOption
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
 from berth.images.terminal import JsonOption, ProfileOption, Which, WhichArgument, note, result, say
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 
 
 def push(
@@ -53,7 +55,7 @@ def push(
         bool, typer.Option("--apply", help="Change an existing repository whose settings differ.")
     ] = False,
     no_test: Annotated[bool, typer.Option("--no-test", help="Push without running the image's tests first.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
+    dry_run: DryRunOption = False,
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
@@ -68,7 +70,7 @@ def push(
         "--apply": apply,
     }
     of_ecr = [option for option, given in settings.items() if given]
-    names.refuse(
+    refuse(
         destination.name_problems(which.images, registry, repository, tags),
         destination.option_problems(registry, regions, accounts, of_ecr),
     )
@@ -84,24 +86,28 @@ def push(
     )
     client = engine.connect(timeout_s=pushing.SILENCE_S)
     images = [built_images.local_image(client, image, profile) for image in which.images]
-    registries = [] if registry else account.registries(regions, accounts)
+    registries = [] if registry is not None else account.registries(regions, accounts)
     places = {each: destination.destinations(each.image, registries, registry, repository) for each in images}
-    good, lines, failures = publish.look(publish.jobs(places, wish, say))
-    for line in [warning for each in images for warning in destination.warnings(each)] + (lines if dry_run else []):
-        say(line)
+    good, failures = publish.look(publish.jobs(places, wish, say), apply=apply)
+    for warning in [warning for each in images for warning in destination.warnings(each)]:
+        say(warning)
+    if dry_run:
+        _print_outlook([job.outlook(lines) for job, lines in good], as_json)
+        refuse(failures)
+        return
     released: list[Released] = []
-    if good and not dry_run:
+    if good:
         if not no_test:
             _test(which, profile)
         try:
             with showing_layers(note) as show:
-                released, more = publish.publish(client, good, dist, wish, say=say, show=show)
+                released, more = publish.publish(client, [job for job, _ in good], dist, wish, say=say, show=show)
         except KeyboardInterrupt:
             say("what has arrived stays in the registry: the next push goes on from there")
             raise
         failures += more
     _print(released, as_json)
-    names.refuse(failures)
+    refuse(failures)
 
 
 def _words(listed: str | None) -> list[str]:
@@ -136,6 +142,9 @@ def _print(released: list[Released], as_json: bool) -> None:
 def promote(
     source: Annotated[str, typer.Argument(metavar="FROM", help="An image in a registry, by tag or by digest.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="The repository, and a tag; without one, that of FROM.")],
+    dry_run: DryRunOption = False,
+    dist: DistOption = DIST,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy an image by digest between registries, repositories, regions or accounts, without an engine."""
     origin, goal = references.parse(source), references.parse(target)
@@ -143,27 +152,55 @@ def promote(
         raise UserError(f"{source} names a repository: give the tag or the digest of the image in it as well.")
     if goal.digest:
         raise UserError(f"{target} names a digest, which the copy has by itself: give a tag, or the repository alone.")
-    names.refuse(names.host_problems(origin.host), names.host_problems(goal.host))
+    refuse(names.host_problems(origin.host), names.host_problems(goal.host))
     doors = [enter(destination.place_of(each.host, each.repository), say) for each in (origin, goal)]
     wanted = publish.Wish().repository(doors[1].destination)
+    tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
+    from_there, to_here = doors[0].registry, doors[1].registry
+    if dry_run:
+        found = promotion.look(from_there, origin.repository, origin.version, to_here, goal.repository, tags)
+        place = promotion.Place(to_here, goal.repository)
+        lines = [*repository_lines(doors[1], wanted), f"{place}: {found.summary()}"]
+        lines += [promotion.tag_line(place, tag, found.image) for tag in tags]
+        _print_outlook([{"image_uri": f"{place}@{found.image.digest}", "would": lines}], as_json)
+        return
+    record.check(dist / record.NAME)
     if wanted is not None:
         repositories.ensure(doors[1].ecr, wanted, apply=False, say=say)
-    tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
-    with showing_blobs(note) as progress:
-        done = promotion.promote(
-            doors[0].registry,
-            origin.repository,
-            origin.version,
-            doors[1].registry,
-            goal.repository,
-            tags,
-            say=say,
-            progress=progress,
-        )
-    result.print(escape(str(references.Reference(goal.host, goal.repository, digest=done.digest))))
-    for tag in tags:
-        result.print(escape(f"  {references.Reference(goal.host, goal.repository, tag)}"))
+    try:
+        with showing_blobs(note) as progress:
+            done = promotion.promote(
+                from_there,
+                origin.repository,
+                origin.version,
+                to_here,
+                goal.repository,
+                tags,
+                say=say,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        say("what has arrived stays in the registry: the next promotion goes on from there")
+        raise
+    record.keep_copy(done.digest, goal.host, goal.repository, tags, dist / record.NAME)
+    at = references.Reference(goal.host, goal.repository, digest=done.digest)
+    if as_json:
+        took = {"bytes_sent": done.bytes_sent, "bytes_there": done.bytes_there}
+        result.print_json(json.dumps({"image_uri": str(at), "digest": done.digest, "tags": tags, **took}))
+    else:
+        result.print(escape(str(at)))
+        for tag in tags:
+            result.print(escape(f"  {references.Reference(goal.host, goal.repository, tag)}"))
     say(f"{done.bytes_sent / 1e6:.1f} MB copied, {done.bytes_there / 1e6:.1f} MB were in that registry already")
+
+
+def _print_outlook(jobs: list[dict[str, Any]], as_json: bool) -> None:
+    """What a dry run has to say, of each image and place."""
+    if as_json:
+        result.print_json(json.dumps(jobs))
+        return
+    for line in dict.fromkeys(line for job in jobs for line in job["would"]):
+        result.print(escape(line))
 
 
 def uri(

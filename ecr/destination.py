@@ -31,7 +31,7 @@ def destinations(
     image: str, registries: Sequence[EcrRegistry], host: str | None, repository: str | None
 ) -> list[Destination]:
     """The repositories of one image: in the registry `host`, or in each of AWS's; `{image}` in the name is its own."""
-    name = (repository or "berth-{image}").replace("{image}", image)
+    name = _name(repository, image)
     if host is None:
         return [Destination(registry.host, name, registry) for registry in registries]
     return [place_of(host, name)]
@@ -51,10 +51,14 @@ def name_problems(images: Sequence[str], host: str | None, repository: str | Non
             "team/berth-{image}, or push one image."
         )
     for image in images:
-        problems += names.repository_problems((repository or "berth-{image}").replace("{image}", image))
+        problems += names.repository_problems(_name(repository, image))
     for tag in tags:
         problems += names.tag_problems(tag)
-    return list(dict.fromkeys(problems + (names.host_problems(host) if host else [])))
+    return list(dict.fromkeys(problems + (names.host_problems(host) if host is not None else [])))
+
+
+def _name(repository: str | None, image: str) -> str:
+    return ("berth-{image}" if repository is None else repository).replace("{image}", image)
 
 
 def option_problems(

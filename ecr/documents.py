@@ -16,9 +16,9 @@ from berth.ecr.document_checks import (
     lifecycle_problems,
     repository_policy_problems,
 )
-from berth.ecr.names import EcrRegistry, account_problems, refuse, repository_problems
+from berth.ecr.names import EcrRegistry, account_problems, repository_problems
 from berth.images import pins
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
 
 Document = dict[str, Any]
 """A policy, as `json.load` gives it."""

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import docker
-from docker.errors import ImageNotFound
 
-from berth.images import labels, pins
-from berth.images.errors import UserError
+from berth.images import engine, labels, pins
 from berth.images.plan import SOURCE_LABEL
 
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -44,7 +42,7 @@ class LocalImage:
 
     @property
     def dirty(self) -> bool:
-        return self.revision.endswith(_DIRTY) or self.revision == "none"
+        return is_dirty(self.revision)
 
     @property
     def exact(self) -> str:
@@ -79,15 +77,16 @@ class LocalImage:
         return self.stored_as in ("", _DOCKER_MANIFEST)
 
 
+def is_dirty(revision: str) -> bool:
+    """Whether a revision is not that of a commit alone."""
+    return revision.endswith(_DIRTY) or revision == "none"
+
+
 def local_image(client: docker.DockerClient, image: str, profile: str) -> LocalImage:
     """The image built last for a profile; UserError says how to build it."""
+    pins.load().profile(profile)  # one that there is not is said as that
     tag = f"berth-{image}:{profile}"
-    try:
-        found = client.images.get(tag)
-    except ImageNotFound:
-        pins.load().profile(profile)  # one that there is not is what is wrong
-        raise UserError(f"{tag} is not built: run `python build.py build {image} --profile {profile}`.") from None
-    return described(image, profile, tag, found.attrs)
+    return described(image, profile, tag, engine.find_image(client, tag).attrs)
 
 
 def described(image: str, profile: str, tag: str, attrs: Mapping[str, Any]) -> LocalImage:

@@ -1,7 +1,7 @@
 """Names in a registry: its host, repositories and tags; what of them is wrong, before anything asks AWS.
 
 Pure. The `…_problems` functions give a sentence for each thing that is wrong, none where all is right, so that a
-command can say everything at once: `refuse` does.
+command can say everything at once, with `refuse`.
 """
 
 import difflib
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from botocore.loaders import create_loader
-
-from berth.images.errors import UserError
 
 # What ECR's own service model says of `RepositoryName`; Docker's grammar of a path is the same.
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -131,13 +129,6 @@ def tag_problems(tag: str) -> list[str]:
         return [f"{what} is {len(tag)} long: a registry takes {_TAG_LENGTH} characters at most."]
     rule = "letters, digits, _ . and -, and neither . nor - at its beginning"
     return [f"{what} is not allowed{_odd(tag, 'A-Za-z0-9_.-')}: a registry takes {rule}."]
-
-
-def refuse(*problems: Iterable[str]) -> None:
-    """UserError with all of them, if there are any, each once."""
-    found = list(dict.fromkeys(sentence for several in problems for sentence in several))
-    if found:
-        raise UserError(" Also, ".join(found))
 
 
 @cache

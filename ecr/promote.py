@@ -1,19 +1,22 @@
 """An image from one registry to another without an engine: its blobs one by one, then its manifest byte for byte.
 
-`plan` says what has to go; `promote` does it, a few blobs at a time. What the target has already is not sent again, so
-that a promotion that was cut off goes on where it was. What is attached to the image goes with it.
+`look` only reads, and says what has to go; `promote` does it, a few blobs at a time. What the target has already is not
+sent again, so that a promotion that was cut off goes on where it was. What is attached to the image goes with it.
 """
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from berth.ecr.image import is_dirty
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.together import side_by_side
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
+from berth.images.labels import doubles
+from berth.images.plan import SOURCE_LABEL
 
 WORKERS = 4
 Progress = Callable[[Descriptor, int], None]
@@ -27,6 +30,23 @@ class Plan:
     there: tuple[Descriptor, ...]
     mount: tuple[Descriptor, ...]
     send: tuple[Descriptor, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is to be copied: an image, what is attached to it (as it is listed, and its manifest), and all blobs."""
+
+    image: Manifest
+    documents: tuple[tuple[Descriptor, Manifest], ...]
+    blobs: Mapping[str, Descriptor]
+    plan: Plan
+
+    def summary(self) -> str:
+        todo = (*self.plan.mount, *self.plan.send)
+        return (
+            f"{len(self.plan.there)} of {len(self.blobs)} blobs are there, "
+            f"{sum(blob.size for blob in todo) / 1e6:.1f} MB to {'mount' if self.plan.mount else 'send'}"
+        )
 
 
 @dataclass(frozen=True)
@@ -59,6 +79,63 @@ def plan(blobs: Sequence[Descriptor], there: Collection[str], *, same_registry: 
     )
 
 
+def look(
+    source: Registry,
+    source_repository: str,
+    reference: str,
+    target: Registry,
+    target_repository: str,
+    tags: Sequence[str],
+) -> Found:
+    """What copying the image under a tag or digest would take.
+
+    UserError where it is no image that SageMaker takes, and where nothing may publish it, or not under these tags.
+    """
+    origin, goal = Place(source, source_repository), Place(target, target_repository)
+    if source.manifest(source_repository, reference) is None:
+        raise UserError(f"{origin} has no image {reference}: look at its tags and digests, or push it there first.")
+    checked = guard.check(source, source_repository, reference, guard.ANYTHING)
+    refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
+    documents = tuple(
+        (document, attach.manifest(source, source_repository, document))
+        for document in attach.attached(source, source_repository, checked.digest)
+    )
+    blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
+    sizes = _sizes(goal, list(blobs.values()))
+    there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
+    return Found(
+        checked.manifest, documents, blobs, plan(list(blobs.values()), there, same_registry=source.host == target.host)
+    )
+
+
+def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
+    """What its labels forbid, as a push does: a test's double anywhere, and uncommitted changes under another's tag."""
+    problems = []
+    if held := doubles(found):
+        problems.append(
+            f"{image} holds a test's double of {', '.join(held)}: it is for tests, and may not be published; build it "
+            "without doubles."
+        )
+    revision = found.get(f"{SOURCE_LABEL}.revision", "")
+    loose = [tag for tag in tags if is_dirty(revision) and not tag.endswith(revision)] if revision else []
+    if loose:
+        problems.append(
+            f"{image} has uncommitted changes in it, so it can't be tagged {', '.join(loose)}: commit, build and push "
+            "again, and promote that."
+        )
+    return problems
+
+
+def tag_line(goal: Place, tag: str, image: Manifest) -> str:
+    """What a promotion of `image` would do to a tag of the target."""
+    held = goal.registry.manifest(goal.repository, tag)
+    if held is None:
+        return f"{goal}:{tag} will be put"
+    if held.digest == image.digest:
+        return f"{goal}:{tag} is there already, with this image"
+    return f"{goal}:{tag} will move from {held.digest[:19]}, where the repository lets a tag move"
+
+
 def promote(
     source: Registry,
     source_repository: str,
@@ -76,36 +153,23 @@ def promote(
     wrong; what has arrived by then is found and used by the next promotion.
     """
     origin, goal = Place(source, source_repository), Place(target, target_repository)
-    if source.manifest(source_repository, reference) is None:
-        raise UserError(f"{origin} has no image {reference}: look at its tags and digests, or push it there first.")
-    image = guard.check(source, source_repository, reference, guard.ANYTHING).manifest
-    documents = [
-        (document, attach.manifest(source, source_repository, document))
-        for document in attach.attached(source, source_repository, image.digest)
-    ]
-    blobs = {blob.digest: blob for each in (image, *(made for _, made in documents)) for blob in each.blobs}
-    sent = _copy(origin, goal, list(blobs.values()), say, progress)
+    found = look(source, source_repository, reference, target, target_repository, tags)
+    image = found.image
+    say(f"{goal}: {found.summary()}")
+    sent = _copy(origin, goal, found.plan, progress)
     # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
     for name in (image.digest, *tags):
         target.put_manifest(target_repository, name, image)
-    for _, made in documents:
+    for _, made in found.documents:
         attach.put(target, target_repository, image.digest, made)
     for name in (image.digest, *tags):
         _verify(goal, name, image)
-    total = sum(blob.size for blob in blobs.values())
-    return Promoted(image.digest, sum(sent.values()), total - sum(blobs[digest].size for digest in sent))
+    total = sum(blob.size for blob in found.blobs.values())
+    return Promoted(image.digest, sum(sent.values()), total - sum(found.blobs[digest].size for digest in sent))
 
 
-def _copy(
-    origin: Place, goal: Place, blobs: Sequence[Descriptor], say: Callable[[str], None], progress: Progress
-) -> dict[str, int]:
+def _copy(origin: Place, goal: Place, todo: Plan, progress: Progress) -> dict[str, int]:
     """Has all blobs in the target; gives the bytes put on the wire for each that was sent."""
-    there = {blob.digest for blob, size in zip(blobs, _sizes(goal, blobs), strict=True) if size is not None}
-    todo = plan(blobs, there, same_registry=origin.registry.host == goal.registry.host)
-    say(
-        f"{goal}: {len(todo.there)} of {len(blobs)} blobs are there, "
-        f"{sum(blob.size for blob in (*todo.mount, *todo.send)) / 1e6:.1f} MB to {'mount' if todo.mount else 'send'}"
-    )
     sent: dict[str, int] = {}
 
     def one(blob: Descriptor, stopped: threading.Event) -> None:

@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import docker
 
 from berth.ecr import documents, record, repository
 from berth.ecr.destination import Destination, image_problems
 from berth.ecr.image import LocalImage
-from berth.ecr.names import refuse
 from berth.ecr.release import Door, Outlook, Released, enter, outlook, release
 from berth.ecr.stream import LayerState
 from berth.ecr.together import Later, side_by_side
-from berth.images import bom
-from berth.images.errors import UserError
+from berth.images import bom, debian
+from berth.images.errors import UserError, refuse
 
 Say = Callable[[str], None]
 
@@ -61,6 +61,19 @@ class Job:
     wanted: repository.Wanted | None
     tags: tuple[str, ...]
 
+    def outlook(self, would: Sequence[str]) -> dict[str, Any]:
+        """For JSON: what a dry run found."""
+        place = self.door.destination
+        return {
+            "image": self.image.image,
+            "profile": self.image.profile,
+            "local_id": self.image.id,
+            "host": place.host,
+            "repository": place.repository,
+            "tags": list(self.tags),
+            "would": list(would),
+        }
+
 
 def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, say: Say) -> list[Job]:
     """One for each image and place; UserError with everything that forbids an image."""
@@ -77,24 +90,22 @@ def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, say: Sa
     ]
 
 
-def look(jobs: Sequence[Job]) -> tuple[list[Job], list[str], list[str]]:
-    """The jobs that nothing forbids, what they would do, and why the others can't be done. Reads only."""
+def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, tuple[str, ...]]], list[str]]:
+    """The jobs that nothing forbids, each with what it would do, and why the others can't be done. Reads only."""
 
     def one(job: Job, _: threading.Event) -> Outlook:
-        return outlook(job.image, job.door, job.wanted, job.tags)
+        return outlook(job.image, job.door, job.wanted, job.tags, apply=apply)
 
-    good: list[Job] = []
-    lines: list[str] = []
+    good: list[tuple[Job, tuple[str, ...]]] = []
     failures: list[str] = []
     for job, seen in zip(jobs, side_by_side(jobs, one), strict=True):
         if isinstance(seen, UserError):
             failures.append(str(seen))
             continue
-        lines += seen.lines
         failures += seen.problems
         if not seen.problems:
-            good.append(job)
-    return good, lines, failures
+            good.append((job, seen.lines))
+    return good, failures
 
 
 def publish(
@@ -114,6 +125,8 @@ def publish(
 
     def bill_of(image: LocalImage) -> Path:
         made = bom.bill(client, image.id)
+        if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):
+            say(moved)
         return bom.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
 
     # Read from the images while the engine pushes them, which leaves a core to spare for most of the time.

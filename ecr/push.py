@@ -14,7 +14,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException
 
-from berth.ecr.answers import Answer, verdict
+from berth.ecr.answers import Remedy, verdict
 from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.references import Reference
 from berth.ecr.stream import LayerState, PushStream
@@ -75,10 +75,10 @@ def push(
         failures = 0 if len(stream.sent) > before else failures
         failures += _ENGINES_TRIES if stream.retried else 1
         # A login that was refused twice with nothing done in between is no token that ran out.
-        refused = found.answer is Answer.LOGIN and renew and failures > 1
-        if found.answer is Answer.STOP or refused or failures >= TRIES:
+        refused = found.remedy is Remedy.LOGIN and renew and failures > 1
+        if found.remedy is Remedy.STOP or refused or failures >= TRIES:
             raise UserError(found.sentence)
-        renew = found.answer is Answer.LOGIN
+        renew = found.remedy is Remedy.LOGIN
         wait = 0.0 if renew else min(2.0 ** (failures - 1), _LONGEST_WAIT_S)
         how = "with a new login" if renew else f"in {wait:.0f} s"
         say(f"{reference}: {error.strip()}; trying again {how}, {len(stream.sent)} layers have arrived")

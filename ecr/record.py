@@ -5,9 +5,10 @@ One entry for each image, profile and repository; a later push of the same takes
 
 import fcntl
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,15 @@ def keep(pushed: Iterable[Pushed], file: Path) -> None:
         entries = [entry for entry in load(file) if entry.place not in new] + list(new.values())
         with disk.aside(file) as new_file:
             new_file.write_text(json.dumps({"images": [entry.as_dict() for entry in entries]}, indent=2) + "\n")
+
+
+def keep_copy(digest: str, host: str, repository: str, tags: Sequence[str], file: Path) -> None:
+    """Adds the place of a copy of an image that is on record; one that is not was pushed elsewhere."""
+    origin = next((entry for entry in reversed(load(file)) if entry.digest == digest), None)
+    if origin is not None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        copied = tuple(tags) or origin.tags
+        keep([replace(origin, host=host, repository=repository, tags=copied, pushed=now)], file)
 
 
 @contextmanager

@@ -59,21 +59,16 @@ class Outlook:
     problems: tuple[str, ...] = ()
 
 
-def outlook(image: LocalImage, door: Door, wanted: repository.Wanted | None, tags: Sequence[str]) -> Outlook:
-    """Reads the repository and the tags; wanted: what the repository should be like, None where it is not AWS's."""
+def outlook(
+    image: LocalImage, door: Door, wanted: repository.Wanted | None, tags: Sequence[str], *, apply: bool = False
+) -> Outlook:
+    """Reads the repository and the tags; wanted: what the repository should be like, None where it is not AWS's; apply:
+    whether it will be made so before the push, after which no tag of it moves.
+    """
     place = door.destination
-    lines: list[str] = []
-    there: repository.Found | None = None
-    exists = True
-    if wanted is not None:
-        there = repository.found(door.ecr, place.repository)
-        exists = there is not None
-        if there is None:
-            lines.append(f"{place}: will be created")
-        else:
-            lines += [f"{place}: {difference}" for difference in repository.differences(wanted, there)]
-    else:
-        door.registry.ping()
+    there = repository.found(door.ecr, place.repository) if wanted is not None else None
+    exists = wanted is None or there is not None
+    lines = _repository_lines(door, wanted, there)
     problems = []
     for tag in tags:
         held = _held(door, tag) if exists else None
@@ -81,11 +76,28 @@ def outlook(image: LocalImage, door: Door, wanted: repository.Wanted | None, tag
             lines.append(f"{place}:{tag} will be pushed")
         elif _is(image, held, door):
             lines.append(f"{place}:{tag} is there already, with this image")
-        elif problem := tag_problem(tag, image, place, immutable=there is not None and not there.can_move(tag)):
+        elif problem := tag_problem(
+            tag, image, place, immutable=there is not None and (apply or not there.can_move(tag))
+        ):
             problems.append(problem)
         else:
             lines.append(f"{place}:{tag} will move from {held.digest[:19]}")
     return Outlook(tuple(lines), tuple(problems))
+
+
+def repository_lines(door: Door, wanted: repository.Wanted | None) -> list[str]:
+    """What would become of a repository; nothing on a registry that is not AWS's, which is asked whether it answers."""
+    return _repository_lines(door, wanted, repository.found(door.ecr, door.destination.repository) if wanted else None)
+
+
+def _repository_lines(door: Door, wanted: repository.Wanted | None, there: repository.Found | None) -> list[str]:
+    place = door.destination
+    if wanted is None:
+        door.registry.ping()
+        return []
+    if there is None:
+        return [f"{place}: will be created"]
+    return [f"{place}: {difference}" for difference in repository.differences(wanted, there)]
 
 
 @dataclass(frozen=True)

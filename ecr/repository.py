@@ -16,9 +16,9 @@ from berth.ecr import documents
 from berth.ecr.account import code, explained
 from berth.ecr.document_checks import text
 from berth.ecr.documents import Document
-from berth.ecr.names import refuse, repository_problems
+from berth.ecr.names import repository_problems
 from berth.images import labels
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
 
 MADE = {labels.KIT: "repository"}
 """The AWS tag of a repository that the kit made, by which it knows an unfinished one again."""
@@ -227,15 +227,6 @@ def ensure(client: Any, wanted: Wanted, *, apply: bool, say: Callable[[str], Non
         if not apply and not all(difference.stays for difference in todo):
             say(f"the repository {wanted.name} is left as it is: --apply changes it.")
     return Repository(found(client, wanted.name) or there if todo else there, created)
-
-
-def tag_digest(client: Any, repository: str, tag: str) -> str | None:
-    """The digest of the manifest that a tag is on; None where there is no such tag or repository."""
-    missing = ("ImageNotFoundException", "RepositoryNotFoundException")
-    answer = _call(
-        client, "describe_images", repository, unless=missing, repositoryName=repository, imageIds=[{"imageTag": tag}]
-    )
-    return str(answer["imageDetails"][0]["imageDigest"]) if answer and answer["imageDetails"] else None
 
 
 def delete_tag(client: Any, repository: str, tag: str) -> None:

@@ -1,6 +1,6 @@
 """The bill of materials of a built image: its Debian and Python packages, and what is neither, as CycloneDX 1.6 JSON.
 
-syft finds the packages, in the records that contents.py reads out of the image: no second copy of the image on disk,
+syft finds the packages, in the records that inside.py reads out of the image: no second copy of the image on disk,
 no network, and the same image gives the same bytes. `completed` (pure) adds what syft lacks. Measured on
 berth-serve:cpu, 173 packages: in both formats syft gives a version and a purl of each, a hash of none, and no licence
 of 6 (SPDX: 9); SPDX adds 4,198 files of Debian's, in 3.7 MB. CycloneDX is written, and from the image itself come
@@ -15,28 +15,24 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from docker import DockerClient
 from packageurl import PackageURL
 
-from berth.images import disk, pins, spdx
-from berth.images.contents import Contents, contents, resolved
-from berth.images.errors import UserError
+from berth.images import disk, engine, pins, spdx, syft
+from berth.images.inside import Inside, inside, resolved
 
-CATALOGERS = "dpkg-db-cataloger,python-installed-package-cataloger"
+KEPT = 20
+"""How many images' bills the cache holds, less than a megabyte each."""
+_USER_CACHE = pins.CACHE / "bills"
 _DPKG = "var/lib/dpkg/status"
 _DEB = "pkg:deb/"
-_TIMEOUT_S = 300
 _KIT = "berth"
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "berth.bill-of-materials")
 
@@ -72,23 +68,30 @@ def bill(
     client: DockerClient,
     image: str,
     *,
-    files: Mapping[str, pins.File] | None = None,
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> Bill:
-    """The bill of an image on the engine; UserError without such an image, and without syft.
+    """The bill of an image on the engine, or what `cache` (default: the user's own) has of it, for images never change.
 
-    files: those of docker/pins.toml by key (default: read there); cache, step: as in `contents`.
+    step: called with what is being done, for a progress display. UserError without such an image, and without syft.
     """
-    return bill_of(contents(client, image, cache=cache, step=step), files=files, step=step)
+    image_id = str(engine.find_image(client, image).id)
+    files = pins.load().files
+    kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.json"
+    made_by = _made_by(files)
+    known = _load(kept, made_by)
+    if known is None:
+        step(f"{image}: reading what is inside")
+        found = inside(client, image_id)
+        step(f"{image}: syft reads the packages")
+        known = bill_of(found, files)
+        _store(kept, made_by, known)
+    return replace(known, image=image)
 
 
-def bill_of(
-    inside: Contents, *, files: Mapping[str, pins.File] | None = None, step: Callable[[str], None] = lambda done: None
-) -> Bill:
-    """The same of an image whose contents are read already."""
-    step(f"{inside.image}: syft reads the packages")
-    return completed(inside, run_syft(inside), pins.load().files if files is None else files)
+def bill_of(found: Inside, files: Mapping[str, pins.File]) -> Bill:
+    """The bill of an image that was read already; files: those of docker/pins.toml by key."""
+    return completed(found, syft.run(found), files)
 
 
 def write(made: Bill, path: Path) -> Path:
@@ -101,65 +104,41 @@ def write(made: Bill, path: Path) -> Path:
     return path
 
 
-def find_syft(beside: Path = Path(sys.executable).parent) -> str:
-    """The command `syft` of this environment, else the first on PATH."""
-    found = shutil.which("syft", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
-    if found is None:
-        raise UserError("syft, which makes the bill of materials, is not here: run `make setup`, which brings it.")
+def _made_by(files: Mapping[str, pins.File]) -> str:
+    """What a kept bill was made by and from, beside the image: this code, syft, and the files of docker/pins.toml."""
+    digest = hashlib.sha256()
+    for module in ("bom", "spdx", "inside", "listing", "syft"):
+        digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
+    command = os.stat(syft.find())
+    digest.update(f"{command.st_size} {command.st_mtime_ns}".encode())
+    digest.update(json.dumps({key: asdict(file) for key, file in sorted(files.items())}).encode())
+    return digest.hexdigest()
+
+
+def _load(path: Path, made_by: str) -> Bill | None:
+    """A kept bill; None where there is none, none that can be read, or one that was made otherwise."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["made_by"] != made_by:
+            return None
+        packages = tuple(Package(**each) for each in kept["packages"])
+        found = Bill(kept["image"], kept["image_id"], packages, kept["document"])
+        path.touch()  # the one used last goes last
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
     return found
 
 
-def run_syft(inside: Contents) -> dict[str, Any]:
-    """What syft says of an image's records, as CycloneDX."""
-    command = [find_syft(), "scan", "--quiet", "--output", "cyclonedx-json"]
-    command += ["--override-default-catalogers", CATALOGERS]
-    with tempfile.TemporaryDirectory(prefix="berth-bill-") as name:
-        folder = Path(name)
-        lay_out(inside, folder / "image")
-        # A person's own settings of syft, in a file or in variables, would make another bill.
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("SYFT_")}
-        environment = {**kept, "HOME": name, "XDG_CONFIG_HOME": name, "SYFT_CHECK_FOR_APP_UPDATE": "false"}
-        try:
-            done = subprocess.run(
-                [*command, "--base-path", str(folder / "image"), f"dir:{folder / 'image'}"],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise UserError(f"syft did not end within {_TIMEOUT_S} s: see what keeps this machine busy.") from None
-        try:
-            document: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-        except ValueError:
-            document = {}
-    if document.get("bomFormat") != "CycloneDX":
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise UserError(
-            f"syft could not read the packages of {inside.image} ({last}): run `make setup`, which brings one that can."
-        )
-    return document
+def _store(path: Path, made_by: str, made: Bill) -> None:
+    with disk.said_of(path.parent, path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with disk.aside(path) as new:
+            new.write_text(json.dumps({"made_by": made_by, **asdict(made)}), encoding="utf-8")
+        for old in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
+            old.unlink(missing_ok=True)
 
 
-def lay_out(inside: Contents, folder: Path) -> None:
-    """Writes the records into a folder as they lie in the image, each copyright file under its package's name too: some
-    packages have another's folder of documentation, by a link that is no record.
-    """
-    with disk.said_of(folder, "what the image says of its packages"):
-        folder.mkdir()
-        for path, record in inside.records.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(record)
-        for path, file in inside.files.items():
-            if path.startswith("usr/share/doc/") and path.count("/") == 3 and file.kind == "link":
-                linked = inside.records.get(resolved(inside.files, f"{path}/copyright"))
-                if linked is not None:
-                    (folder / path).mkdir(parents=True, exist_ok=True)
-                    (folder / path / "copyright").write_bytes(linked)
-
-
-def completed(inside: Contents, document: Mapping[str, Any], files: Mapping[str, pins.File]) -> Bill:
+def completed(inside: Inside, document: Mapping[str, Any], files: Mapping[str, pins.File]) -> Bill:
     """syft's document with what it lacks, and without what differs between two runs or is only a guess (CPEs).
 
     files: those of docker/pins.toml by key, such as efa-1.47.0; which of them are inside, the image's labels say.
@@ -200,7 +179,7 @@ def completed(inside: Contents, document: Mapping[str, Any], files: Mapping[str,
     return Bill(inside.image, inside.image_id, tuple(packages[number] for number in order), complete)
 
 
-def _package(inside: Contents, component: Mapping[str, Any]) -> Package:
+def _package(inside: Inside, component: Mapping[str, Any]) -> Package:
     """A package that syft found, with its hash and licence out of the image."""
     name, version = str(component["name"]), str(component.get("version", ""))
     locations = [
@@ -211,7 +190,7 @@ def _package(inside: Contents, component: Mapping[str, Any]) -> Package:
     named = [_licence_name(each) for each in component.get("licenses", [])]
     if str(component["purl"]).startswith(_DEB):
         path = next((each for each in locations if each.startswith("var/lib/dpkg/status")), "")
-        copyright_file = resolved(inside.files, f"usr/share/doc/{name}/copyright")
+        copyright_file = resolved(inside.links, f"usr/share/doc/{name}/copyright")
         licence = spdx.of_debian(named, inside.records.get(copyright_file, b""))
         return Package(
             name, version, "deb", licence, _hash(inside, _listed_by_dpkg(inside, name)), str(component["purl"]), path
@@ -235,29 +214,29 @@ def _licence_name(licence: Mapping[str, Any]) -> str:
     return str(licence.get("expression") or inner.get("id") or inner.get("name") or "")
 
 
-def _listed_by_dpkg(inside: Contents, name: str) -> Iterator[str]:
+def _listed_by_dpkg(inside: Inside, name: str) -> Iterator[str]:
     """The paths that dpkg has of a package, one for several architectures with its architecture in the file's name."""
     info = "var/lib/dpkg/info/"
     for listing in (f"{info}{name}.list", f"{info}{name}:amd64.list"):
         for line in inside.records.get(listing, b"").decode(errors="surrogateescape").splitlines():
-            yield resolved(inside.files, line)
+            yield resolved(inside.links, line)
 
 
-def _listed_by_record(inside: Contents, metadata: str) -> Iterator[str]:
+def _listed_by_record(inside: Inside, metadata: str) -> Iterator[str]:
     """The paths of a distribution's RECORD (PEP 376), whose lines are relative to the folder above it."""
     folder = os.path.dirname(metadata)
     for line in inside.records.get(f"{folder}/RECORD", b"").decode(errors="surrogateescape").splitlines():
         # A path with a comma stands in quotes; neither hash nor size ever has one.
         path = line.rsplit(",", 2)[0].strip('"')
-        yield resolved(inside.files, os.path.normpath(f"/{os.path.dirname(folder)}/{path}"))
+        yield resolved(inside.links, os.path.normpath(f"/{os.path.dirname(folder)}/{path}"))
 
 
-def _hash(inside: Contents, paths: Iterator[str]) -> str:
+def _hash(inside: Inside, paths: Iterator[str]) -> str:
     """The sha256 of `sha256sum`'s lines for those of the paths that are files, sorted by path; empty without one."""
-    found = {path: file for path in paths if (file := inside.files.get(path)) is not None and file.kind == "file"}
+    found = {path: inside.hashes[path] for path in paths if path in inside.hashes}
     if not found:
         return ""
-    lines = "".join(f"{found[path].sha256}  /{path}\n" for path in sorted(found))
+    lines = "".join(f"{found[path]}  /{path}\n" for path in sorted(found))
     return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
 
 
@@ -306,7 +285,7 @@ def _component(package: Package, reference: str) -> dict[str, Any]:
     return {**component, "properties": properties}
 
 
-def _metadata(inside: Contents, document: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(inside: Inside, document: Mapping[str, Any]) -> dict[str, Any]:
     """What the bill is of, and what made it; the image's own moment stands for that of the bill."""
     tools = document.get("metadata", {}).get("tools", {})
     title = inside.labels.get("berth.kit", "")

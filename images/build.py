@@ -12,7 +12,7 @@ from docker.errors import ImageNotFound
 
 from berth.images import disk, engine, files, network, pins, sources
 from berth.images.base import find_base, local_base
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
 from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
 from berth.images.progress import Progress, Step
 
@@ -66,12 +66,7 @@ def prepare(
     folders = (files.CACHE, root / "docker" / "files")  # a person may fill the second one as well
     at_hand = {want: files.at_hand(want, folders, say) for want in files.of_image(profile, image)}
     missing = [want for want, path in at_hand.items() if path is None]
-    reasons = [
-        *refusals(profile, image, root / "docker" / "locks"),
-        *source.lacks(missing, ask=not dry_run),
-    ]
-    if reasons:
-        raise UserError(" Also, ".join(reasons))
+    refuse(refusals(profile, image, root / "docker" / "locks"), source.lacks(missing, ask=not dry_run))
 
     secrets = found.write_secrets(pins.CACHE / "secrets")
     link_local_wheels(found, profile, root)

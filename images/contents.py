@@ -2,7 +2,7 @@
 
 `contents` reads the stream of `docker save` once, in both forms that layers.py names, without a copy on disk: 900 MB
 take 20 s, 4.5 GB a minute and 110 MB of memory. What was read is kept by image id, for an image never changes. Of the
-files' bytes only the records of packages are kept (`is_record`), from which bom.py makes its bill.
+files' bytes only the records of packages are kept (`is_record`), from which bom.py can make a bill.
 """
 
 import gzip
@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from docker import DockerClient
-from docker.errors import APIError, ImageNotFound, NullResource
+from docker.errors import APIError
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from berth.images import disk
+from berth.images import disk, engine
 from berth.images.errors import UserError
 from berth.images.layers import labels_of
+from berth.images.listing import LARGEST_RECORD, RECORDS
 from berth.images.pins import CACHE
 
 KEPT = 20
@@ -34,15 +35,8 @@ KEPT = 20
 _USER_CACHE = CACHE / "contents"
 _FORM = "1"  # of what is kept: another one is read anew
 _PIECE = 1 << 20
-_LARGEST_RECORD = 16 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_RECORDS = re.compile(
-    r"(etc|usr/lib)/os-release"
-    r"|var/lib/dpkg/(status|status\.d/[^/]+|info/[^/]+\.(list|md5sums|conffiles))"
-    r"|usr/share/doc/[^/]+/copyright"
-    r"|(.+/)?[^/]+\.dist-info/(METADATA|RECORD|top_level\.txt|direct_url\.json|(licenses/)?(LICEN[CS]E|COPYING)[^/]*)"
-    r"|(.+/)?[^/]+\.egg-info(/(PKG-INFO|top_level\.txt))?"
-)
+_RECORDS = re.compile(RECORDS)
 _XATTR = "SCHILY.xattr."
 
 
@@ -109,12 +103,7 @@ def contents(
     step: called with what is being done, for a progress display. Raises UserError if there is no such image, or the
     engine does not hand it over whole.
     """
-    try:
-        found = client.images.get(image)
-    except ImageNotFound:
-        raise UserError(f"There is no image {image} here: build it with `python build.py build`.") from None
-    except (APIError, NullResource):
-        raise UserError(f"{image!r} is no image: give the name, the tag or the id of one that is here.") from None
+    found = engine.find_image(client, image)
     image_id, attributes = str(found.id), found.attrs
     described = {"created": attributes["Created"], "labels": attributes["Config"].get("Labels") or {}}
     kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.zip"
@@ -138,21 +127,6 @@ def contents(
 def is_record(path: str) -> bool:
     """Whether a file tells of packages: dpkg's, Debian's copyrights, and the metadata of Python's distributions."""
     return bool(_RECORDS.fullmatch(path)) and ".." not in path.split("/")
-
-
-def resolved(files: Mapping[str, File], path: str) -> str:
-    """The path after links in its folders, as /lib/x is usr/lib/x where lib is a link; a link at its end stays."""
-    parts, done, turns = path.strip("/").split("/"), "", 0
-    while len(parts) > 1:
-        first = parts.pop(0)
-        here = posixpath.join(done, first)
-        found = files.get(here)
-        if found is not None and found.kind == "link" and turns < 40:  # as many as Linux follows
-            target = posixpath.normpath(posixpath.join("/", done, found.target)).strip("/")
-            parts, done, turns = [*target.split("/"), *parts], "", turns + 1
-        else:
-            done = here
-    return posixpath.join(done, parts[0])
 
 
 def read_saved(
@@ -180,7 +154,7 @@ def read_saved(
                     layers[name] = read_layer(reader, head)
                     step(f"{len(layers)} layers are read")
                 elif head[:1] in (b"{", b"["):
-                    texts[name] = reader.read(_LARGEST_RECORD)
+                    texts[name] = reader.read(LARGEST_RECORD)
     if "manifest.json" not in texts:
         raise tarfile.ReadError("no manifest: the archive ended before it")
     manifest = json.loads(texts["manifest.json"])[0]
@@ -239,7 +213,7 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, found: Mapp
     else:
         reader = tar.extractfile(member)
         assert reader is not None, "a regular file has bytes"
-        if is_record(path) and member.size <= _LARGEST_RECORD:
+        if is_record(path) and member.size <= LARGEST_RECORD:
             record = reader.read()
             sha256 = hashlib.sha256(record).hexdigest()
         else:

@@ -7,19 +7,19 @@ own sources, or this network's mirror, and dpkg's own order of versions decide.
 
 import os
 import re
-import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from docker import DockerClient
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError
 from docker.types import Mount
 
-from berth.images import disk, owner, pins
+from berth.images import disk, engine, pins
 from berth.images.bom import Package
 from berth.images.errors import UserError
 from berth.images.network import Network, without_password
+from berth.images.throwaway import CommandFailed, run_once
 
 RECORDS = pins.ROOT / "docker" / "debian"
 _HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"
@@ -110,6 +110,7 @@ def ask(client: DockerClient, image: str, network: Network, folder: Path = pins.
 
     network: this machine's, whose apt settings, mirror and CA the container reads as a build does, out of `folder`.
     """
+    engine.find_image(client, image)
     network.write_secrets(folder)
     # The script that sets up apt in every layer of a build.
     script = pins.ROOT / "docker" / "layers" / "network.sh"
@@ -118,37 +119,14 @@ def ask(client: DockerClient, image: str, network: Network, folder: Path = pins.
         Mount("/run/berth/network.sh", str(script), type="bind", read_only=True),
     ]
     environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
-    code, printed, complaint = _run(client, image, mounts, environment)
-    if code != 0:
-        last = (without_password(complaint).strip().splitlines() or [f"exit code {code}"])[-1]
+    try:
+        printed = run_once(client, image, ["sh", "-c", _ASK], mounts=mounts, network="host", environment=environment)
+    except CommandFailed as failed:
+        last = (without_password(failed.complaint).splitlines() or [f"exit code {failed.code}"])[-1]
         raise UserError(
             f"Debian's archive can't be asked for updates of {image} ({last.strip()}): look at the network, and at "
             "this machine's settings of apt, which a build uses as well."
-        )
-    return updates(printed)
-
-
-def _run(client: DockerClient, image: str, mounts: list[Mount], environment: Mapping[str, str]) -> tuple[int, str, str]:
-    """Exit code, output and complaints of the question, asked on the host's network in a container that goes."""
-    try:
-        container = client.containers.create(
-            image,
-            ["-c", _ASK],
-            entrypoint=["sh"],
-            user="0",
-            network_mode="host",
-            labels=owner.this_process().labels(f"once-{secrets.token_hex(6)}"),
-            mounts=mounts,
-            environment=dict(environment),
-        )
-    except ImageNotFound:
-        raise UserError(f"There is no image {image} here: build it with `python build.py build`.") from None
-    try:
-        container.start()
-        code = int(container.wait()["StatusCode"])
-        printed, complaint = container.logs(stderr=False), container.logs(stdout=False)
-        return code, printed.decode(errors="replace"), complaint.decode(errors="replace")
+        ) from None  # its sentence may hold a password
     except APIError as error:
         raise UserError(f"{image} can't be started to ask Debian's archive: {error.explanation or error}.") from None
-    finally:
-        container.remove(force=True, v=True)
+    return updates(printed.decode(errors="replace"))

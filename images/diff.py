@@ -17,8 +17,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from berth.images import pins
 from berth.images.bom import Bill, Package, bill_of
 from berth.images.contents import Contents, File, Made, contents
+from berth.images.inside import inside_of
 
 SHOWN_FILES = 40
 """Rows of the table of files; JSON has all."""
@@ -115,9 +117,10 @@ def described(
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> Described:
-    """Reads an image of the engine; cache, step and errors as in `contents` and `bill`."""
-    inside = contents(client, image, cache=cache, step=step)
-    return Described(inside, bill_of(inside, step=step))
+    """Reads an image of the engine; cache, step and errors as in `contents`."""
+    found = contents(client, image, cache=cache, step=step)
+    step(f"{image}: syft reads the packages")
+    return Described(found, bill_of(inside_of(found), pins.load().files))
 
 
 def compare(before: Described, after: Described) -> Difference:

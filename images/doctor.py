@@ -168,7 +168,11 @@ def compose(seen: Probe) -> Finding:
 
 
 def credentials(seen: Probe) -> Finding:
-    """AWS credentials, which only a push needs."""
+    """AWS credentials and region, which only a push needs."""
+    if seen.aws_error:
+        found = f"found ({seen.credentials}), but " if seen.credentials else ""
+        remedy = "aws configure list   # says where each setting comes from"
+        return Finding("AWS credentials", "warn", found + seen.aws_error, remedy)
     if seen.credentials is None:
         return Finding("AWS credentials", "warn", "none: a push to ECR needs them", "aws configure")
     return Finding("AWS credentials", "ok", f"found ({seen.credentials})")

@@ -7,22 +7,25 @@ command line (`find_client`).
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import docker
-from docker.errors import DockerException
+from docker.errors import APIError, DockerException, ImageNotFound, NullResource
+from docker.models.images import Image
 
+from berth.images import pins
 from berth.images.errors import UserError
 from berth.images.plan import BUILDKIT
+from berth.images.tools import ask
 
 NO_ENGINE = (
     "no Docker engine answers{where}: run `docker/engine.sh`, which starts one or says what to install, "
     "or point DOCKER_HOST at yours."
 )
+_KIT_NAME = re.compile(rf"berth-(?P<image>{'|'.join(pins.IMAGES)}):(?P<profile>.+)")
 
 
 def connect(timeout_s: int = 120) -> docker.DockerClient:
@@ -40,6 +43,24 @@ def connect(timeout_s: int = 120) -> docker.DockerClient:
             ) from error
         raise UserError(NO_ENGINE.format(where=where)) from error
     return client
+
+
+def find_image(client: docker.DockerClient, image: str) -> Image:
+    """An image of the engine by its name, tag or id; UserError without one, with the command that builds it."""
+    try:
+        return client.images.get(image)
+    except ImageNotFound:
+        raise UserError(_absence(image)) from None
+    except (APIError, NullResource):
+        raise UserError(f"{image!r} is no image: give the name, the tag or the id of one that is here.") from None
+
+
+def _absence(image: str) -> str:
+    named = _KIT_NAME.fullmatch(image)
+    if named is None or named["profile"] not in pins.load().profiles:
+        return f"There is no image {image} here: give one that `docker images` lists."
+    build = f"python build.py build {named['image']} --profile {named['profile']}"
+    return f"There is no image {image} here: build it with `{build}`."
 
 
 def drives_buildkit(version: str, has_buildx: bool) -> bool:
@@ -61,8 +82,9 @@ def find_client(search: str | None = None) -> Path:
         found = shutil.which("docker", path=folder)
         if found is None:
             continue
-        version = _output([found, "version", "--format", "{{.Client.Version}}"])
-        if drives_buildkit(version, has_buildx=bool(_output([found, "buildx", "version"]))):
+        # `docker version` would ask the engine as well, and wait for one that is mute.
+        version = ask([found, "--version"]).removeprefix("Docker version ").partition(",")[0]
+        if version and drives_buildkit(version, has_buildx=bool(ask([found, "buildx", "version"]))):
             return Path(found)
         seen.append(f"{found} ({version or 'no version'})")
     if seen:
@@ -71,12 +93,6 @@ def find_client(search: str | None = None) -> Path:
             "`apt-get install docker-buildx`, or on Debian 12 the client of `apt-get install docker.io`."
         )
     raise UserError("there is no `docker` command on PATH: install Docker's client with `apt-get install docker.io`.")
-
-
-def _output(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env=client_environment(os.environ))
-    # `docker version` exits with 1 where no engine answers, though it has printed the client's version.
-    return done.stdout.strip().split("\n")[0]
 
 
 def client_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,6 @@
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +20,13 @@ from berth.images.base import local_base
 from berth.images.engine import connect, find_client
 from berth.images.errors import UserError
 from berth.images.throwaway import run_once
+from berth.images.tools import ask
 
 PUBLIC_INDEX = "https://pypi.org/simple"
 _PATIENCE_S = 10
+_ENGINE_PATIENCE_S = 30  # of one that builds meanwhile
+_CONTAINER_PATIENCE_S = 60.0
+_ANY_ACCOUNT = "0" * 12  # with which boto3's region is looked for, and nobody is asked for the account
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Probe:
 
     `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
     docker/base.sh can run here; `index_error` says why the package index gives no answer. `networks` is what each
-    training image with CUDA says of its way between hosts, by tag.
+    training image with CUDA says of its way between hosts, by tag. `credentials` is where boto3 found AWS's, and
+    `aws_error` the sentence with which a push would refuse what is set here for AWS.
     """
 
     machine: str
@@ -53,6 +57,7 @@ class Probe:
     networks: Mapping[str, str] = field(default_factory=dict)
     compose: str | None = None
     credentials: str | None = None
+    aws_error: str = ""
 
 
 def probe() -> Probe:
@@ -61,6 +66,7 @@ def probe() -> Probe:
     client, client_error = _client()
     base, registry_error = _base() if engine else (None, "")
     index, index_error = _index()
+    credentials, aws_error = aws_settings()
     return Probe(
         machine=platform.machine(),
         engine=engine,
@@ -75,18 +81,19 @@ def probe() -> Probe:
         makes_base=os.geteuid() == 0 and shutil.which("apt-get") is not None,
         index=index,
         index_error=index_error,
-        gpus=_output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
+        gpus=ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
         efa_devices=_efa_devices(),
         networks=_networks() if engine else {},
         compose=_compose(),
-        credentials=_credentials(),
+        credentials=credentials,
+        aws_error=aws_error,
     )
 
 
 def _engine() -> tuple[Mapping[str, Any] | None, str]:
     try:
-        return connect().info(), ""
-    except (UserError, DockerException) as error:
+        return connect(timeout_s=_ENGINE_PATIENCE_S).info(), ""
+    except (UserError, DockerException, RequestException) as error:
         return None, str(error)
 
 
@@ -152,10 +159,10 @@ def _networks() -> dict[str, str]:
         tag = f"berth-train:{name}"
         if profile.cuda and client.images.list(tag):
             try:
-                said[tag] = (
-                    run_once(client, tag, ["python", "-P", "-m", "berth.train.efa"], devices=nodes).decode().strip()
-                )
-            except (UserError, DockerException) as error:
+                question = ["python", "-P", "-m", "berth.train.efa"]
+                printed = run_once(client, tag, question, devices=nodes, patience_s=_CONTAINER_PATIENCE_S)
+                said[tag] = printed.decode(errors="replace").strip()
+            except (UserError, DockerException, RequestException) as error:
                 said[tag] = f"can't be asked: {_reason(error)}"
     return said
 
@@ -163,28 +170,30 @@ def _networks() -> dict[str, str]:
 def _compose() -> str | None:
     """The first line that a compose says of itself, in either of its two forms."""
     for command in (["docker-compose", "--version"], ["docker", "compose", "version"]):
-        told = _output(command)
+        told = ask(command)
         if told:
             return told.splitlines()[0]
     return None
 
 
-def _credentials() -> str | None:
-    """Where boto3 found credentials, never what they are."""
+def aws_settings() -> tuple[str | None, str]:
+    """Where boto3 found credentials, never what they are, and what is wrong with AWS's settings here ("" for nothing).
+
+    Nobody has to have any: without credentials and without a region nothing is wrong.
+    """
     import boto3  # half a second, which `run` would pay as well
-    from botocore.exceptions import BotoCoreError
 
+    from berth.ecr import account  # what a push would say, in its words
+
+    method = None
     try:
-        found = boto3.Session().get_credentials()
-    except BotoCoreError:
-        return None
-    return str(found.method) if found else None
-
-
-def _output(command: Sequence[str]) -> str:
-    """What a command prints, empty if it is not there or fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        with account.explained("AWS credentials"):
+            session = boto3.Session()
+            found = session.get_credentials()
+            method = str(found.method) if found else None
+            region = os.environ.get("AWS_REGION") or session.region_name
+        if method or region:
+            account.here(account=_ANY_ACCOUNT)
+    except UserError as error:
+        return method, str(error)
+    return method, ""

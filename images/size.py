@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from docker import DockerClient
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from berth.images import packages
+from berth.images.engine import find_image
 from berth.images.errors import UserError
 from berth.images.layers import Layer, read_layers
 from berth.images.pins import CACHE
@@ -106,7 +107,7 @@ def image_size(
     step: called with what was just done, for a progress display. Raises UserError if there is no such image.
     """
     cache = cache or _USER_CACHE
-    image_id = _image_id(client, image)
+    image_id = str(find_image(client, image).id)
     if _load(cache, image_id) is None:
         layers = _layers(client, image_id, cache, step)
         found = _packages(client, image_id)
@@ -122,7 +123,7 @@ def kept_size(
     client: DockerClient, image: str, *, budget_mb: float | None = None, cache: Path | None = None
 ) -> ImageSize | None:
     """What `image_size` found out earlier, at no cost; None if it has not seen this image."""
-    kept = _load(cache or _USER_CACHE, _image_id(client, image))
+    kept = _load(cache or _USER_CACHE, str(find_image(client, image).id))
     if kept is None:
         return None
     layers = tuple(Layer(**each) for each in kept["layers"])
@@ -146,13 +147,6 @@ def render(measured: ImageSize) -> Group:
         for column in table.columns[-2:]:
             column.justify = "right"
     return Group(layers, largest, Text(measured.verdict(), style="" if measured.within_budget else "bold red"))
-
-
-def _image_id(client: DockerClient, image: str) -> str:
-    try:
-        return str(client.images.get(image).id)
-    except ImageNotFound:
-        raise UserError(f"There is no image {image} here: build it with `python build.py build`.") from None
 
 
 def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[str], None]) -> list[Layer]:

@@ -19,7 +19,7 @@ from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from berth.images import disk, files, pins
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
 from berth.images.files import Wanted, wanted, wrong
 from berth.images.network import gather, in_few_words, innermost, without_password
 
@@ -222,9 +222,7 @@ def fetch_and_pin(file: pins.File, path: Path, place: str | None, say: Callable[
     UserError where it is pinned already and differs. place: a mirror, None for the file's own URL.
     """
     source = Source(mirror(place), gather(os.environ).ca)
-    lacks = source.lacks(wanted(file))
-    if lacks:
-        raise UserError(" Also, ".join(lacks))
+    refuse(source.lacks(wanted(file)))
     fetched = [fetch(source, want, files.CACHE, say, show) for want in wanted(file)]
     pinned = replace(file, sha256=disk.sha256(fetched[0]))
     if file.sha256 == pins.UNPINNED:

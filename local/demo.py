@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from docker.errors import ImageNotFound
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from berth.images.bar import progress_bar
-from berth.images.engine import connect
+from berth.images.engine import connect, find_image
 from berth.images.errors import UserError
 from berth.images.pins import ROOT
 from berth.images.size import kept_size
@@ -91,7 +90,8 @@ def demo(
     """
     began = time.monotonic()
     out = writable(out)
-    _require_images(train_image, serve_image)
+    for image in (train_image, serve_image):
+        find_image(connect(), image)
     console.rule("1. fine-tune in the training image")
     outcome = _train(train_image, out, {**HYPERPARAMETERS, **(hyperparameters or {})}, console)
     if outcome.model_archive is None:
@@ -154,15 +154,6 @@ def read_member(archive: Path, name: str) -> Any:
         if member is None:
             raise UserError(f"{archive} holds no {name}: the training image is not one of this kit; build it anew.")
         return json.load(member)
-
-
-def _require_images(*images: str) -> None:
-    client = connect()
-    for image in images:
-        try:
-            client.images.get(image)
-        except ImageNotFound:
-            raise UserError(f"There is no image {image} here: build both with `python build.py build all`.") from None
 
 
 def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: Console) -> TrainOutcome:

@@ -17,11 +17,11 @@ from docker import DockerClient
 
 from berth.images import pins
 from berth.images.build import revision
-from berth.images.engine import connect
+from berth.images.engine import connect, find_image
 from berth.images.errors import UserError
 from berth.local.job import SHM_SIZE, writable
 from berth.local.logs import Follower
-from berth.local.session import Session, engine_errors, is_running, require_gpus, require_image
+from berth.local.session import Session, engine_errors, is_running, require_gpus
 
 _FOLDER = "/check"
 _FILE = "report.json"
@@ -50,7 +50,7 @@ def gpu_check(
         client = connect()
         require_gpus(client, instead="run `python bench/gpu.py`, which needs no Docker")
         for image in images:
-            require_image(client, image)
+            find_image(client, image)
         writable(target.parent)
         reports = {image: _check(client, image, log, say) for image in images}
         target.write_text(

@@ -15,6 +15,7 @@ from typing import Any
 from docker import DockerClient
 from docker.errors import APIError
 from docker.models.containers import Container
+from docker.types import Mount
 
 from berth.images import labels, owner
 from berth.images.errors import UserError
@@ -92,7 +93,7 @@ def hand_over(client: DockerClient, image: str, folder: Path) -> None:
     if os.getuid() == 0 or all(path.lstat().st_uid == os.getuid() for path in folder.rglob("*")):
         return
     command = ["chown", "-R", f"{os.getuid()}:{os.getgid()}", "/handed-over"]
-    run_once(client, image, command, mount=(folder, "/handed-over"))
+    run_once(client, image, command, mounts=[Mount("/handed-over", str(folder), type="bind")])
 
 
 def _record(folder: Path) -> dict[str, str]:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from docker import DockerClient
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount
 from requests.exceptions import RequestException
 
 from berth.images import owner
 from berth.images.doctor import passes_gpus
+from berth.images.engine import find_image
 from berth.images.errors import UserError
 from berth.local import leftovers
 from berth.local.leftovers import quietly
@@ -46,7 +47,7 @@ class Session:
         self._network: str | None = None
 
     def __enter__(self) -> Self:
-        require_image(self.client, self.image)
+        find_image(self.client, self.image)  # refused before anything is made
         leftovers.sweep(self.client, self.say)
         self.scratch.mkdir(parents=True)
         record = {**owner.this_process().record(), "image": self.image}
@@ -163,16 +164,6 @@ def engine_errors() -> Iterator[None]:
     except (DockerException, RequestException) as error:
         reason = getattr(error, "explanation", None) or error
         raise UserError(f"The engine failed ({reason}): run `python build.py doctor`, then try again.") from error
-
-
-def require_image(client: DockerClient, image: str) -> None:
-    """Refuses an image that is not on this engine, before anything is made."""
-    try:
-        client.images.get(image)
-    except ImageNotFound:
-        name, _, profile = image.partition(":")
-        build = f"python build.py build {name.removeprefix('berth-')} --profile {profile}"
-        raise UserError(f"There is no image {image} here: build it with `{build}`.") from None
 
 
 def require_gpus(client: DockerClient, instead: str = "leave --gpus out") -> None:

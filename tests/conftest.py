@@ -3,6 +3,7 @@
 import json
 import lzma
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 
 from berth.images import pins
+
+# A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 

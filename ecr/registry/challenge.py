@@ -14,13 +14,13 @@ from urllib.parse import urlencode, urlsplit
 from requests.utils import parse_dict_header
 
 from berth.ecr.registry.credentials import Credentials, Login
-from berth.ecr.registry.refusals import Answer
+from berth.ecr.registry.refusals import RegistryAnswer
 from berth.images.errors import UserError
 from berth.images.network import without_password
 
 Scopes = tuple[str, ...]
 """What a request needs, as token servers write it: `repository:NAME:pull,push`."""
-Ask = Callable[[str, str | None], Answer]
+Ask = Callable[[str, str | None], RegistryAnswer]
 """`ask(url, authorization)`: a GET of the token server's."""
 
 

@@ -17,7 +17,7 @@ from berth.ecr.registry import challenge, transport, trust
 from berth.ecr.registry.challenge import Scopes
 from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
-from berth.ecr.registry.refusals import Answer, sentence
+from berth.ecr.registry.refusals import RegistryAnswer, sentence
 from berth.ecr.registry.transport import Dropped, Transport
 from berth.ecr.registry.upload import OpenAt, Upload
 from berth.images.errors import UserError
@@ -225,11 +225,11 @@ class Registry:
             self.upload_blob(repository, digest, len(content), lambda offset: iter((content[offset:],)))
         return digest
 
-    def _get(self, path: str, doing: str, repository: str, headers: dict[str, str] | None = None) -> Answer:
+    def _get(self, path: str, doing: str, repository: str, headers: dict[str, str] | None = None) -> RegistryAnswer:
         scopes = challenge.pull(repository)
         return self._transport.send("GET", path, doing, repository=repository, scopes=scopes, headers=headers)
 
-    def _pages(self, path: str, doing: str, repository: str, understood: tuple[int, ...]) -> Iterator[Answer]:
+    def _pages(self, path: str, doing: str, repository: str, understood: tuple[int, ...]) -> Iterator[RegistryAnswer]:
         """The pages of a list, by their Link headers; `understood` are further statuses that the caller knows."""
         seen: set[str] = set()
         while path and path not in seen:
@@ -241,7 +241,7 @@ class Registry:
             link = re.search(r'<([^>]*)>\s*;[^,]*rel="?next"?', answer.headers.get("Link", ""))
             path = link[1] if link else ""
 
-    def _refused(self, repository: str, doing: str, answer: Answer) -> UserError:
+    def _refused(self, repository: str, doing: str, answer: RegistryAnswer) -> UserError:
         return UserError(sentence(self.host, repository, doing, answer))
 
     def _lie(self, wanted: str, got: str) -> UserError:

@@ -4,13 +4,13 @@ Nothing about a push is left to trust: `check` reads the manifest and its config
 `settle` gives a good manifest its final tags, converted first where the engine could only push OCI.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from berth.ecr.registry import manifest as manifests
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Manifest
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,14 @@ ANYTHING = Built(None, ())
 
 @dataclass(frozen=True)
 class Checked:
-    """A manifest that SageMaker takes, in the registry under `digest`; `size` is what a pull transfers, in bytes."""
+    """A manifest that SageMaker takes, in the registry under `digest`, and its image's labels; `size` is what a pull
+    transfers, in bytes.
+    """
 
     manifest: Manifest
     digest: str
     size: int
+    labels: Mapping[str, str]
 
 
 def check(registry: Registry, repository: str, reference: str, built: Built) -> Checked:
@@ -87,10 +90,9 @@ def _checked(registry: Registry, repository: str, manifest: Manifest, built: Bui
     config = None
     if manifest.config is not None and manifest.config.media_type in manifests.IMAGE_CONFIGS:
         config = manifests.json_object(registry.blob(repository, manifest.config.digest), "the image's config")
-    reasons = manifests.faults(
+    faults = manifests.faults(
         manifest, config=config, expected_config_digest=built.config_digest, expected_diff_ids=built.diff_ids
     )
-    if reasons:
-        name = f"{registry.host}/{repository}@{manifest.digest}"
-        raise UserError(f"{name} is not what SageMaker takes: " + " Also, ".join(reasons))
-    return Checked(manifest, manifest.digest, manifest.size)
+    refuse(faults, opening=f"{registry.host}/{repository}@{manifest.digest} is not what SageMaker takes: ")
+    labels = ((config or {}).get("config") or {}).get("Labels") or {}
+    return Checked(manifest, manifest.digest, manifest.size, labels)

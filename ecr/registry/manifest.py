@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from berth.images.errors import UserError
+from berth.images.errors import UserError, refuse
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -267,9 +267,7 @@ def to_docker(manifest: Manifest) -> Manifest:
 
     UserError with every reason why there is none, zstd layers for example.
     """
-    reasons = _conversion_faults(manifest)
-    if reasons:
-        raise UserError("the manifest can't be converted to Docker's: " + " Also, ".join(reasons))
+    refuse(_conversion_faults(manifest), opening="the manifest can't be converted to Docker's: ")
     assert manifest.config is not None, "its lack is a fault"
     value = {
         "schemaVersion": 2,

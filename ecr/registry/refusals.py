@@ -20,7 +20,7 @@ _FULL = ("no space left", "disk quota exceeded", '"err":28', '"err":122', "insuf
 
 
 @dataclass(frozen=True)
-class Answer:
+class RegistryAnswer:
     """An answer of a registry's; `headers` by any case, `body` as far as it was read, `url` after redirects."""
 
     status: int
@@ -75,7 +75,7 @@ class Answer:
         return self.status >= 400 and ("TAG_INVALID" in self.codes or "immutab" in self.said.lower())
 
 
-def sentence(host: str, repository: str, doing: str, answer: Answer) -> str:
+def sentence(host: str, repository: str, doing: str, answer: RegistryAnswer) -> str:
     """What is wrong and what to do. doing: what was asked for, as `the push of sha256:…`."""
     where = f"{host}/{repository}" if repository else host
     if answer.disk_full:
@@ -95,7 +95,7 @@ def sentence(host: str, repository: str, doing: str, answer: Answer) -> str:
     return _refused(where, host, doing, answer)
 
 
-def _refused(where: str, host: str, doing: str, answer: Answer) -> str:
+def _refused(where: str, host: str, doing: str, answer: RegistryAnswer) -> str:
     codes = answer.codes
     if answer.status == 401 or "UNAUTHORIZED" in codes:
         return f"{host} does not take this login for {doing} ({answer.said}): log in with an account that may do that."

@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 from berth.ecr.registry import trust
 from berth.ecr.registry.challenge import Authority, Scopes
 from berth.ecr.registry.credentials import Login
-from berth.ecr.registry.refusals import Answer, sentence
+from berth.ecr.registry.refusals import RegistryAnswer, sentence
 from berth.images.errors import UserError
 from berth.images.network import in_few_words, innermost, without_password
 
@@ -37,6 +37,9 @@ LONGEST_WAIT_S = 120.0
 LARGEST_ANSWER = 64 << 20
 """Bytes of an answer that is kept in memory: manifests have up to 4 MiB, documents a few more."""
 _CONNECT_S, _READ_S, _WRITE_S = 10, 60, 300  # to the end of a write a registry may copy and hash gigabytes
+# Of a host that has not answered yet. On loopback one that never does takes both: _CONNECT_S for the handshake of TLS,
+# and this for the question by HTTP.
+_FIRST_READ_S = 10
 _PIECE = 1 << 20
 _T = TypeVar("_T")
 
@@ -126,11 +129,11 @@ class Transport:
         self.say(f"{self.host}: {dropped.reason}; trying again in {round(seconds, 1):g} s")
         self._sleep(seconds)
 
-    def send(self, method: str, path: str, doing: str, **options: Any) -> Answer:
+    def send(self, method: str, path: str, doing: str, **options: Any) -> RegistryAnswer:
         """`once`, patiently."""
         return self.patiently(lambda: self.once(method, path, doing, **options))
 
-    def once(self, method: str, path: str, doing: str, **options: Any) -> Answer:
+    def once(self, method: str, path: str, doing: str, **options: Any) -> RegistryAnswer:
         """One request and its whole answer, whatever its status is but for those that ask for another try (Dropped).
 
         path: below the host, or a whole URL, where a registry gave one; doing: what it is for, for sentences; options
@@ -151,7 +154,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         sending: Callable[[int], None] = lambda _: None,
-    ) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+    ) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
         """The same with the body's pieces still to come; a login that is refused is renewed once.
 
         sending: told the bytes of `body` each time they go out.
@@ -215,7 +218,7 @@ class Transport:
             break
         raise UserError(f"{self.host} answers, but not as a container registry ({answer.said}): mend its name or port.")
 
-    def _ping(self, base: str) -> Answer:
+    def _ping(self, base: str) -> RegistryAnswer:
         try:
             with self._exchange("GET", f"{base}/v2/", "the first request", None, {}, None) as (head, pieces):
                 answer = self._whole(head, pieces, "the first request")
@@ -233,8 +236,8 @@ class Transport:
             return False
         return bool(name) and (scheme == "https" or (scheme == "http" and self._loopback and is_loopback(name or "")))
 
-    def _ask_token_server(self, url: str, authorization: str | None) -> Answer:
-        def ask() -> Answer:
+    def _ask_token_server(self, url: str, authorization: str | None) -> RegistryAnswer:
+        def ask() -> RegistryAnswer:
             with self._exchange("GET", url, "a token", authorization, {}, None) as (head, pieces):
                 answer = self._whole(head, pieces, "a token")
             self._drop_if_retried(answer, "", "a token")
@@ -251,7 +254,7 @@ class Transport:
         authorization: str | None,
         headers: Mapping[str, str],
         body: bytes | None,
-    ) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+    ) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
         """One request, without a login of its own; every fault of the connection is told here."""
         try:
             with self._session.request(
@@ -262,12 +265,12 @@ class Transport:
                 headers={"Accept-Encoding": "identity", **headers},
                 auth=_Authorization(authorization),
                 stream=True,
-                timeout=(_CONNECT_S, _WRITE_S if method in ("PUT", "PATCH") else _READ_S),
+                timeout=patience_s(method, known=bool(self._base)),
                 allow_redirects=method in ("GET", "HEAD"),
                 proxies=self._proxies,
             ) as answer:
                 yield (
-                    Answer(answer.status_code, answer.headers, url=answer.url),
+                    RegistryAnswer(answer.status_code, answer.headers, url=answer.url),
                     answer.raw.stream(_PIECE, decode_content=False),
                 )
         except (RequestException, HTTPError, OSError) as error:
@@ -300,12 +303,12 @@ class Transport:
             )
         return Dropped(_unreached(host, said), said)
 
-    def _drop_if_retried(self, answer: Answer, repository: str, doing: str) -> None:
+    def _drop_if_retried(self, answer: RegistryAnswer, repository: str, doing: str) -> None:
         if answer.retried:
             said = sentence(self.host, repository, doing, answer)
             raise Dropped(said, answer.said, _retry_after(answer.headers))
 
-    def _whole(self, answer: Answer, pieces: Iterator[bytes], doing: str) -> Answer:
+    def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], doing: str) -> RegistryAnswer:
         """The answer with its body, kept in memory; UserError before that gets too large."""
         body = bytearray()
         try:
@@ -333,6 +336,16 @@ class _Authorization(requests.auth.AuthBase):
         if self._header is not None:
             request.headers["Authorization"] = self._header
         return request
+
+
+def patience_s(method: str, *, known: bool) -> tuple[float, float]:
+    """Seconds for the connection, its TLS included, and for each silence after it; known: the host has answered once.
+
+    A host that has never answered is more often misspelt than slow, and a user waits for that sentence.
+    """
+    if not known:
+        return _CONNECT_S, _FIRST_READ_S
+    return _CONNECT_S, _WRITE_S if method in ("PUT", "PATCH") else _READ_S
 
 
 def is_loopback(name: str) -> bool:

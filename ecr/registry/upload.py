@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from berth.ecr.registry import challenge
-from berth.ecr.registry.refusals import LOST_UPLOAD, Answer, sentence
+from berth.ecr.registry.refusals import LOST_UPLOAD, RegistryAnswer, sentence
 from berth.ecr.registry.transport import Dropped, Transport
 from berth.images.errors import UserError
 
@@ -76,7 +76,7 @@ class Upload:
     def _doing(self) -> str:
         return f"the push of {self.digest[:19]}"
 
-    def _request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    def _request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> RegistryAnswer:
         def count(sent: int) -> None:
             self.wire += sent
 
@@ -91,7 +91,7 @@ class Upload:
             sending=count,
         )
 
-    def _refuse(self, answer: Answer) -> UserError:
+    def _refuse(self, answer: RegistryAnswer) -> UserError:
         return UserError(sentence(self.transport.host, self.repository, self._doing, answer))
 
     def _begin(self) -> None:
@@ -102,7 +102,7 @@ class Upload:
         least = answer.headers.get("OCI-Chunk-Min-Length", "")
         self._part = max(PART, int(least)) if least.isdecimal() and int(least) <= _LARGEST_PART else PART
 
-    def _moved(self, answer: Answer) -> bool:
+    def _moved(self, answer: RegistryAnswer) -> bool:
         """Takes the address of the next request from an answer, which may be a new one each time."""
         location = answer.headers.get("Location", "")
         self._location = self.transport.absolute(location) if location else self._location
@@ -138,7 +138,7 @@ class Upload:
             raise Dropped(str(self._refuse(answer)), answer.said)
         raise self._lost(answer) or self._refuse(answer)
 
-    def _lost(self, answer: Answer) -> Dropped | None:
+    def _lost(self, answer: RegistryAnswer) -> Dropped | None:
         """Whether the registry has lost the upload, or its place in it."""
         if answer.status == 416 or any(code in LOST_UPLOAD for code in answer.codes):
             return Dropped(str(self._refuse(answer)), answer.said)
@@ -162,7 +162,7 @@ class Upload:
             self._moved(answer)
 
 
-def _has(answer: Answer) -> int | None:
+def _has(answer: RegistryAnswer) -> int | None:
     """Bytes that have arrived, by the Range header, which says `0-0` of none; None where there is no such header."""
     found = re.fullmatch(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", "").strip())
     if not found:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import docker
 import pytest
@@ -11,6 +12,7 @@ from docker.models.images import Image
 
 from berth.images import bom, debian, licences, pins
 from berth.images.contents import Contents, contents
+from berth.images.inside import inside_of
 
 # The engine lays files of its own over these.
 OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
@@ -32,8 +34,8 @@ def inside(image: Image, client: docker.DockerClient) -> Contents:
 
 
 @pytest.fixture(scope="session")
-def bill(image: Image, client: docker.DockerClient) -> bom.Bill:
-    return bom.bill(client, name_of(image))
+def bill(image: Image, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> bom.Bill:
+    return bom.bill(client, name_of(image), cache=tmp_path_factory.mktemp("bills"))
 
 
 def said(client: docker.DockerClient, bill: bom.Bill | Contents, *command: str) -> str:
@@ -96,10 +98,17 @@ def test_every_licence_is_known_but_a_few_that_are_named(bill: bom.Bill, profile
     assert bool(found.nvidia) == bool(profile.cuda)
 
 
-def test_the_document_is_valid_and_the_same_each_time(bill: bom.Bill, client: docker.DockerClient) -> None:
+def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: bom.Bill, inside: Contents) -> None:
+    """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
+    assert bom.bill_of(inside_of(inside), pins.load().files).document == bill.document
+
+
+def test_the_document_is_valid_and_the_same_each_time(
+    bill: bom.Bill, client: docker.DockerClient, tmp_path: Path
+) -> None:
     text = json.dumps(bill.document)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    assert json.dumps(bom.bill(client, bill.image).document) == text
+    assert json.dumps(bom.bill(client, bill.image, cache=tmp_path).document) == text
 
 
 def test_debians_versions_are_the_recorded_ones_or_newer(

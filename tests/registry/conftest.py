@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from berth.ecr.registry import upload
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials, Login
+from berth.images.errors import UserError
+from tests.registry.blobs import PART
+from tests.registry.ecr_double import ecr_double
 from tests.registry.fault_proxy import FaultProxy, proxying
+from tests.registry.machine import Machine
 from tests.registry.registries import Certificate, Registry, make_certificate, running
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -86,6 +91,13 @@ def proxy(make_proxy: MakeProxy, registry: Registry) -> FaultProxy:
     return make_proxy(registry)
 
 
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A user's machine, and a double of ECR that has nothing in it yet."""
+    with ecr_double(tmp_path_factory.mktemp("ecr")) as double:
+        yield Machine(tmp_path_factory.mktemp("home"), double)
+
+
 @pytest.fixture
 def waits() -> Waits:
     """What the clients of this test wait, instead of waiting."""
@@ -94,6 +106,34 @@ def waits() -> Waits:
 
 def no_login(renew: bool) -> None:
     """Of a registry that asks for nothing."""
+
+
+class Logins:
+    """A login that gives these credentials in turn, and notes how it was asked."""
+
+    def __init__(self, *credentials: Credentials) -> None:
+        self.left = list(credentials)
+        self.asked: list[bool] = []
+
+    def __call__(self, renew: bool) -> Credentials | None:
+        self.asked.append(renew)
+        return self.left.pop(0) if self.left else None
+
+
+def refusal(act: Callable[[], object]) -> str:
+    """The one sentence that something is refused with."""
+    with pytest.raises(UserError) as refused:
+        act()
+    said = str(refused.value)
+    assert "\n" not in said
+    assert said.endswith(".")
+    return said
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of a size that tests can afford."""
+    monkeypatch.setattr(upload, "PART", PART)
 
 
 @pytest.fixture

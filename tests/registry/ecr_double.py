@@ -5,8 +5,10 @@ ECR's, `AWS` and moto's token, behind a fault proxy with TLS on the host's port 
 /etc/hosts, and their CA is where the engine looks for it, /etc/docker/certs.d; both go when it ends. Needs root.
 """
 
+import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import boto3
 import pytest
+import requests
 from moto.server import ThreadedMotoServer
 
 from berth.ecr.names import EcrRegistry
@@ -29,6 +32,7 @@ REGIONS = ("eu-west-1", "us-east-1")
 HOSTS = Path("/etc/hosts")
 CERTIFICATES = Path("/etc/docker/certs.d")
 _MARK = "# a test of berth"
+_LOCK = Path(tempfile.gettempdir(), "berth-ecr-double.lock")
 
 
 @dataclass
@@ -58,16 +62,22 @@ def ecr_double(folder: Path) -> Iterator[EcrDouble]:
     """Every region's registry for the length of a `with` block, each on a loopback address of its own."""
     if os.geteuid() != 0:
         pytest.fail("ECR's host names can only be played by root, who may write /etc/hosts and take port 443.")
-    # What a run that was killed has left.
-    HOSTS.write_text("".join(line for line in HOSTS.read_text().splitlines(True) if not line.endswith(f"{_MARK}\n")))
     with ExitStack() as stack:
+        # There is one /etc/hosts and one port 443: the tests of two checkouts wait for each other.
+        fcntl.flock(stack.enter_context(_LOCK.open("w")), fcntl.LOCK_EX)
+        # What a run that was killed has left.
+        kept = [line for line in HOSTS.read_text().splitlines(True) if not line.endswith(f"{_MARK}\n")]
+        HOSTS.write_text("".join(kept))
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()
         stack.callback(server.stop)
         _, port = server.get_host_and_port()
+        endpoint = f"http://127.0.0.1:{port}"
+        # What another double in this process has left: moto keeps it as long as the process lives.
+        requests.post(f"{endpoint}/moto-api/reset", timeout=10).raise_for_status()
         double = EcrDouble(
             {
-                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+                "AWS_ENDPOINT_URL": endpoint,
                 "AWS_ACCESS_KEY_ID": "dummy",
                 "AWS_SECRET_ACCESS_KEY": "dummy",
                 "AWS_DEFAULT_REGION": REGIONS[0],

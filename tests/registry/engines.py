@@ -21,6 +21,11 @@ _START_S = 60.0
 _BRIDGE = "berth-second"
 
 
+def address(folder: Path) -> str:
+    """What DOCKER_HOST says for the engine in `folder`."""
+    return f"unix://{folder / 'engine.sock'}"
+
+
 @contextmanager
 def second_engine(folder: Path) -> Iterator[docker.DockerClient]:
     """Its images are in `folder` while it lasts."""
@@ -35,32 +40,31 @@ def second_engine(folder: Path) -> Iterator[docker.DockerClient]:
 
 @contextmanager
 def _running(folder: Path) -> Iterator[docker.DockerClient]:
-    socket = folder / "engine.sock"
     command = [
         "dockerd",
         *("--data-root", str(folder / "data")),
         *("--exec-root", str(folder / "exec")),
         *("--pidfile", str(folder / "pid")),
-        *("--host", f"unix://{socket}"),
+        *("--host", address(folder)),
         *("--bridge", _BRIDGE, "--iptables=false", "--ip-masq=false"),
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        yield _connect(socket, process, folder / "log")
+        yield _connect(folder, process)
     finally:
         process.terminate()
         process.wait(60)
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 
-def _connect(socket: Path, process: "subprocess.Popen[bytes]", log: Path) -> docker.DockerClient:
+def _connect(folder: Path, process: "subprocess.Popen[bytes]") -> docker.DockerClient:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            client = docker.DockerClient(base_url=f"unix://{socket}", timeout=600)
+            client = docker.DockerClient(base_url=address(folder), timeout=600)
             client.ping()
             return client
         except DockerException:
             time.sleep(0.2)
-    pytest.fail(f"a second engine did not start: {log.read_text()[-2000:]}")
+    pytest.fail(f"a second engine did not start: {(folder / 'log').read_text()[-2000:]}")

@@ -1,6 +1,5 @@
 """The manifest guard against the real registry: what is refused, what is converted, and what several tags cost."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,18 +8,11 @@ from berth.ecr.registry import guard
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.guard import Built
 from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest
-from berth.images.errors import UserError
 from tests.registry import made_images
-from tests.registry.conftest import MakeClient
+from tests.registry.conftest import MakeClient, refusal
 from tests.registry.fault_proxy import FaultProxy
 
 OTHER = "sha256:" + "0" * 64
-
-
-def refusal(act: Callable[[], object]) -> str:
-    with pytest.raises(UserError) as refused:
-        act()
-    return str(refused.value)
 
 
 def test_what_was_built_passes_by_tag_and_by_digest(client: Client) -> None:

@@ -1,7 +1,6 @@
 """Images from one registry to another without an engine: digests, bytes, what is cut off, and what is refused."""
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -11,9 +10,8 @@ from berth.ecr.registry import attach, guard, upload
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.manifest import Descriptor
-from berth.images.errors import UserError
 from tests.registry import made_images
-from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits
+from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits, refusal
 from tests.registry.fault_proxy import FaultProxy
 from tests.registry.registries import Registry
 
@@ -48,13 +46,6 @@ def login(renew: bool) -> Credentials:
 
 def total(image: made_images.Image) -> int:
     return sum(len(content) for content in image.blobs.values())
-
-
-def refusal(act: Callable[[], object]) -> str:
-    with pytest.raises(UserError) as refused:
-        act()
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
 
 
 def test_an_image_arrives_whole_with_its_digest_tags_and_documents(

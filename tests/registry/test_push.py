@@ -1,58 +1,26 @@
 """`build.py push` end to end: both images to a double of ECR and back, and what AWS and the registry hold then."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
+from berth.ecr.image import local_image
 from berth.ecr.login import EcrLogin
 from berth.ecr.registry import attach
 from berth.ecr.registry.client import Registry as Client
 from berth.images import engine, pins
-from tests.registry.ecr_double import ACCOUNT, REGIONS, TOKEN, EcrDouble, ecr_double
+from tests.registry import made_images
+from tests.registry.ecr_double import ACCOUNT, REGIONS, TOKEN
 from tests.registry.engines import second_engine
+from tests.registry.machine import PROFILE, Machine
 
-PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
-BUILD = [sys.executable, str(pins.ROOT / "build.py")]
 RELEASE = "1.0-test"
-
-
-@dataclass
-class Machine:
-    """A user's machine: its home, its record of pushes, and ECR."""
-
-    home: Path
-    ecr: EcrDouble
-
-    def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}
-        return {**kept, "HOME": str(self.home), "BERTH_DIST": str(self.home / "dist"), **self.ecr.environment, **more}
-
-    def build_py(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command of build.py."""
-        return subprocess.run(
-            [*BUILD, *words], env=self.environment(**more), capture_output=True, text=True, timeout=600
-        )
-
-    def push(self, *words: str) -> list[dict[str, Any]]:
-        """`push` of the images under test, which have their own tests elsewhere; what it printed for programs."""
-        done = self.build_py("push", *words, "--profile", PROFILE, "--no-test", "--json")
-        assert done.returncode == 0, done.stderr
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        return found
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with ecr_double(tmp_path_factory.mktemp("ecr")) as double:
-        yield Machine(tmp_path_factory.mktemp("home"), double)
+"""A tag of a release, where the images under test are of a commit: of uncommitted changes none gets one."""
 
 
 class Watch:
@@ -84,10 +52,18 @@ class Watch:
 
 
 @pytest.fixture(scope="module")
-def pushed(machine: Machine) -> dict[str, dict[str, Any]]:
+def released() -> list[str]:
+    """`--tag RELEASE`, where it may be given."""
+    client = engine.connect()
+    images = [local_image(client, image, PROFILE) for image in pins.IMAGES]
+    return [] if any(image.dirty for image in images) else ["--tag", RELEASE]
+
+
+@pytest.fixture(scope="module")
+def pushed(machine: Machine, released: list[str]) -> dict[str, dict[str, Any]]:
     """Both images in ECR, by name, with what `push` said of each; no process may have shown the token meanwhile."""
     with Watch(TOKEN) as watch:
-        entries = machine.push("all", "--tag", RELEASE, "--allow-pull", "sagemaker")
+        entries = machine.push("all", *released, "--allow-pull", "sagemaker")
     assert watch.looks > 20
     assert watch.found == set()
     return {entry["image"]: entry for entry in entries}
@@ -101,14 +77,14 @@ def inside(machine: Machine) -> Client:
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_the_registry_holds_one_docker_manifest_of_what_was_built(
-    image: str, pushed: dict[str, dict[str, Any]], machine: Machine, inside: Client
+    image: str, pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine, inside: Client
 ) -> None:
     entry = pushed[image]
     local = engine.connect().images.get(f"berth-{image}:{PROFILE}")
     assert entry["image_uri"] == f"{machine.ecr.host()}/berth-{image}@{entry['digest']}"
     assert entry["config"] == local.id
     exact = f"{pins.version()}-{PROFILE}-{entry['revision']}"
-    for reference in (entry["digest"], exact, RELEASE):
+    for reference in (entry["digest"], exact, *released[1:]):
         manifest = inside.manifest(f"berth-{image}", reference)
         assert manifest is not None
         assert manifest.media_type == "application/vnd.docker.distribution.manifest.v2+json"
@@ -157,11 +133,11 @@ def test_the_bill_of_materials_is_beside_the_record_and_beside_the_image(
     assert attach.read(inside, f"berth-{image}", attached) == document
 
 
-def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
+def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine) -> None:
     proxy = machine.ecr.proxies[REGIONS[0]]
     before = proxy.uploaded()
     assert before > 1_000_000
-    again = {entry["image"]: entry for entry in machine.push("all", "--tag", RELEASE)}
+    again = {entry["image"]: entry for entry in machine.push("all", *released)}
     assert proxy.uploaded() == before
     assert {name: entry["digest"] for name, entry in again.items()} == {
         name: entry["digest"] for name, entry in pushed.items()
@@ -170,13 +146,108 @@ def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], machine:
 
 
 def test_a_tag_that_names_another_image_is_not_moved(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
-    assert "train" in pushed
-    done = machine.build_py(
-        "push", "serve", "--profile", PROFILE, "--no-test", "--repository", "berth-train", "--tag", RELEASE
-    )
+    """Both images of a commit have the same exact tag, each in its own repository."""
+    exact = f"{pins.version()}-{PROFILE}-{pushed['train']['revision']}"
+    assert exact in pushed["serve"]["tags"]
+    done = machine.build_py("push", "serve", "--profile", PROFILE, "--no-test", "--repository", "berth-train")
     assert done.returncode == 1
     assert done.stdout == ""
-    assert f"berth-train:{RELEASE} names another image, and the tags of this repository are immutable" in done.stderr
+    assert f"berth-train:{exact} names another image, and the tags of this repository are immutable" in done.stderr
+
+
+def settings(machine: Machine, name: str) -> dict[str, Any]:
+    """What ECR says of a repository, with its policies, None where it has none."""
+    ecr: Any = machine.ecr.client()
+    (found,) = ecr.describe_repositories(repositoryNames=[name])["repositories"]
+    policies: dict[str, Any] = {"lifecycle": None, "pull": None}
+    with suppress(ecr.exceptions.LifecyclePolicyNotFoundException):
+        policies["lifecycle"] = json.loads(ecr.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
+    with suppress(ecr.exceptions.RepositoryPolicyNotFoundException):
+        policies["pull"] = json.loads(ecr.get_repository_policy(repositoryName=name)["policyText"])
+    return {**found, **policies}
+
+
+def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
+    pushed: dict[str, dict[str, Any]], machine: Machine, inside: Client, tmp_path: Path
+) -> None:
+    name = "team/moving"
+    ecr: Any = machine.ecr.client()
+    ecr.create_repository(repositoryName=name)  # with ECR's own defaults
+    before = settings(machine, name)
+    assert before["imageTagMutability"] == "MUTABLE"
+    theirs = made_images.image()
+    for tag in ("stable", "old"):
+        made_images.put(inside, name, tag, theirs)
+
+    def push(tag: str, *more: str) -> CompletedProcess[str]:
+        words = ("--profile", PROFILE, "--no-test", "--repository", name, "--tag", tag, "--dist", str(tmp_path))
+        return machine.build_py("push", "serve", *words, *more)
+
+    def digest_of(tag: str) -> str:
+        manifest = inside.manifest(name, tag)
+        assert manifest is not None
+        return manifest.digest
+
+    unkept = push("stable", "--apply", "--dry-run")
+    assert (unkept.returncode, unkept.stdout) == (1, "")
+    assert f"/{name}:stable names another image, and the tags of this repository are immutable" in unkept.stderr
+
+    looked = push("stable", "--dry-run")
+    assert f"{machine.ecr.host()}/{name}: image tags: mutable, wanted: immutable\n" in looked.stdout
+    assert f"{machine.ecr.host()}/{name}:stable will move from {theirs.manifest.digest[:19]}\n" in looked.stdout
+    assert digest_of("stable") == theirs.manifest.digest
+
+    moved = push("stable")
+    assert moved.returncode == 0, moved.stderr
+    assert f"the repository {name} differs: image tags: mutable, wanted: immutable\n" in moved.stderr
+    assert f"the repository {name} differs: scan on push: off, wanted: on\n" in moved.stderr
+    assert f"the repository {name} is left as it is: --apply changes it.\n" in moved.stderr
+    assert (digest_of("stable"), digest_of("old")) == (pushed["serve"]["digest"], theirs.manifest.digest)
+    assert settings(machine, name) == before
+
+    applied = push("stable", "--apply")
+    assert applied.returncode == 0, applied.stderr
+    assert f"the repository {name} is changed: image tags: mutable, wanted: immutable\n" in applied.stderr
+    after = settings(machine, name)
+    assert (after["imageTagMutability"], after["imageScanningConfiguration"]) == ("IMMUTABLE", {"scanOnPush": True})
+    assert after["lifecycle"] is not None
+
+    refused = push("old", "--apply")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"/{name}:old names another image, and the tags of this repository are immutable" in refused.stderr
+    assert digest_of("old") == theirs.manifest.digest
+    assert settings(machine, name) == after
+
+
+def test_what_is_stricter_than_the_kits_stays_so(
+    pushed: dict[str, dict[str, Any]], machine: Machine, tmp_path: Path
+) -> None:
+    """Even with --apply, which puts the kit's own statements beside the owner's."""
+    assert "serve" in pushed
+    name = "team/strict"
+    key = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"
+    theirs = {
+        "Sid": "NobodyDeletes",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": ["ecr:BatchDeleteImage"],
+    }
+    ecr: Any = machine.ecr.client()
+    ecr.create_repository(
+        repositoryName=name,
+        imageTagMutability="IMMUTABLE",
+        imageScanningConfiguration={"scanOnPush": True},
+        encryptionConfiguration={"encryptionType": "KMS", "kmsKey": key},
+    )
+    ecr.set_repository_policy(
+        repositoryName=name, policyText=json.dumps({"Version": "2012-10-17", "Statement": [theirs]})
+    )
+    before = settings(machine, name)
+    machine.push("serve", "--repository", name, "--apply", "--allow-pull", "sagemaker", "--dist", str(tmp_path))
+    after = settings(machine, name)
+    assert {**after, "lifecycle": None, "pull": None} == {**before, "pull": None}
+    assert theirs in after["pull"]["Statement"]
+    assert [each["Sid"] for each in after["pull"]["Statement"]] == ["NobodyDeletes", "BerthSageMakerPulls"]
 
 
 def test_uri_reads_the_push_back(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
@@ -195,16 +266,31 @@ def test_no_file_of_the_user_holds_the_token(pushed: dict[str, dict[str, Any]], 
 
 
 def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
+    entry = pushed["serve"]
+    tag = entry["tags"][-1]
     there = f"{machine.ecr.host(REGIONS[1])}/berth-serve"
     proxy = machine.ecr.proxies[REGIONS[1]]
-    done = machine.build_py("promote", pushed["serve"]["image_uri"], f"{there}:{RELEASE}")
+    ecr: Any = machine.ecr.client(REGIONS[1])
+    looked = machine.build_py("promote", entry["image_uri"], f"{there}:{tag}", "--dry-run", "--json")
+    assert looked.returncode == 0, looked.stderr
+    (look,) = json.loads(looked.stdout)
+    assert look["image_uri"] == f"{there}@{entry['digest']}"
+    assert look["would"][0] == f"{there}: will be created"
+    assert look["would"][-1] == f"{there}:{tag} will be put"
+    assert ecr.describe_repositories()["repositories"] == []
+    assert proxy.uploaded() == 0
+
+    done = machine.build_py("promote", entry["image_uri"], f"{there}:{tag}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [f"{there}@{pushed['serve']['digest']}", f"{there}:{RELEASE}"]
+    assert done.stdout.split() == [f"{there}@{entry['digest']}", f"{there}:{tag}"]
     sent = proxy.uploaded()
-    assert sent > pushed["serve"]["compressed"]
-    again = machine.build_py("promote", pushed["serve"]["image_uri"], f"{there}:{RELEASE}")
+    assert sent > entry["compressed"]
+    again = machine.build_py("promote", entry["image_uri"], f"{there}:{tag}", "--json")
     assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["bytes_sent"] == 0
     assert proxy.uploaded() == sent
+    known = machine.build_py("uri", "serve", "--profile", PROFILE, "--registry", REGIONS[1])
+    assert known.stdout.split() == [f"{there}@{entry['digest']}"]
 
 
 def test_one_region_that_fails_does_not_stop_the_other(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
@@ -226,5 +312,5 @@ def test_a_dry_run_changes_nothing(machine: Machine) -> None:
     before = [each["repositoryName"] for each in ecr.describe_repositories()["repositories"]]
     done = machine.build_py("push", "train", "--profile", PROFILE, "--repository", "team/{image}", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "team/train: will be created" in done.stderr
+    assert "team/train: will be created" in done.stdout
     assert [each["repositoryName"] for each in ecr.describe_repositories()["repositories"]] == before

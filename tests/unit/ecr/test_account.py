@@ -86,8 +86,6 @@ def test_each_region_and_account_is_a_registry_once(monkeypatch: pytest.MonkeyPa
     with mock_aws():
         assert account.registries() == [EcrRegistry(ACCOUNT, "sa-east-1")]
         assert account.registries(["us-east-1"]) == [EcrRegistry(ACCOUNT, "us-east-1")]
-    with pytest.raises(UserError, match=r"'x' is no region .* Also, '1' is no AWS account"):
-        account.registries(["us-east-1", "x"], ["1"])
 
 
 @pytest.mark.parametrize(
@@ -120,9 +118,6 @@ def test_two_variables_that_disagree_are_refused(monkeypatch: pytest.MonkeyPatch
 def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert refused("us-east1", "12").startswith(
-        "'12' is no AWS account: give its number of 12 digits, not its name. Also,"
-    )
     assert refused() == "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
     assert refused("eu-west-1") == (
         "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "

@@ -39,7 +39,14 @@ def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
     client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
     with pytest.raises(UserError) as refusal:
         local_image(client, "train", "cu124")
-    assert str(refusal.value) == "berth-train:cu124 is not built: run `python build.py build train --profile cu124`."
+    assert str(refusal.value) == (
+        "There is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`."
+    )
+
+
+def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
+    with pytest.raises(UserError, match=r"^there is no profile 'cu125'; docker/pins\.toml has .*did you mean cu124\?"):
+        local_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
 
 
 @pytest.mark.parametrize(("efa", "doubles"), [("1.47.0", ()), ("1.47.0+double", ("efa 1.47.0+double",))])

@@ -6,7 +6,6 @@ import pytest
 
 from berth.ecr import names
 from berth.ecr.names import EcrRegistry
-from berth.images.errors import UserError
 
 ACCOUNT = "111122223333"
 RULE = "ECR takes lower-case letters and digits, parted by single . _ or /, or by -"
@@ -137,13 +136,3 @@ def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -
     (sentence,) = check(wrong)
     assert said in sentence
     assert sentence.endswith(".")
-
-
-def test_everything_is_said_at_once_and_once() -> None:
-    with pytest.raises(UserError) as refusal:
-        names.refuse(names.repository_problems("B"), names.tag_problems(""), names.tag_problems(""))
-    assert str(refusal.value) == (
-        "the repository name 'B' is 1 long: ECR takes 2 to 256 characters. Also, a tag is empty: give one such as 1.0, "
-        "or leave --tag out."
-    )
-    names.refuse([], [])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.ecr.record import Pushed, check, keep, load
+from berth.ecr.record import Pushed, check, keep, keep_copy, load
 from berth.images.errors import UserError
 
 ENTRY = Pushed(
@@ -81,3 +81,27 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> 
     file.write_bytes(content)
     with pytest.raises(UserError, match=r"remove it, and push again"):
         load(file)
+
+
+def test_a_copy_of_what_is_on_record_gets_there_too(tmp_path: Path) -> None:
+    file = tmp_path / "images.json"
+    keep([ENTRY], file)
+    keep_copy(ENTRY.digest, "127.0.0.1:5001", "prod-train", ["1.0"], file)
+    first, copy = load(file)
+    assert first == ENTRY
+    assert copy == replace(ENTRY, host="127.0.0.1:5001", repository="prod-train", tags=("1.0",), pushed=copy.pushed)
+    assert copy.pushed > ENTRY.pushed
+
+
+def test_a_copy_of_an_image_that_was_pushed_elsewhere_is_not_on_record(tmp_path: Path) -> None:
+    file = tmp_path / "images.json"
+    keep([ENTRY], file)
+    keep_copy("sha256:9", "127.0.0.1:5001", "prod-train", ["1.0"], file)
+    assert load(file) == [ENTRY]
+
+
+def test_a_copy_by_digest_alone_keeps_the_tags_that_the_image_had(tmp_path: Path) -> None:
+    file = tmp_path / "images.json"
+    keep([ENTRY], file)
+    keep_copy(ENTRY.digest, "127.0.0.1:5001", "prod-train", [], file)
+    assert load(file)[1].tagged_uri == "127.0.0.1:5001/prod-train:0.1.0-cpu-1a2b"

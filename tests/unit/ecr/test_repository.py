@@ -310,21 +310,14 @@ def test_a_refusal_names_action_and_repository(client: Any, monkeypatch: pytest.
     assert repository.found(client, "berth-train") is None
 
 
-def test_the_digest_of_a_tag(client: Any) -> None:
-    assert repository.tag_digest(client, "berth-train", "cpu") is None  # no repository
-    ensure(client, WANTED)
-    digest = put_image(client, "1.0")
-    assert repository.tag_digest(client, "berth-train", "1.0") == digest
-    assert repository.tag_digest(client, "berth-train", "cpu") is None
-
-
 def test_a_tag_is_taken_away_and_a_missing_one_is_no_error(client: Any) -> None:
     repository.delete_tag(client, "berth-train", "1.0")  # no repository
     ensure(client, WANTED)
+    put_image(client, "0.9")
     put_image(client, "1.0")
     repository.delete_tag(client, "berth-train", "1.0")
     repository.delete_tag(client, "berth-train", "1.0")
-    assert repository.tag_digest(client, "berth-train", "1.0") is None
+    assert [each["imageTag"] for each in client.list_images(repositoryName="berth-train")["imageIds"]] == ["0.9"]
 
 
 def test_a_tag_that_ecr_keeps_is_said(client: Any) -> None:

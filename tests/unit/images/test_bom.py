@@ -5,16 +5,17 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from berth.images import bom, pins
+from berth.images import bom, engine, pins, syft
 from berth.images.bom import Package
-from berth.images.contents import Contents, File, Made
 from berth.images.errors import UserError
+from berth.images.inside import Inside
 
 SITE = "opt/berth/lib/python3.11/site-packages"
 STATUS = b"""Package: libc6
@@ -62,20 +63,13 @@ PLAIN = {
 }
 
 
-def file(content: bytes) -> File:
-    return File("file", 0o644, 0, 0, len(content), 0, hashlib.sha256(content).hexdigest())
-
-
-INSIDE = Contents(
+INSIDE = Inside(
     image="berth-serve:cpu",
     image_id="sha256:" + "1" * 64,
     created="2026-11-21T23:25:10.728863082Z",
     labels={"berth.kit": "serve", "org.opencontainers.image.version": "0.1.0", "berth.efa": "none"},
-    layers=(Made("sha256:" + "2" * 64, "RUN x"),),
-    files={
-        "lib": File("link", 0o777, 0, 0, 0, 0, target="usr/lib"),
-        **{path: file(content) for path, content in (RECORDS | PLAIN).items()},
-    },
+    hashes={path: hashlib.sha256(content).hexdigest() for path, content in (RECORDS | PLAIN).items()},
+    links={"lib": "usr/lib"},
     records=RECORDS,
 )
 
@@ -83,7 +77,7 @@ INSIDE = Contents(
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     """What the real syft says of these records."""
-    return bom.run_syft(INSIDE)
+    return syft.run(INSIDE)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +150,7 @@ def test_the_document_is_valid_and_names_each_thing_once(made: bom.Bill, tmp_pat
 
 
 def test_the_same_image_gives_the_same_bytes(made: bom.Bill, document: dict[str, Any], tmp_path: Path) -> None:
-    again = bom.run_syft(INSIDE)
+    again = syft.run(INSIDE)
     assert again["serialNumber"] != document["serialNumber"]
     first, second = (tmp_path / name for name in ("first", "second"))
     bom.write(made, first)
@@ -185,8 +179,8 @@ def test_what_came_as_a_file_is_named_by_the_images_labels(document: dict[str, A
 
 
 def test_an_image_without_packages_has_a_bill_of_nothing() -> None:
-    bare = replace(INSIDE, records={}, files={}, labels={})
-    made = bom.completed(bare, bom.run_syft(bare), {})
+    bare = replace(INSIDE, records={}, hashes={}, links={}, labels={})
+    made = bom.completed(bare, syft.run(bare), {})
     assert made.packages == ()
     assert made.document["metadata"]["component"]["name"] == bare.image_id
 
@@ -198,13 +192,13 @@ def test_a_persons_own_settings_of_syft_change_nothing(
     monkeypatch.setenv("SYFT_CONFIG", str(tmp_path / ".syft.yaml"))
     monkeypatch.setenv("SYFT_EXCLUDE", "**")
     monkeypatch.chdir(tmp_path)
-    assert bom.completed(INSIDE, bom.run_syft(INSIDE), {}) == made
+    assert bom.completed(INSIDE, syft.run(INSIDE), {}) == made
 
 
 def test_syft_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError) as refusal:
-        bom.find_syft(tmp_path)
+        syft.find(tmp_path)
     assert str(refusal.value) == (
         "syft, which makes the bill of materials, is not here: run `make setup`, which brings it."
     )
@@ -214,8 +208,57 @@ def test_syft_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_syft_that_gives_no_bill_is_named(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "syft").write_text(f"#!/bin/sh\n{does}\n")
     (tmp_path / "syft").chmod(0o755)
-    monkeypatch.setattr(bom, "find_syft", lambda: str(tmp_path / "syft"))
+    monkeypatch.setattr(syft, "find", lambda: str(tmp_path / "syft"))
     with pytest.raises(
         UserError, match=r"^syft could not read the packages of berth-serve:cpu \(.+\): run `make setup`"
     ):
-        bom.run_syft(INSIDE)
+        syft.run(INSIDE)
+
+
+class CountedReads:
+    """Stands in for the container that lists an image's files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.images: list[str] = []
+        monkeypatch.setattr(engine, "find_image", lambda client, name: SimpleNamespace(id=INSIDE.image_id))
+        monkeypatch.setattr(bom, "inside", self._inside)
+
+    def _inside(self, client: object, image: str) -> Inside:
+        self.images.append(image)
+        return INSIDE
+
+
+def test_a_bill_is_kept_by_the_images_id(made: bom.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reads = CountedReads(monkeypatch)
+    client: Any = None
+    first = bom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    second = bom.bill(client, "berth-serve:0.1.0-cpu-1", cache=tmp_path / "bills")
+    assert first.packages == made.packages
+    assert second == replace(first, image="berth-serve:0.1.0-cpu-1")
+    assert json.dumps(second.document) == json.dumps(first.document)
+    assert reads.images == [INSIDE.image_id]
+
+
+@pytest.mark.parametrize("spoiled", ["", "{}", "half {", '{"made_by": "another syft"}'])
+def test_a_kept_bill_that_can_not_be_used_is_made_again(
+    spoiled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reads = CountedReads(monkeypatch)
+    client: Any = None
+    first = bom.bill(client, "berth-serve:cpu", cache=tmp_path)
+    (kept,) = tmp_path.iterdir()
+    kept.write_text(spoiled)
+    assert bom.bill(client, "berth-serve:cpu", cache=tmp_path) == first
+    assert len(reads.images) == 2
+
+
+def test_a_bill_made_by_another_syft_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reads = CountedReads(monkeypatch)
+    client: Any = None
+    bom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    other = tmp_path / "syft"
+    other.write_text(f'#!/bin/sh\nexec {syft.find()} "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setattr(syft, "find", lambda: str(other))
+    bom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    assert len(reads.images) == 2

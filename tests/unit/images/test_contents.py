@@ -14,7 +14,7 @@ from docker.errors import APIError, ImageNotFound, NullResource
 from requests.exceptions import ConnectionError
 
 from berth.images import contents as reading
-from berth.images.contents import Contents, File, contents, is_record, laid, resolved
+from berth.images.contents import Contents, File, contents, is_record, laid
 from berth.images.errors import UserError
 
 IMAGE_ID = "sha256:" + "1" * 64
@@ -256,21 +256,3 @@ def test_a_layer_of_zstd_is_refused() -> None:
 )
 def test_which_files_are_records_of_packages(path: str, expected: bool) -> None:
     assert is_record(path) is expected
-
-
-def test_a_path_goes_through_links_of_folders() -> None:
-    def made(kind: str, target: str = "") -> File:
-        return File(kind, 0o777, 0, 0, 0, 0, target=target)
-
-    files = {
-        "lib": made("link", "usr/lib"),
-        "usr/lib": made("folder"),
-        "usr/lib/x": made("link", "y"),
-        "usr/share/doc/libgcc-s1": made("link", "gcc-12-base"),
-        "abs": made("link", "/usr"),
-        "loop": made("link", "loop"),
-    }
-    assert resolved(files, "/lib/x") == "usr/lib/x"
-    assert resolved(files, "usr/share/doc/libgcc-s1/copyright") == "usr/share/doc/gcc-12-base/copyright"
-    assert resolved(files, "abs/lib/x") == "usr/lib/x"
-    assert resolved(files, "loop/x").endswith("x")

@@ -188,6 +188,22 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
         pytest.param(
             replace(WELL, credentials=None), "AWS credentials", "warn", "none", "aws configure", id="no-credentials"
         ),
+        pytest.param(
+            replace(WELL, credentials=None, aws_error="there is no AWS profile 'x': set AWS_PROFILE."),
+            "AWS credentials",
+            "warn",
+            "there is no AWS profile 'x': set AWS_PROFILE.",
+            "aws configure list",
+            id="no-aws-profile",
+        ),
+        pytest.param(
+            replace(WELL, aws_error="'x' is no region: give one."),
+            "AWS credentials",
+            "warn",
+            "found (shared-credentials-file), but 'x' is no region: give one.",
+            "aws configure list",
+            id="no-region",
+        ),
     ],
 )
 def test_a_finding(seen: Probe, name: str, status: str, says: str, mends: str) -> None:

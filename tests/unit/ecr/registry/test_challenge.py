@@ -6,7 +6,7 @@ import pytest
 
 from berth.ecr.registry.challenge import Authority, parse, pull, push
 from berth.ecr.registry.credentials import Credentials
-from berth.ecr.registry.refusals import Answer
+from berth.ecr.registry.refusals import RegistryAnswer
 from berth.images.errors import UserError
 
 SECRET = Credentials("AWS", "canary")
@@ -29,7 +29,9 @@ def test_challenges(header: str, parsed: tuple[str, dict[str, str]]) -> None:
     assert (scheme, {key: value for key, value in parameters.items() if key}) == parsed
 
 
-def authority(answer: Callable[[str, str | None], Answer], *logins: Credentials | None) -> tuple[Authority, list[bool]]:
+def authority(
+    answer: Callable[[str, str | None], RegistryAnswer], *logins: Credentials | None
+) -> tuple[Authority, list[bool]]:
     asked: list[bool] = []
     left = list(logins)
 
@@ -40,7 +42,7 @@ def authority(answer: Callable[[str, str | None], Answer], *logins: Credentials 
     return Authority("host", login, answer, lambda url: url.startswith("https:")), asked
 
 
-def nobody(url: str, authorization: str | None) -> Answer:
+def nobody(url: str, authorization: str | None) -> RegistryAnswer:
     raise AssertionError("no token server is asked")
 
 
@@ -56,9 +58,9 @@ def test_basic_is_asked_for_once_for_all_scopes() -> None:
 def test_a_token_is_of_a_scope_and_asks_for_what_the_registry_names() -> None:
     urls = []
 
-    def answer(url: str, authorization: str | None) -> Answer:
+    def answer(url: str, authorization: str | None) -> RegistryAnswer:
         urls.append((url, authorization))
-        return Answer(200, {}, b'{"access_token": "t%d"}' % len(urls))
+        return RegistryAnswer(200, {}, b'{"access_token": "t%d"}' % len(urls))
 
     found, asked = authority(answer, SECRET)
     found.meet(BEARER, pull("a/b"), None)
@@ -81,7 +83,7 @@ def test_a_login_goes_to_no_token_server_without_tls() -> None:
     "body", [b"", b"[]", b"{}", b'{"token": ""}', b'{"token": 1}', b'{"token": "a\\r\\nX-Header: b"}', b"<html>"]
 )
 def test_a_token_server_that_gives_no_token(body: bytes) -> None:
-    found, _ = authority(lambda url, authorization: Answer(200, {}, body), SECRET)
+    found, _ = authority(lambda url, authorization: RegistryAnswer(200, {}, body), SECRET)
     with pytest.raises(UserError, match=r"the token server auth\.example of host answers without a token"):
         found.meet(BEARER, pull("a"), None)
     assert found.header(pull("a")) is None
@@ -94,7 +96,7 @@ def test_nobody_to_log_in_as() -> None:
 
 
 def test_a_password_is_in_no_sentence() -> None:
-    found, asked = authority(lambda url, authorization: Answer(401), SECRET, SECRET)
+    found, asked = authority(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
     with pytest.raises(UserError) as refusal:
         found.meet(BEARER, pull("a"), None)
     assert asked == [False, True]

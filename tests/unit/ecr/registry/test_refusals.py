@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from berth.ecr.registry.refusals import Answer, sentence
+from berth.ecr.registry.refusals import RegistryAnswer, sentence
 
 
-def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -> Answer:
+def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -> RegistryAnswer:
     errors = {"errors": [{"code": code, "message": message}]}
-    return Answer(status, {}, body or (json.dumps(errors).encode() if code else b""))
+    return RegistryAnswer(status, {}, body or (json.dumps(errors).encode() if code else b""))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
             "at the registry's log.",
         ),
         (
-            Answer(307, {"Location": "https://user:secret@other/v2/"}),
+            RegistryAnswer(307, {"Location": "https://user:secret@other/v2/"}),
             "host sends the push on to https://other/v2/: give the registry that answers itself.",
         ),
         (
@@ -74,7 +74,7 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         ),
     ],
 )
-def test_a_sentence_for_each(answer: Answer, said: str) -> None:
+def test_a_sentence_for_each(answer: RegistryAnswer, said: str) -> None:
     assert sentence("host", "a/b", "the push", answer) == said
 
 
@@ -88,18 +88,20 @@ def test_a_sentence_for_each(answer: Answer, said: str) -> None:
     ],
 )
 def test_a_full_disk_is_not_tried_again(body: bytes) -> None:
-    assert Answer(500, {}, body).disk_full
-    assert not Answer(500, {}, body).retried
-    assert not Answer(200, {}, body).disk_full
+    assert RegistryAnswer(500, {}, body).disk_full
+    assert not RegistryAnswer(500, {}, body).retried
+    assert not RegistryAnswer(200, {}, body).disk_full
 
 
 def test_a_long_page_or_text_is_cut_short() -> None:
-    assert len(Answer(500, {}, b"x" * 100_000).said) == 240
-    assert Answer(500, {"Content-Type": "text/html"}, b"x").said == "500, a web page"
-    assert Answer(500).said == "500"
+    assert len(RegistryAnswer(500, {}, b"x" * 100_000).said) == 240
+    assert RegistryAnswer(500, {"Content-Type": "text/html"}, b"x").said == "500, a web page"
+    assert RegistryAnswer(500).said == "500"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"errors": 1}', b'{"errors": [1]}', b"[" * 100_000, b"\xff"])
 def test_a_body_of_any_form(body: bytes) -> None:
-    assert Answer(400, {}, body).codes == []
-    assert sentence("host", "", "the push", Answer(400, {}, body)).startswith("host refuses the push with 400 (")
+    assert RegistryAnswer(400, {}, body).codes == []
+    assert sentence("host", "", "the push", RegistryAnswer(400, {}, body)).startswith(
+        "host refuses the push with 400 ("
+    )

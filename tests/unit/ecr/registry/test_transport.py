@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.ecr.registry.transport import Transport, is_loopback
+from berth.ecr.registry.transport import Transport, is_loopback, patience_s
 from berth.images.errors import UserError
 
 
@@ -40,3 +40,19 @@ def test_what_is_a_host(host: str) -> None:
 )
 def test_which_host_is_this_machine(name: str, here: bool) -> None:
     assert is_loopback(name) is here
+
+
+@pytest.mark.parametrize(
+    ("method", "known", "seconds"),
+    [
+        ("GET", False, (10, 10)),  # twice on loopback: 20 s until a silent host is given up
+        ("GET", True, (10, 60)),
+        ("POST", True, (10, 60)),
+        ("PATCH", True, (10, 300)),
+        ("PUT", True, (10, 300)),
+    ],
+)
+def test_a_host_that_has_answered_is_waited_for_longer_and_a_write_longest(
+    method: str, known: bool, seconds: tuple[float, float]
+) -> None:
+    assert patience_s(method, known=known) == seconds

@@ -1,0 +1,25 @@
+"""One blob of four parts, sent and read through a client of a test."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.manifest import digest_of
+
+PART = 200_000
+BLOB = hashlib.shake_256(b"a blob of four parts").digest(3 * PART + 50_000)
+DIGEST = digest_of(BLOB)
+MISSING = "sha256:" + "0" * 64
+
+
+def open_blob(offset: int) -> Iterator[bytes]:
+    for start in range(offset, len(BLOB), 33_333):
+        yield BLOB[start : start + 33_333]
+
+
+def send(client: Client, repository: str = "a/b", sent: Callable[[int], None] = lambda _: None) -> int:
+    return client.upload_blob(repository, DIGEST, len(BLOB), open_blob, sent)
+
+
+def content(client: Client, offset: int = 0, repository: str = "a/b") -> bytes:
+    return b"".join(client.read_blob(repository, DIGEST, offset))

@@ -1,0 +1,72 @@
+"""Small HTTP servers that stand beside a registry in a test."""
+
+import base64
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+
+
+@contextmanager
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server on this machine: its host and port."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class FakeTokenServer(http.server.BaseHTTPRequestHandler):
+    """A token server as Docker Hub has one, for the distribution registry brings none: signs what it is asked for.
+
+    Who names no credentials may pull only.
+    """
+
+    key: ClassVar[rsa.RSAPrivateKey]
+    chain: ClassVar[list[str]]
+    asked: ClassVar[list[dict[str, list[str]]]]
+    expected = ""
+    lifetime_s = 300
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        self.asked.append(query)
+        given = self.headers.get("Authorization")
+        if given not in (None, self.expected):
+            self.send_error(401)
+            return
+        access = []
+        for scope in query.get("scope", []):
+            kind, name, actions = scope.split(":")
+            allowed = actions.split(",") if given else ["pull"]
+            access.append({"type": kind, "name": name, "actions": allowed})
+        now = int(time.time())
+        claims = {"iss": "berth", "sub": "", "aud": query["service"][0], "nbf": now - 60, "iat": now, "jti": "1"}
+        token = self._signed({**claims, "exp": now + self.lifetime_s, "access": access})
+        body = json.dumps({"token": token}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _signed(self, claims: dict[str, Any]) -> str:
+        header = {"typ": "JWT", "alg": "RS256", "x5c": self.chain}
+        text = ".".join(_base64url(json.dumps(each).encode()) for each in (header, claims))
+        return f"{text}.{_base64url(self.key.sign(text.encode(), PKCS1v15(), hashes.SHA256()))}"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -1,0 +1,216 @@
+"""Who our client says it is: Basic as ECR asks for it, Bearer tokens, and who never gets to see a login."""
+
+import base64
+import http.server
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from berth.ecr.registry.credentials import Credentials
+from tests.registry.blobs import BLOB, DIGEST, PART, content, send
+from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, refusal
+from tests.registry.fault_proxy import FaultProxy
+from tests.registry.registries import Certificate, Registry
+from tests.registry.servers import FakeTokenServer, serving
+
+pytestmark = pytest.mark.usefixtures("small_parts")
+
+
+def test_a_login_of_netrc_is_not_used(
+    secure_registry: Registry, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login AWS password {CREDENTIALS.password.replace(' ', '')}\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    said = refusal(lambda: client_of(secure_registry).tags("a/b"))
+    assert said == (
+        f"{secure_registry.host} asks for a name and a password, and none are known: log in with `docker login "
+        f"{secure_registry.host}`."
+    )
+
+
+def test_a_login_that_is_refused_is_renewed_once(secure_registry: Registry, client_of: MakeClient) -> None:
+    logins = Logins(Credentials("AWS", "old"), CREDENTIALS)
+    assert client_of(secure_registry, logins).tags("a/b") == []
+    assert logins.asked == [False, True]
+
+
+def test_a_login_that_stays_refused_is_one_sentence_without_it(
+    secure_registry: Registry, client_of: MakeClient
+) -> None:
+    logins = Logins(Credentials("AWS", "old-canary"), Credentials("AWS", "new-canary"), CREDENTIALS)
+    said = refusal(lambda: client_of(secure_registry, logins).tags("a/b"))
+    assert said.startswith(f"{secure_registry.host} does not take this login for the list of tags (UNAUTHORIZED: ")
+    assert "canary" not in said
+    assert logins.asked == [False, True]
+
+
+def test_a_token_that_expires_in_the_middle_of_an_upload_is_renewed(
+    secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient
+) -> None:
+    proxy = make_proxy(secure_registry, credentials=CREDENTIALS)
+    logins = Logins(Credentials("AWS", "first"), Credentials("AWS", "second"))
+    client = client_of(proxy, logins)
+    proxy.expire(after=PART + 1)
+    send(client)
+    assert logins.asked == [False, True]
+    assert content(client) == BLOB
+    assert [each.status for each in proxy.requests if each.method == "PATCH"] == [202, 202, 401, 202, 202]
+    assert proxy.uploaded() == len(BLOB) + PART  # the part that was refused went twice
+
+
+def test_several_threads_renew_a_login_once(
+    secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient
+) -> None:
+    proxy = make_proxy(secure_registry, credentials=CREDENTIALS)
+    first = Credentials("AWS", "first")
+    logins = Logins(first, Credentials("AWS", "second"))
+    client = client_of(proxy, logins)
+    client.tags("a/b")
+    proxy.refuse(first)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: client.tags("a/b"), range(8))) == [[]] * 8
+    assert logins.asked == [False, True]
+
+
+@pytest.fixture
+def token_registry(make_registry: MakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """A registry that asks for Bearer tokens of FakeTokenServer."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "token server")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    bundle = tmp_path / "token.crt"
+    bundle.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    chain = [base64.b64encode(made.public_bytes(serialization.Encoding.DER)).decode()]
+    pair = f"{CREDENTIALS.username}:{CREDENTIALS.password}".encode()
+    values = {"key": key, "chain": chain, "asked": [], "expected": f"Basic {base64.b64encode(pair).decode()}"}
+    for attribute, value in values.items():
+        monkeypatch.setattr(FakeTokenServer, attribute, value, raising=False)
+    with serving(FakeTokenServer) as host:
+        token = {"realm": f"http://{host}/token", "service": "berth", "issuer": "berth", "rootcertbundle": str(bundle)}
+        yield make_registry(token=token)
+
+
+def test_bearer_tokens_of_a_token_server(token_registry: Registry, client_of: MakeClient) -> None:
+    logins = Logins(CREDENTIALS)
+    client = client_of(token_registry, logins)
+    send(client)
+    assert content(client) == BLOB
+    assert client.mount_blob("other", DIGEST, "a/b") is True
+    assert logins.asked == [False]
+    # The registry writes actions in any order.
+    scopes = [
+        {scope.rpartition(":")[0]: set(scope.rpartition(":")[2].split(",")) for scope in query["scope"]}
+        for query in FakeTokenServer.asked
+    ]
+    assert scopes == [
+        {"repository:a/b": {"pull", "push"}},
+        {"repository:a/b": {"pull"}},
+        {"repository:other": {"pull", "push"}, "repository:a/b": {"pull"}},
+    ]
+
+
+def test_a_bearer_token_that_has_expired_is_fetched_again(
+    token_registry: Registry, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeTokenServer, "lifetime_s", -120)
+    client = client_of(token_registry, Logins(CREDENTIALS))
+    assert "does not take this login" in refusal(lambda: client.tags("a/b"))
+    monkeypatch.setattr(FakeTokenServer, "lifetime_s", 300)
+    assert client.tags("a/b") == []
+
+
+def test_without_a_login_a_token_server_lets_pull_and_not_push(token_registry: Registry, client_of: MakeClient) -> None:
+    send(client_of(token_registry, Logins(CREDENTIALS)))
+    nobody = client_of(token_registry)
+    assert content(nobody) == BLOB
+    assert "does not take this login for the push of" in refusal(lambda: send(nobody, "other"))
+
+
+def test_a_token_server_that_refuses(token_registry: Registry, client_of: MakeClient) -> None:
+    logins = Logins(Credentials("AWS", "old"), Credentials("AWS", "new"))
+    said = refusal(lambda: client_of(token_registry, logins).tags("a/b"))
+    assert f"of {token_registry.host} gives no token (401" in said
+    assert logins.asked == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("challenge", "said"),
+    [
+        ("Negotiate", "asks for a login of the kind negotiate, and only Basic and Bearer are known here"),
+        ("", "asks for a login of the kind that it does not say"),
+        ('Bearer realm="http://evil.example/token"', "to the token server http://evil.example/token, which is"),
+        ('Bearer realm="https://[x/token"', "to the token server https://[x/token, which is no https address"),
+        ('Bearer service="x"', "to the token server without address, which is no https address"),
+    ],
+)
+def test_challenges_that_get_no_login(proxy: FaultProxy, client_of: MakeClient, challenge: str, said: str) -> None:
+    logins = Logins(CREDENTIALS)
+    proxy.answer(401, skip=1, times=9, headers={"WWW-Authenticate": challenge})
+    assert said in refusal(lambda: client_of(proxy, logins).tags("a/b"))
+    assert logins.asked == []
+
+
+class Store(http.server.BaseHTTPRequestHandler):
+    """A store of blobs, as S3 behind ECR and Docker Hub: refuses whoever brings a login."""
+
+    seen: ClassVar[list[tuple[str, str | None, str | None]]] = []
+
+    def do_GET(self) -> None:
+        authorization, wanted = self.headers.get("Authorization"), self.headers.get("Range")
+        self.seen.append((self.path, authorization, wanted))
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        self.send_response(400 if authorization else 206 if wanted else 200)
+        self.send_header("Content-Range", f"bytes {start}-{len(BLOB) - 1}/{len(BLOB)}")
+        self.send_header("Content-Length", str(len(BLOB) - start))
+        self.end_headers()
+        self.wfile.write(BLOB[start:])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_no_login_follows_a_redirect_to_another_host(
+    secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "seen", [])
+    proxy = make_proxy(secure_registry)
+    client = client_of(proxy, Logins(CREDENTIALS))
+    client.tags("a/b")  # logged in from here on
+    with serving(Store) as store:
+        proxy.answer(307, path=f"blobs/{DIGEST}", times=2, headers={"Location": f"http://{store}/blob?signed=1"})
+        assert content(client) == BLOB
+        assert content(client, 1000) == BLOB[1000:]
+    assert Store.seen == [("/blob?signed=1", None, None), ("/blob?signed=1", None, "bytes=1000-")]
+    assert proxy.requests[-1].authorization.startswith("Basic ")
+
+
+def test_a_challenge_of_another_host_gets_nothing(
+    registry: Registry,
+    make_registry: MakeRegistry,
+    certificate: Certificate,
+    make_proxy: MakeProxy,
+    client_of: MakeClient,
+) -> None:
+    other = make_registry(credentials=CREDENTIALS)
+    proxy = make_proxy(registry)
+    logins = Logins(CREDENTIALS)
+    proxy.answer(307, path="blobs/", times=9, headers={"Location": f"{other.url}/v2/a/b/blobs/{DIGEST}"})
+    assert "does not take this login for the read of" in refusal(lambda: content(client_of(proxy, logins)))
+    assert logins.asked == []

@@ -1,0 +1,155 @@
+"""What `build.py push` refuses before it asks or makes anything: images that may not be published, and silent hosts.
+
+The images are of a few bytes and have the kit's labels and names, on an engine of their own: labels alone decide here.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from berth.ecr import commands
+from berth.ecr.registry import transport
+from berth.images import labels, pins
+from berth.images.plan import SOURCE_LABEL
+from berth.images.terminal import Which
+from tests.registry import made_images
+from tests.registry.conftest import refusal
+from tests.registry.ecr_double import REGIONS
+from tests.registry.engines import address, second_engine
+from tests.registry.fault_proxy import FaultProxy
+from tests.registry.machine import Machine
+from tests.registry.registries import Registry
+
+PROFILE = pins.DEFAULT_PROFILE
+REVISION = "1a2b3c4d5e6f"
+DOUBLE = f"1.47.0{labels.DOUBLE}"
+EXACT = f"berth-train:0.1.0-{PROFILE}"
+
+MakeImage = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def other_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[docker.DockerClient]:
+    """An engine without the images under test, which the commands of these tests talk to."""
+    folder = tmp_path_factory.mktemp("engine")
+    with second_engine(folder) as client, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", address(folder))
+        yield client
+
+
+@pytest.fixture
+def make_image(other_engine: docker.DockerClient) -> MakeImage:
+    """`make_image(revision=…, efa=…)`: a training image of a few bytes with these labels, on that engine."""
+
+    def make(revision: str = REVISION, efa: str = "1.47.0") -> None:
+        found = {
+            labels.KIT: "train",
+            "berth.efa": efa,
+            f"{SOURCE_LABEL}.version": "0.1.0",
+            f"{SOURCE_LABEL}.revision": revision,
+        }
+        content, _ = made_images.layer(1, 1000)
+        lines = [f'LABEL "{name}"="{text}"' for name, text in found.items()]
+        other_engine.api.import_image_from_data(content, repository="berth-train", tag=PROFILE, changes=lines)
+
+    return make
+
+
+def assert_nothing_was_made(machine: Machine) -> None:
+    """In no account a repository, in no registry a request or a file, and nothing on record."""
+    for region in REGIONS:
+        ecr: Any = machine.ecr.client(region)
+        assert ecr.describe_repositories()["repositories"] == []
+        assert machine.ecr.proxies[region].requests == []
+        assert stored(machine.ecr.registries[region]) == []
+    assert not (machine.home / "dist").exists()
+
+
+def stored(registry: Registry) -> list[Path]:
+    """The files that a registry holds."""
+    return [path for path in registry.storage.rglob("*") if path.is_file()]
+
+
+def refused(machine: Machine, *words: str) -> str:
+    """The one line with which a push of the image is refused."""
+    done = machine.build_py("push", "train", "--profile", PROFILE, "--json", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_without_such_labels_the_same_image_could_go(machine: Machine, make_image: MakeImage) -> None:
+    make_image()
+    done = machine.build_py("push", "train", "--profile", PROFILE, "--tag", "1.0", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    place = f"{machine.ecr.host()}/berth-train"
+    assert done.stdout.splitlines() == [
+        f"{place}: will be created",
+        f"{place}:0.1.0-{PROFILE}-{REVISION} will be pushed",
+        f"{place}:1.0 will be pushed",
+    ]
+    assert_nothing_was_made(machine)
+
+
+@pytest.mark.parametrize("words", [(), ("--region", ",".join(REGIONS)), ("--no-test",), ("--dry-run",)])
+def test_an_image_that_holds_a_double_goes_nowhere(
+    words: tuple[str, ...], machine: Machine, make_image: MakeImage
+) -> None:
+    make_image(efa=DOUBLE)
+    assert refused(machine, *words) == (
+        f"error: {EXACT}-{REVISION} holds a test's double of efa {DOUBLE}: it is for tests, and may not be published; "
+        "build it without doubles."
+    )
+    assert_nothing_was_made(machine)
+
+
+def test_nor_does_it_go_to_another_registry(
+    machine: Machine, make_image: MakeImage, registry: Registry, proxy: FaultProxy
+) -> None:
+    make_image(efa=DOUBLE)
+    assert "holds a test's double of efa" in refused(machine, "--registry", proxy.host)
+    assert (proxy.requests, stored(registry)) == ([], [])
+    assert_nothing_was_made(machine)
+
+
+@pytest.mark.parametrize(
+    ("revision", "why"),
+    [(f"{REVISION}-dirty", "has uncommitted changes in it"), ("none", "is of no commit")],
+)
+def test_what_is_no_commit_gets_no_tag_of_a_release(
+    revision: str, why: str, machine: Machine, make_image: MakeImage
+) -> None:
+    make_image(revision)
+    assert refused(machine, "--tag", "1.0", "--tag", "prod") == (
+        f"error: {EXACT}-{revision} {why}, so it can't be tagged 1.0, prod: commit, build again, and push that; "
+        "without --tag it goes under its own name."
+    )
+    done = machine.build_py("push", "train", "--profile", PROFILE, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"/berth-train:0.1.0-{PROFILE}-{revision} will be pushed" in done.stdout
+    assert_nothing_was_made(machine)
+
+
+def test_all_that_forbids_it_is_said_at_once(machine: Machine, make_image: MakeImage) -> None:
+    make_image(f"{REVISION}-dirty", DOUBLE)
+    said = refused(machine, "--tag", "1.0")
+    assert "holds a test's double of efa" in said
+    assert f" Also, {EXACT}-{REVISION}-dirty has uncommitted changes in it" in said
+    assert_nothing_was_made(machine)
+
+
+def test_a_registry_that_never_speaks_is_given_up(
+    make_image: MakeImage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(transport, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(transport, "_FIRST_READ_S", 0.2)
+    make_image()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        said = refusal(lambda: commands.push(Which.train, PROFILE, registry=host, no_test=True, dist=tmp_path / "dist"))
+    assert said.startswith(f"{host} can't be reached (timed out): see that the name and the port are right")
+    assert not (tmp_path / "dist").exists()

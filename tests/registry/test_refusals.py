@@ -1,0 +1,119 @@
+"""What a registry says no to, and registries that lie: one sentence each."""
+
+import json
+
+import pytest
+
+from berth.ecr.registry import transport
+from berth.ecr.registry.client import Registry as Client
+from tests.registry import made_images
+from tests.registry.blobs import BLOB, DIGEST, MISSING, content, send
+from tests.registry.conftest import MakeClient, Waits, refusal
+from tests.registry.fault_proxy import FaultProxy
+from tests.registry.registries import Registry
+
+pytestmark = pytest.mark.usefixtures("small_parts")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (403, '{"errors":[{"code":"DENIED","message":"no identity-based policy allows it"}]}', "denies the push of"),
+        (403, "", "denies the push of"),
+        (404, '{"errors":[{"code":"NAME_UNKNOWN","message":"no such repository"}]}', "has no repository a/b (NAME"),
+        (404, "404 page not found", "/a/b is not there for the push of"),
+        (405, '{"errors":[{"code":"UNSUPPORTED","message":"read only"}]}', "refuses the push of"),
+        (413, "<html>too large</html>", "something in front of"),
+        (507, "", "the disk of"),
+        (400, '{"errors":[{"code":"DIGEST_INVALID","message":"x"}]}', "got other bytes at the push of"),
+        (200, "<html>log in here</html>", "refuses the push of sha256:"),
+    ],
+)
+def test_a_push_that_is_refused(
+    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, body: str, said: str
+) -> None:
+    proxy.answer(status, method="PATCH", skip=1, times=99, body=body.encode())
+    assert said in refusal(lambda: send(client_of(proxy)))
+    assert waits == []
+
+
+def test_a_repository_that_is_deleted_meanwhile(proxy: FaultProxy, client_of: MakeClient) -> None:
+    body = b'{"errors":[{"code":"NAME_UNKNOWN","message":"The repository does not exist in the registry"}]}'
+    proxy.answer(404, method="PUT|POST|PATCH", skip=2, times=99, body=body)
+    said = refusal(lambda: send(client_of(proxy)))
+    assert "has no repository a/b (NAME_UNKNOWN: The repository does not exist in the registry): create it" in said
+    proxy.forget()
+    send(client_of(proxy))
+    assert content(client_of(proxy)) == BLOB
+
+
+def test_an_immutable_tag_is_refused_with_the_reason(proxy: FaultProxy, client_of: MakeClient) -> None:
+    client = client_of(proxy)
+    image, other = made_images.image(), made_images.image(seed=9)
+    made_images.put(client, "a/b", "1", image)
+    made_images.put_blobs(client, "a/b", other)
+    message = (
+        "The image tag '1' already exists in the 'a/b' repository and cannot be overwritten because the tag is "
+        "immutable."
+    )
+    body = json.dumps({"errors": [{"code": "TAG_INVALID", "message": message}]}).encode()  # ECR's words
+    proxy.answer(400, method="PUT", path="manifests/1", times=9, body=body)
+    said = refusal(lambda: client.put_manifest("a/b", "1", other.manifest))
+    assert said.startswith(f"{proxy.host}/a/b refuses the tag 1 (TAG_INVALID: The image tag '1' already exists")
+    assert said.endswith("its tags can't be moved, take another --tag, for example of a new version.")
+    assert client.put_manifest("a/b", "1", image.manifest) == image.manifest.digest
+
+
+# Registries that lie.
+
+
+def test_other_bytes_than_the_digest_says(client: Client, registry: Registry, proxy: FaultProxy) -> None:
+    send(client)
+    (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{DIGEST[7:]}/data")
+    stored.write_bytes(BLOB[:-1] + b"x")
+    said = refusal(lambda: content(client))
+    assert said.startswith(f"{registry.host} gave sha256:")
+    assert f"for {DIGEST}: what it has is damaged" in said
+
+
+def test_another_manifest_than_was_asked_for(proxy: FaultProxy, client_of: MakeClient) -> None:
+    client = client_of(proxy)
+    image, other = made_images.image(), made_images.image(seed=9)
+    made_images.put(client, "a/b", "1", image)
+    lie = {"Content-Type": other.manifest.media_type, "Docker-Content-Digest": image.manifest.digest}
+    proxy.answer(200, method="GET", path="manifests", times=2, headers=lie, body=other.manifest.raw)
+    for reference in ("1", image.manifest.digest):
+        said = refusal(lambda reference=reference: client.manifest("a/b", reference))  # type: ignore[misc]
+        assert f"gave {other.manifest.digest} for {image.manifest.digest}" in said
+
+
+def test_another_digest_than_was_put(proxy: FaultProxy, client_of: MakeClient) -> None:
+    image = made_images.image()
+    proxy.answer(201, method="PUT", path="manifests", headers={"Docker-Content-Digest": MISSING})
+    said = refusal(lambda: client_of(proxy).put_manifest("a/b", "1", image.manifest))
+    assert f"gave {MISSING} for {image.manifest.digest}" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [(BLOB[:-1], "ends after 649999 of 650000 bytes"), (BLOB + b"x", "has more than its 650000 bytes")],
+)
+def test_a_source_of_another_size(client: Client, source: bytes, said: str) -> None:
+    open_at = lambda offset: iter((source[offset:],))  # noqa: E731
+    assert said in refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), open_at))
+    assert client.blob_size("a/b", DIGEST) is None
+
+
+def test_a_source_of_other_bytes(client: Client, waits: Waits) -> None:
+    wrong = BLOB[:-1] + b"x"
+    said = refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), lambda offset: iter((wrong[offset:],))))
+    assert "got other bytes at the push of" in said
+    assert waits == []
+
+
+def test_an_answer_without_an_end_is_not_kept(
+    proxy: FaultProxy, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "LARGEST_ANSWER", 1 << 20)
+    proxy.answer(200, path="manifests", body=bytes(3 << 20))
+    assert "with more than 1 MiB" in refusal(lambda: client_of(proxy).manifest("a/b", "1"))

@@ -1,0 +1,291 @@
+"""Blobs and manifests on their way to the real distribution registry and back, with the faults that a proxy plays."""
+
+import http.server
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import ClassVar
+
+import pytest
+
+from berth.ecr.registry import transport
+from berth.ecr.registry.client import Registry as Client
+from tests.registry import made_images
+from tests.registry.blobs import BLOB, DIGEST, MISSING, PART, content, open_blob, send
+from tests.registry.conftest import MakeClient, MakeRegistry, Waits, no_login, refusal
+from tests.registry.fault_proxy import FaultProxy
+from tests.registry.registries import Registry
+from tests.registry.servers import serving
+
+pytestmark = pytest.mark.usefixtures("small_parts")
+
+
+def test_a_blob_goes_up_in_parts_and_comes_down(client: Client) -> None:
+    arrived: list[int] = []
+    assert client.blob_size("a/b", DIGEST) is None
+    assert send(client, sent=arrived.append) == len(BLOB)
+    assert arrived == [0, PART, 2 * PART, 3 * PART, len(BLOB), len(BLOB)]
+    assert client.blob_size("a/b", DIGEST) == len(BLOB)
+    assert content(client) == BLOB
+    assert content(client, PART) == BLOB[PART:]
+    assert content(client, len(BLOB)) == b""
+    assert client.blob("a/b", DIGEST) == BLOB
+
+
+@pytest.mark.parametrize("size", [0, 1, PART, PART + 1])
+def test_blobs_of_any_size(client: Client, size: int) -> None:
+    digest = client.put_blob("a/b", BLOB[:size])
+    assert client.blob_size("a/b", digest) == size
+    assert client.blob("a/b", digest) == BLOB[:size]
+
+
+def test_a_small_blob_goes_in_one_put(proxy: FaultProxy, client_of: MakeClient) -> None:
+    client_of(proxy).put_blob("a/b", BLOB[:PART])
+    assert (proxy.count("PATCH"), proxy.count("PUT"), proxy.uploaded("PUT")) == (0, 1, PART)
+
+
+def test_manifests_tags_and_what_is_not_there(client: Client) -> None:
+    image = made_images.image()
+    assert client.manifest("a/b", "1") is None
+    assert client.tags("a/b") == []
+    assert made_images.put(client, "a/b", "1", image) == image.manifest.digest
+    assert client.put_manifest("a/b", "2", image.manifest) == image.manifest.digest
+    assert client.manifest("a/b", "1") == image.manifest
+    assert client.manifest("a/b", image.manifest.digest) == image.manifest
+    assert client.manifest("a/b", MISSING) is None
+    assert sorted(client.tags("a/b")) == ["1", "2"]
+    assert client.referrers("a/b", image.manifest.digest) is None
+
+
+def test_the_registry_of_debian_removes_no_tags(client: Client) -> None:
+    image = made_images.image()
+    made_images.put(client, "a/b", "1", image)
+    assert client.delete_tag("a/b", "1") is False
+    assert client.manifest("a/b", "1") == image.manifest
+
+
+def test_many_tags_come_in_pages(proxy: FaultProxy, client_of: MakeClient) -> None:
+    """Which the distribution registry 2.8 has none of."""
+    first = json.dumps({"name": "a/b", "tags": ["1"]}).encode()
+    second = json.dumps({"name": "a/b", "tags": ["2", "3"]}).encode()
+    link = {"Link": '</v2/a/b/tags/list?last=1&n=2>; rel="next"'}
+    proxy.answer(200, path="tags/list$", headers=link, body=first)
+    proxy.answer(200, path="tags/list.last=1&n=2$", body=second)
+    assert client_of(proxy).tags("a/b") == ["1", "2", "3"]
+
+
+def test_a_blob_is_mounted_from_another_repository(client: Client, proxy: FaultProxy, client_of: MakeClient) -> None:
+    send(client)
+    mounting = client_of(proxy)
+    assert mounting.mount_blob("other", DIGEST, "a/b") is True
+    assert content(client, repository="other") == BLOB
+    assert mounting.mount_blob("other", MISSING, "a/b") is False
+    assert proxy.uploaded() == 0
+
+
+def test_the_upload_that_a_failed_mount_began_is_ended(client: Client, registry: Registry) -> None:
+    send(client)
+    assert client.mount_blob("other", MISSING, "a/b") is False
+    assert list(registry.storage.glob("**/_uploads/*/startedat")) == []
+
+
+# Faults of the network and of the registry.
+
+
+@pytest.fixture
+def until_noticed(registry: Registry, waits: Waits) -> Callable[[float], None]:
+    """A `sleep` as long as the registry takes to notice that a connection is gone; a real wait is longer than that."""
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        registry.until_logged('err.detail="client disconnected"')
+
+    return sleep
+
+
+def test_a_drop_in_the_middle_of_a_part_sends_the_blob_again(
+    proxy: FaultProxy, client_of: MakeClient, waits: Waits, until_noticed: Callable[[float], None]
+) -> None:
+    """For the distribution registry forgets an upload that has another length than it has signed."""
+    proxy.drop(after=50_000, skip=2)
+    arrived: list[int] = []
+    sent = send(client_of(proxy, sleep=until_noticed), sent=arrived.append)
+    assert content(client_of(proxy)) == BLOB
+    assert arrived == [0, PART, 2 * PART, 0, PART, 2 * PART, 3 * PART, len(BLOB), len(BLOB)]
+    assert proxy.uploaded() == 2 * PART + 50_000 + len(BLOB)
+    assert sent == 3 * PART + len(BLOB)
+    assert waits == [1]
+
+
+def test_a_drop_between_two_parts_sends_nothing_again(
+    proxy: FaultProxy, client_of: MakeClient, waits: Waits, until_noticed: Callable[[float], None]
+) -> None:
+    proxy.drop(after=0, skip=2)
+    arrived: list[int] = []
+    send(client_of(proxy, sleep=until_noticed), sent=arrived.append)
+    assert content(client_of(proxy)) == BLOB
+    assert arrived == [0, PART, 2 * PART, 2 * PART, 3 * PART, len(BLOB), len(BLOB)]
+    assert proxy.uploaded() == len(BLOB)
+    assert waits == [1]
+
+
+def test_an_answer_that_is_lost_sends_the_blob_again(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+    """For the distribution registry has signed the bytes that it has into the address that was lost with it."""
+    proxy.drop(after=None, method="PATCH", skip=1)
+    send(client_of(proxy))
+    assert content(client_of(proxy)) == BLOB
+    assert proxy.uploaded() == 2 * PART + len(BLOB)
+    assert waits == [1]
+
+
+def test_an_upload_goes_on_from_what_the_registry_says_it_has(
+    proxy: FaultProxy, client_of: MakeClient, until_noticed: Callable[[float], None]
+) -> None:
+    """Where that is wrong, as a proxy's word here, the digest says so at the end, and the blob is sent anew."""
+    client = client_of(proxy, sleep=until_noticed)
+    asked: list[int] = []
+
+    def open_at(offset: int) -> Iterator[bytes]:
+        asked.append(offset)
+        return open_blob(offset)
+
+    proxy.drop(after=0, method="PATCH", skip=1)
+    proxy.answer(204, method="GET", path="uploads/", headers={"Range": f"0-{PART + 999}"})
+    client.upload_blob("a/b", DIGEST, len(BLOB), open_at)
+    assert asked == [0, PART + 1000, 2 * PART, 0]
+    assert content(client) == BLOB
+
+
+def test_the_last_answer_that_is_lost_is_found_out(proxy: FaultProxy, client_of: MakeClient) -> None:
+    proxy.drop(after=None, method="PUT")
+    assert send(client_of(proxy)) == len(BLOB)
+    assert content(client_of(proxy)) == BLOB
+    assert proxy.uploaded() == len(BLOB)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_part_that_is_put_off_goes_on_from_there(
+    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int
+) -> None:
+    proxy.answer(status, method="PATCH", skip=1, times=2)
+    send(client_of(proxy))
+    assert content(client_of(proxy)) == BLOB
+    assert proxy.uploaded() == len(BLOB) + 2 * PART
+    assert waits == [1, 2]
+
+
+def test_the_registry_says_how_long_to_wait(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    proxy.answer(429, path="tags", headers={"Retry-After": "7"})
+    proxy.answer(503, path="tags", skip=1, headers={"Retry-After": date})
+    proxy.answer(503, path="tags", skip=2, headers={"Retry-After": "soon"})
+    told: list[str] = []
+    body = b'{"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}'
+    proxy.answer(429, path="tags", skip=3, headers={"Retry-After": "0.5"}, body=body)
+    assert client_of(proxy, say=told.append).tags("a/b") == []
+    assert [waits[0], waits[2], waits[3]] == [7, 4, 0.5]
+    assert 50 < waits[1] <= 60
+    assert told[3] == f"{proxy.host}: TOOMANYREQUESTS: slow down; trying again in 0.5 s"
+
+
+def test_a_wait_that_is_too_long_is_left_to_the_user(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+    proxy.answer(429, path="tags", headers={"Retry-After": "3600"})
+    said = refusal(lambda: client_of(proxy).tags("a/b"))
+    assert said.startswith(f"{proxy.host} asks to be left alone for 3600 s (429): run this again after that")
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(429, "is asked too often (429)"), (503, "failed at the list of tags (503)")],
+)
+def test_what_does_not_pass_is_given_up(
+    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, said: str
+) -> None:
+    proxy.answer(status, path="tags", times=99)
+    assert said in refusal(lambda: client_of(proxy).tags("a/b"))
+    assert waits == list(transport.PAUSES_S)
+
+
+def test_an_upload_that_never_gets_further_is_given_up(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+    proxy.drop(after=10, skip=2, times=99)
+    assert "can't be reached" in refusal(lambda: send(client_of(proxy)))
+    assert waits == list(transport.PAUSES_S)
+
+
+def test_a_read_goes_on_where_it_was_dropped(client: Client, client_of: MakeClient, waits: Waits) -> None:
+    send(client)
+    with serving(Halves) as host:
+        reading = Client(host, no_login, sleep=waits.sleep)
+        assert content(reading) == BLOB
+        assert Halves.ranges == [None, "bytes=325000-", "bytes=487500-"]
+    assert waits == [1, 1]
+
+
+class Halves(http.server.BaseHTTPRequestHandler):
+    """A registry whose first two answers of a blob end in the middle of what is left."""
+
+    ranges: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        blob = self.path.endswith(DIGEST)
+        wanted = self.headers.get("Range")
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        body = BLOB[start:] if blob else b"{}"
+        if blob:
+            self.ranges.append(wanted)
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Range", f"bytes {start}-{len(BLOB) - 1}/{len(BLOB)}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if blob and len(self.ranges) < 3 else body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_registry_without_ranges_is_read_from_its_beginning(client: Client, proxy: FaultProxy) -> None:
+    send(client)
+    proxy.answer(200, path="blobs/", times=9, body=BLOB)
+    assert content(Client(proxy.host, no_login), 70_000) == BLOB[70_000:]
+
+
+def test_a_registry_that_is_killed_and_started_again(
+    registry: Registry, client_of: MakeClient, proxy: FaultProxy
+) -> None:
+    """Killed between two parts: what has arrived is not sent again."""
+
+    def sent(arrived: int) -> None:
+        if arrived == 2 * PART and registry.process is not None and not killed:
+            killed.append(arrived)
+            registry.kill()
+
+    killed: list[int] = []
+
+    def start_again(_: float) -> None:
+        if registry.process is None:
+            registry.start()
+
+    client = client_of(proxy, sleep=start_again)
+    send(client, sent=sent)
+    assert killed == [2 * PART]
+    assert content(client) == BLOB
+    assert proxy.uploaded() == len(BLOB)
+
+
+def test_a_full_disk_is_said_at_once_and_the_next_run_ends_well(
+    make_registry: MakeRegistry, client_of: MakeClient, waits: Waits
+) -> None:
+    place = make_registry(disk_bytes=8 << 20)
+    client = client_of(place)
+    client.put_blob("a/b", b"a repository")
+    place.fill(2 * PART)
+    assert refusal(lambda: send(client)) == (
+        f"the disk of {place.host} is full (the push of {DIGEST[:19]} failed): have room made there, then run this "
+        "again."
+    )
+    assert waits == []
+    place.make_room()
+    send(client)
+    assert content(client) == BLOB

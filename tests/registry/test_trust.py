@@ -1,0 +1,161 @@
+"""Whom our client of registries asks, by which scheme, and whose certificate it takes."""
+
+import shutil
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.ecr.registry import transport
+from berth.ecr.registry.client import Registry as Client
+from tests.registry.blobs import BLOB, content, send
+from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, Waits, no_login, refusal
+from tests.registry.fault_proxy import FaultProxy
+from tests.registry.registries import Certificate, Registry, free_port, make_certificate
+
+pytestmark = pytest.mark.usefixtures("small_parts")
+
+NONE_S = -1
+"""No time limit at all: a request that is given it is refused before it goes out."""
+
+
+def test_tls_by_a_ca_in_dockers_folder_and_a_login(secure_registry: Registry, client_of: MakeClient) -> None:
+    logins = Logins(CREDENTIALS)
+    client = client_of(secure_registry, logins)
+    client.ping()
+    assert logins.asked == []
+    send(client)
+    assert content(client) == BLOB
+    assert logins.asked == [False]
+
+
+def test_tls_by_the_bundle_of_the_environment(
+    secure_registry: Registry, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert secure_registry.certificate is not None
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(secure_registry.certificate.ca))
+    client_of(secure_registry, certificates=tmp_path / "none").ping()
+
+
+def test_an_unknown_ca_is_one_sentence_that_says_where_to_put_it(
+    secure_registry: Registry, client_of: MakeClient, tmp_path: Path
+) -> None:
+    host = secure_registry.host
+    (tmp_path / "other" / host).mkdir(parents=True)
+    shutil.copy(make_certificate(tmp_path / "another-ca").ca, tmp_path / "other" / host / "ca.crt")
+    for folder in (tmp_path / "none", tmp_path / "other"):
+        said = refusal(client_of(secure_registry, certificates=folder).ping)
+        assert said.startswith(f"the certificate of {host} is not trusted (")
+        assert f"put its CA into {folder}/{host}/ca.crt" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"names": ("registry.example",)}, "is for another name (IP address mismatch"),
+        ({"until": timedelta(days=-1)}, "is out of date (certificate has expired): have it renewed"),
+    ],
+)
+def test_a_certificate_that_does_not_fit(
+    make_registry: MakeRegistry, client_of: MakeClient, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    place = make_registry(certificate=make_certificate(tmp_path / "tls", **options))
+    assert f"the certificate of {place.host} {said}" in refusal(client_of(place).ping)
+
+
+def test_a_file_that_is_no_certificate(client_of: MakeClient, registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / registry.host).mkdir()
+    (tmp_path / registry.host / "ca.crt").write_text("not a certificate")
+    said = refusal(lambda: client_of(registry, certificates=tmp_path))
+    assert (
+        said == f"{tmp_path}/{registry.host}/ca.crt is no PEM certificate: put the registry's CA there, or remove it."
+    )
+
+
+def test_plain_http_is_for_loopback_only(registry: Registry, monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
+    monkeypatch.setattr(transport, "is_loopback", lambda _: False)
+    client = Client(registry.host, no_login, sleep=waits.sleep)
+    assert "and plain HTTP is for loopback addresses only" in refusal(client.ping)
+
+
+def test_no_proxy_of_the_environment_is_asked_for_this_machine(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert client.tags("a/b") == []
+
+
+def test_other_hosts_are_asked_through_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, waits: Waits
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://user:secret@127.0.0.1:9")
+    said = refusal(Client("registry.example", no_login, sleep=waits.sleep).ping)
+    assert said == (
+        "the proxy of the environment does not let registry.example be reached (Connection refused): look at "
+        "HTTPS_PROXY, or put the host into NO_PROXY."
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (200, {"Content-Type": "text/html"}, b"<!DOCTYPE html><title>a login portal</title>"),
+        (404, {}, b"nothing here"),
+        (302, {"Location": "https://127.0.0.1:9/login"}, b""),
+    ],
+)
+def test_what_is_no_registry(
+    proxy: FaultProxy, client_of: MakeClient, status: int, headers: dict[str, str], body: bytes
+) -> None:
+    proxy.answer(status, path="^/v2/$", times=9, headers=headers, body=body)
+    assert refusal(client_of(proxy).ping).startswith(f"{proxy.host} ")
+
+
+def test_nobody_listens(waits: Waits) -> None:
+    host = f"127.0.0.1:{free_port()}"
+    assert refusal(Client(host, no_login, sleep=waits.sleep).ping) == (
+        f"{host} can't be reached (Connection refused): see that the name and the port are right and that the registry "
+        "runs, then run this again; what arrived is not sent again."
+    )
+    assert waits == []
+
+
+def test_a_host_that_takes_the_call_and_never_speaks(monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
+    """Asked by HTTPS and, here on loopback, by HTTP, each with the patience of a first question."""
+    monkeypatch.setattr(transport, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(transport, "_FIRST_READ_S", 0.2)
+    monkeypatch.setattr(transport, "_READ_S", NONE_S)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert refusal(Client(host, no_login, sleep=waits.sleep).ping) == (
+            f"{host} can't be reached (timed out): see that the name and the port are right and that the registry "
+            "runs, then run this again; what arrived is not sent again."
+        )
+    assert waits == []
+
+
+def test_a_registry_that_has_answered_is_waited_for_longer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.ping()
+    monkeypatch.setattr(transport, "_FIRST_READ_S", NONE_S)
+    send(client)
+    assert content(client) == BLOB
+
+
+def test_a_bundle_of_the_environment_that_is_not_there(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle")
+    said = refusal(Client(registry.host, no_login).ping)
+    assert "invalid path: /no/such/bundle): mend" in said
+
+
+def test_uploads_that_leave_tls_are_refused(
+    secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient, certificate: Certificate, tmp_path: Path
+) -> None:
+    proxy = make_proxy(secure_registry, certificate=certificate.certificate, key=certificate.key)
+    (tmp_path / "certs.d" / proxy.host).mkdir(parents=True)
+    shutil.copy(certificate.ca, tmp_path / "certs.d" / proxy.host / "ca.crt")
+    client = client_of(proxy, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
+    proxy.answer(202, method="POST", headers={"Location": f"http://{proxy.host}/v2/a/b/blobs/uploads/1"})
+    assert "is asked over HTTPS and sends on to http://" in refusal(lambda: send(client))
+    send(client)
+    assert content(client) == BLOB
