@@ -37,14 +37,24 @@ def layer(seed: int, size: int) -> tuple[bytes, str]:
 
 
 def image(
-    sizes: Sequence[int] = (2000, 3000), *, oci: bool = False, seed: int = 1, platform: str = "linux/amd64"
+    sizes: Sequence[int] = (2000, 3000),
+    *,
+    oci: bool = False,
+    seed: int = 1,
+    platform: str = "linux/amd64",
+    labels: Mapping[str, str] | None = None,
 ) -> Image:
     """An image with a layer of each size."""
     layers = [layer(seed + number, size) for number, size in enumerate(sizes)]
     system, architecture = platform.split("/")
     diff_ids = [diff_id for _, diff_id in layers]
     config = json.dumps(
-        {"os": system, "architecture": architecture, "config": {}, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
+        {
+            "os": system,
+            "architecture": architecture,
+            "config": {"Labels": dict(labels)} if labels else {},
+            "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        }
     ).encode()
     kind = manifests.OCI_MANIFEST if oci else manifests.DOCKER_MANIFEST
     value = {

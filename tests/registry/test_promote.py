@@ -243,3 +243,44 @@ def test_ctrl_c_ends_the_copies(
     assert goal.manifest("c", "1") is None
     promote.promote(client, "a/b", "1", goal, "c", ["1"])
     assert goal.manifest("c", "1") == image.manifest
+
+
+def test_a_double_goes_nowhere(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
+    made_images.put(client, "a/b", "1", made_images.image(labels={"berth.efa": "1.47.0+double"}))
+    goal = client_of(before, login)
+    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    assert "holds a test's double of efa 1.47.0+double: it is for tests, and may not be published" in said
+    assert before.uploaded() == 0
+
+
+def test_uncommitted_changes_go_under_their_own_tag_alone(
+    client: Client, before: FaultProxy, client_of: MakeClient
+) -> None:
+    revision = "1a2b3c4d5e6f-dirty"
+    digest = made_images.put(
+        client, "a/b", "1", made_images.image(labels={"org.opencontainers.image.revision": revision})
+    )
+    goal = client_of(before, login)
+    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1.0", f"0.1.0-cpu-{revision}"]))
+    assert "has uncommitted changes in it, so it can't be tagged 1.0: commit, build and push again" in said
+    assert before.uploaded() == 0
+    assert promote.promote(client, "a/b", "1", goal, "c", [f"0.1.0-cpu-{revision}"]).digest == digest
+
+
+def test_what_a_look_says_and_that_it_changes_nothing(
+    client: Client, target: Registry, client_of: MakeClient, image: made_images.Image
+) -> None:
+    other = made_images.image(seed=9)
+    goal = client_of(target, login)
+    made_images.put(client, "a/b", "1", image)
+    made_images.put(goal, "c", "1", other)
+    before = sorted(path for path in target.storage.rglob("*"))
+    found = promote.look(client, "a/b", "1", goal, "c", ["1", "2"])
+    assert found.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
+    place = promote.Place(goal, "c")
+    assert promote.tag_line(place, "2", found.image) == f"{place}:2 will be put"
+    assert promote.tag_line(place, "1", found.image) == (
+        f"{place}:1 will move from {other.manifest.digest[:19]}, where the repository lets a tag move"
+    )
+    assert promote.tag_line(place, "1", other.manifest) == f"{place}:1 is there already, with this image"
+    assert sorted(path for path in target.storage.rglob("*")) == before
