@@ -31,7 +31,7 @@ TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.
 TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 
 # An editable install links each file: a new or removed one wants a new install, an edited one does not.
-FILES := $(shell ls {qa,gpu,train,serve,images,local,ecr}/*.py {train,serve,ecr}/*/*.py 2>/dev/null | cksum | tr ' ' -)
+FILES := $(shell ls {qa,gpu,train,serve,images,local,ecr}/*.py {train,serve,images,ecr}/*/*.py 2>/dev/null | cksum | tr ' ' -)
 
 # The parts of `make test` build on each other, and two of them would fight for the cores.
 .NOTPARALLEL:

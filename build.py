@@ -22,13 +22,13 @@ try:
     from berth.ecr import image as built_images
     from berth.images import build as building
     from berth.images import clean as cleaning
-    from berth.images import commands as content_commands
     from berth.images import doctor as doctoring
     from berth.images import engine, locks, network, pins, plan, sources, testing
     from berth.images import probe as probing
     from berth.images import size as sizing
     from berth.images.bar import progress_bar, showing_bytes
     from berth.images.errors import UserError
+    from berth.images.inventory import commands as content_commands
     from berth.images.progress import Progress, Step
     from berth.images.terminal import (
         Image,

@@ -110,7 +110,7 @@ COPY train train
 COPY qa qa
 COPY gpu gpu
 # One pyproject.toml names all of the kit's folders; those of the other image and of the host are empty here.
-RUN mkdir -p ecr/registry images local serve/engines \
+RUN mkdir -p ecr/registry images/inventory local serve/engines \
     && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM python AS cuda

@@ -17,8 +17,8 @@ from berth.ecr.registry import references
 from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
 from berth.images import engine, pins, testing
-from berth.images.commands import DIST, DistOption
 from berth.images.errors import UserError, refuse
+from berth.images.inventory.commands import DIST, DistOption
 from berth.images.terminal import JsonOption, ProfileOption, Which, WhichArgument, note, result, say
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]

@@ -15,8 +15,8 @@ from berth.ecr.image import LocalImage
 from berth.ecr.release import Door, Outlook, Released, enter, outlook, release
 from berth.ecr.stream import LayerState
 from berth.ecr.together import Later, side_by_side
-from berth.images import bom, debian
 from berth.images.errors import UserError, refuse
+from berth.images.inventory import bom, debian
 
 Say = Callable[[str], None]
 

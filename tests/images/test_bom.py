@@ -10,9 +10,10 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from docker.models.images import Image
 
-from berth.images import bom, debian, licences, pins
-from berth.images.contents import Contents, contents
-from berth.images.inside import inside_of
+from berth.images import pins
+from berth.images.inventory import bom, debian, licences
+from berth.images.inventory.contents import Contents, contents
+from berth.images.inventory.inside import inside_of
 
 # The engine lays files of its own over these.
 OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}

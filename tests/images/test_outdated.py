@@ -8,8 +8,9 @@ import docker
 import pytest
 from docker.models.images import Image
 
-from berth.images import debian, network
+from berth.images import network
 from berth.images.errors import UserError
+from berth.images.inventory import debian
 
 OLDER = "2020a-0+deb11u1"
 

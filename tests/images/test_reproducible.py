@@ -7,7 +7,8 @@ same for both; Debian's archive may have moved in between, which is said as that
 import docker
 import pytest
 
-from berth.images import diff, pins
+from berth.images import pins
+from berth.images.inventory import diff
 
 PARTS = pins.FILE_PARTS["train"]
 

@@ -8,8 +8,8 @@ from docker.errors import APIError, ImageNotFound
 from docker.types import Mount
 from requests.exceptions import ConnectionError
 
-from berth.images import debian
 from berth.images.errors import UserError
+from berth.images.inventory import debian
 from berth.images.network import Network, PackageIndex
 from berth.images.throwaway import CommandFailed, run_once
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from berth.images import inside, listing
 from berth.images.errors import UserError
+from berth.images.inventory import inside, listing
 
 METADATA = "opt/berth/lib/python3.11/site-packages/rich-15.0.0.dist-info/METADATA"
 MOUNTINFO = """\

@@ -25,8 +25,9 @@ from typing import Any
 from docker import DockerClient
 from packageurl import PackageURL
 
-from berth.images import disk, engine, pins, spdx, syft
-from berth.images.inside import Inside, inside, resolved
+from berth.images import disk, engine, pins
+from berth.images.inventory import spdx, syft
+from berth.images.inventory.inside import Inside, inside, resolved
 
 KEPT = 20
 """How many images' bills the cache holds, less than a megabyte each."""

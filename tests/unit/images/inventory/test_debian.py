@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import debian
-from berth.images.bom import Package
-from berth.images.debian import Update
 from berth.images.errors import UserError
+from berth.images.inventory import debian
+from berth.images.inventory.bom import Package
+from berth.images.inventory.debian import Update
 
 # As apt 2.6 prints it.
 SIMULATED = """\

@@ -5,9 +5,9 @@ import json
 
 from rich.console import Console
 
-from berth.images import licences
-from berth.images.bom import Bill, Package
-from berth.images.licences import Licensed
+from berth.images.inventory import licences
+from berth.images.inventory.bom import Bill, Package
+from berth.images.inventory.licences import Licensed
 
 
 def package(name: str, licence: str, version: str = "1.0", path: str = "") -> Package:

@@ -26,9 +26,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth.images import debian, engine, pins
-from berth.images.debian import Update
+from berth.images import engine, pins
 from berth.images.errors import UserError
+from berth.images.inventory import debian
+from berth.images.inventory.debian import Update
 from berth.images.locks import LOCKS, cuda_requirements
 from berth.images.network import Network, without_password
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from docker import DockerClient
 
 from berth.images import engine
-from berth.images.contents import Contents
 from berth.images.errors import UserError
+from berth.images.inventory.contents import Contents
 from berth.images.throwaway import run_once
 
 LISTING = Path(__file__).with_name("listing.py")

@@ -13,9 +13,9 @@ import pytest
 from docker.errors import APIError, ImageNotFound, NullResource
 from requests.exceptions import ConnectionError
 
-from berth.images import contents as reading
-from berth.images.contents import Contents, File, contents, is_record, laid
 from berth.images.errors import UserError
+from berth.images.inventory import contents as reading
+from berth.images.inventory.contents import Contents, File, contents, is_record, laid
 
 IMAGE_ID = "sha256:" + "1" * 64
 METADATA = "opt/berth/lib/python3.11/site-packages/rich-15.0.0.dist-info/METADATA"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.images import spdx
+from berth.images.inventory import spdx
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from berth.images import diff
-from berth.images.bom import Bill, Package
-from berth.images.contents import Contents, File, Made
-from berth.images.diff import Described, FileChange, LayerChange, PackageChange
+from berth.images.inventory import diff
+from berth.images.inventory.bom import Bill, Package
+from berth.images.inventory.contents import Contents, File, Made
+from berth.images.inventory.diff import Described, FileChange, LayerChange, PackageChange
 
 FILE = File("file", 0o644, 0, 0, 3, 100, "a" * 64, layer=1)
 LINK = File("link", 0o777, 0, 0, 0, 100, target="x", layer=1)

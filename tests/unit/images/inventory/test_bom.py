@@ -12,10 +12,11 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from berth.images import bom, engine, pins, syft
-from berth.images.bom import Package
+from berth.images import engine, pins
 from berth.images.errors import UserError
-from berth.images.inside import Inside
+from berth.images.inventory import bom, syft
+from berth.images.inventory.bom import Package
+from berth.images.inventory.inside import Inside
 
 SITE = "opt/berth/lib/python3.11/site-packages"
 STATUS = b"""Package: libc6

@@ -16,8 +16,8 @@ from docker.errors import APIError
 from docker.types import Mount
 
 from berth.images import disk, engine, pins
-from berth.images.bom import Package
 from berth.images.errors import UserError
+from berth.images.inventory.bom import Package
 from berth.images.network import Network, without_password
 from berth.images.throwaway import CommandFailed, run_once
 

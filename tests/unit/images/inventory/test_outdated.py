@@ -12,11 +12,12 @@ from typing import Any, ClassVar, NoReturn
 import pytest
 from rich.console import Console
 
-from berth.images import outdated, pins
-from berth.images.debian import Update
+from berth.images import pins
 from berth.images.errors import UserError
+from berth.images.inventory import outdated
+from berth.images.inventory.debian import Update
+from berth.images.inventory.outdated import ImageUpdates, Locked, Newer, Outdated, Vulnerable
 from berth.images.network import Network, PackageIndex
-from berth.images.outdated import ImageUpdates, Locked, Newer, Outdated, Vulnerable
 
 KIT = pins.load()
 RICH = Locked("rich", "14.0.0", ("cpu",), False)

@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from berth.images import spdx
-from berth.images.bom import Bill, Package
+from berth.images.inventory import spdx
+from berth.images.inventory.bom import Bill, Package
 
 NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
 

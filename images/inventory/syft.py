@@ -11,7 +11,7 @@ from typing import Any
 
 from berth.images import disk
 from berth.images.errors import UserError
-from berth.images.inside import Inside, resolved
+from berth.images.inventory.inside import Inside, resolved
 
 CATALOGERS = "dpkg-db-cataloger,python-installed-package-cataloger"
 _TIMEOUT_S = 300

@@ -26,8 +26,8 @@ from urllib3.exceptions import HTTPError
 
 from berth.images import disk, engine
 from berth.images.errors import UserError
+from berth.images.inventory.listing import LARGEST_RECORD, RECORDS
 from berth.images.layers import labels_of
-from berth.images.listing import LARGEST_RECORD, RECORDS
 from berth.images.pins import CACHE
 
 KEPT = 20

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.images import bom, debian, diff, engine, network, pins
-from berth.images import licences as licensing
-from berth.images import outdated as news
+from berth.images import engine, network, pins
 from berth.images.errors import UserError
+from berth.images.inventory import bom, debian, diff
+from berth.images.inventory import licences as licensing
+from berth.images.inventory import outdated as news
 from berth.images.terminal import JsonOption, ProfileOption, Which, WhichArgument, note, result, say
 
 DistOption = Annotated[

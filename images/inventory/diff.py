@@ -18,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.images import pins
-from berth.images.bom import Bill, Package, bill_of
-from berth.images.contents import Contents, File, Made, contents
-from berth.images.inside import inside_of
+from berth.images.inventory.bom import Bill, Package, bill_of
+from berth.images.inventory.contents import Contents, File, Made, contents
+from berth.images.inventory.inside import inside_of
 
 SHOWN_FILES = 40
 """Rows of the table of files; JSON has all."""

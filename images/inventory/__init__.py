@@ -1,0 +1,7 @@
+"""What an image holds, and what of it is old.
+
+`inside` has the image list its files and records (`listing`), `syft` finds the packages in them, and `bom` makes the
+bill of materials, with licences by `spdx`; `licences` reports them. `contents` reads an image's layers, for `diff`
+between two. `debian` keeps the versions that were tested, `outdated` says what is newer or insecure. `commands` are
+those of build.py.
+"""
