@@ -1,7 +1,8 @@
 """The commands of build.py that are about registries: push, promote and uri. Arguments in, a result out."""
 
 import json
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -16,6 +17,7 @@ from berth.ecr.display import showing_blobs, showing_layers
 from berth.ecr.registry import references
 from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
+from berth.images import build as building
 from berth.images import engine, pins, testing
 from berth.images.errors import UserError, refuse
 from berth.images.inventory.commands import DIST, DistOption
@@ -73,6 +75,7 @@ def push(
     refuse(
         destination.name_problems(which.images, registry, repository, tags),
         destination.option_problems(registry, regions, accounts, of_ecr),
+        ["--kms-key is empty: give a key's id, ARN or alias, or leave it out for AES-256."] if kms_key == "" else [],
     )
     pullers = allow_pull or []
     wish = publish.Wish(
@@ -89,10 +92,14 @@ def push(
     registries = [] if registry is not None else account.registries(regions, accounts)
     places = {each: destination.destinations(each.image, registries, registry, repository) for each in images}
     good, failures = publish.look(publish.jobs(places, wish, say), apply=apply)
-    for warning in [warning for each in images for warning in destination.warnings(each)]:
+    checkout = str(building.revision(pins.ROOT))
+    for warning in [warning for each in images for warning in destination.warnings(each, checkout)]:
         say(warning)
     if dry_run:
-        _print_outlook([job.outlook(lines) for job, lines in good], as_json)
+        if as_json:
+            result.print_json(json.dumps([job.outlook(lines) for job, lines in good]))
+        else:
+            _print_lines(line for _, lines in good for line in lines)
         refuse(failures)
         return
     released: list[Released] = []
@@ -111,7 +118,7 @@ def push(
 
 
 def _words(listed: str | None) -> list[str]:
-    return [word.strip() for word in listed.split(",") if word.strip()] if listed else []
+    return [] if listed is None else [word.strip() for word in listed.split(",")]
 
 
 def _test(which: Which, profile: str) -> None:
@@ -141,7 +148,9 @@ def _print(released: list[Released], as_json: bool) -> None:
 
 def promote(
     source: Annotated[str, typer.Argument(metavar="FROM", help="An image in a registry, by tag or by digest.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The repository, and a tag; without one, that of FROM.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="The repository, and a tag; without one, that of FROM or of its build.")
+    ],
     dry_run: DryRunOption = False,
     dist: DistOption = DIST,
     as_json: JsonOption = False,
@@ -161,8 +170,13 @@ def promote(
         found = promotion.look(from_there, origin.repository, origin.version, to_here, goal.repository, tags)
         place = promotion.Place(to_here, goal.repository)
         lines = [*repository_lines(doors[1], wanted), f"{place}: {found.summary()}"]
-        lines += [promotion.tag_line(place, tag, found.image) for tag in tags]
-        _print_outlook([{"image_uri": f"{place}@{found.image.digest}", "would": lines}], as_json)
+        lines += [promotion.tag_line(place, tag, found.image) for tag in found.tags]
+        if as_json:
+            digest = found.image.digest
+            about = {"image_uri": f"{place}@{digest}", "digest": digest, "tags": found.tags, "would": lines}
+            result.print_json(json.dumps(about))
+        else:
+            _print_lines(lines)
         return
     record.check(dist / record.NAME)
     if wanted is not None:
@@ -182,24 +196,21 @@ def promote(
     except KeyboardInterrupt:
         say("what has arrived stays in the registry: the next promotion goes on from there")
         raise
-    record.keep_copy(done.digest, goal.host, goal.repository, tags, dist / record.NAME)
+    record.keep_copy(done.digest, goal.host, goal.repository, done.tags, dist / record.NAME)
     at = references.Reference(goal.host, goal.repository, digest=done.digest)
     if as_json:
         took = {"bytes_sent": done.bytes_sent, "bytes_there": done.bytes_there}
-        result.print_json(json.dumps({"image_uri": str(at), "digest": done.digest, "tags": tags, **took}))
+        result.print_json(json.dumps({"image_uri": str(at), "digest": done.digest, "tags": done.tags, **took}))
     else:
         result.print(escape(str(at)))
-        for tag in tags:
+        for tag in done.tags:
             result.print(escape(f"  {references.Reference(goal.host, goal.repository, tag)}"))
     say(f"{done.bytes_sent / 1e6:.1f} MB copied, {done.bytes_there / 1e6:.1f} MB were in that registry already")
 
 
-def _print_outlook(jobs: list[dict[str, Any]], as_json: bool) -> None:
-    """What a dry run has to say, of each image and place."""
-    if as_json:
-        result.print_json(json.dumps(jobs))
-        return
-    for line in dict.fromkeys(line for job in jobs for line in job["would"]):
+def _print_lines(lines: Iterable[str]) -> None:
+    """What a dry run has to say, each line once."""
+    for line in dict.fromkeys(lines):
         result.print(escape(line))
 
 

@@ -96,14 +96,20 @@ def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
     return problems
 
 
-def warnings(image: LocalImage) -> list[str]:
-    """What a user should know of an image before it is pushed, a sentence each."""
-    if image.image != "serve" or image.size <= SERVERLESS_BYTES:
-        return []
-    return [
-        f"{image.exact_tag} has {image.size / 1e9:.1f} GB unpacked, and serverless endpoints take "
-        f"{SERVERLESS_BYTES / 1e9:.1f}: deploy it on instances."
-    ]
+def warnings(image: LocalImage, checkout: str) -> list[str]:
+    """What a user should know of an image before it is pushed, a sentence each; checkout: the revision that is here."""
+    found = []
+    if image.revision != checkout:
+        found.append(
+            f"{image.exact_tag} was built from {image.revision}, and this checkout is at {checkout}: run `python "
+            f"build.py build {image.image} --profile {image.profile}` first if you mean what is here."
+        )
+    if image.image == "serve" and image.size > SERVERLESS_BYTES:
+        found.append(
+            f"{image.exact_tag} has {image.size / 1e9:.1f} GB unpacked, and serverless endpoints take "
+            f"{SERVERLESS_BYTES / 1e9:.1f}: deploy it on instances."
+        )
+    return found
 
 
 def tag_problem(tag: str, image: LocalImage, destination: Destination, *, immutable: bool) -> str:

@@ -77,6 +77,12 @@ class LocalImage:
         return self.stored_as in ("", _DOCKER_MANIFEST)
 
 
+def exact_tag(found: Mapping[str, str]) -> str:
+    """The tag that says which build an image is, by its labels alone; empty where it is none of the kit's."""
+    parts = [found.get(name, "") for name in (f"{SOURCE_LABEL}.version", labels.PROFILE, f"{SOURCE_LABEL}.revision")]
+    return "-".join(parts) if all(parts) else ""
+
+
 def is_dirty(revision: str) -> bool:
     """Whether a revision is not that of a commit alone."""
     return revision.endswith(_DIRTY) or revision == "none"

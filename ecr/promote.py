@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from berth.ecr.image import is_dirty
+from berth.ecr.image import exact_tag, is_dirty
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
@@ -37,6 +37,7 @@ class Found:
     """What is to be copied: an image, what is attached to it (as it is listed, and its manifest), and all blobs."""
 
     image: Manifest
+    tags: tuple[str, ...]
     documents: tuple[tuple[Descriptor, Manifest], ...]
     blobs: Mapping[str, Descriptor]
     plan: Plan
@@ -51,11 +52,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Promoted:
-    """A finished promotion: bytes put on the wire, those sent again included, and bytes that did not need to go."""
+    """A finished promotion: bytes put on the wire, those sent again included, bytes that did not need to go, and the
+    tags that the image has got.
+    """
 
     digest: str
     bytes_sent: int
     bytes_there: int
+    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -89,12 +93,14 @@ def look(
 ) -> Found:
     """What copying the image under a tag or digest would take.
 
-    UserError where it is no image that SageMaker takes, and where nothing may publish it, or not under these tags.
+    tags: without any, the image gets the tag of its build, for in ECR what has none expires. UserError where it is no
+    image that SageMaker takes, and where nothing may publish it, or not under these tags.
     """
     origin, goal = Place(source, source_repository), Place(target, target_repository)
     if source.manifest(source_repository, reference) is None:
         raise UserError(f"{origin} has no image {reference}: look at its tags and digests, or push it there first.")
     checked = guard.check(source, source_repository, reference, guard.ANYTHING)
+    tags = tuple(tags) or tuple(filter(None, [exact_tag(checked.labels)]))
     refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
     documents = tuple(
         (document, attach.manifest(source, source_repository, document))
@@ -103,9 +109,8 @@ def look(
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
     sizes = _sizes(goal, list(blobs.values()))
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
-    return Found(
-        checked.manifest, documents, blobs, plan(list(blobs.values()), there, same_registry=source.host == target.host)
-    )
+    todo = plan(list(blobs.values()), there, same_registry=source.host == target.host)
+    return Found(checked.manifest, tags, documents, blobs, todo)
 
 
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
@@ -158,14 +163,15 @@ def promote(
     say(f"{goal}: {found.summary()}")
     sent = _copy(origin, goal, found.plan, progress)
     # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
-    for name in (image.digest, *tags):
+    for name in (image.digest, *found.tags):
         target.put_manifest(target_repository, name, image)
     for _, made in found.documents:
         attach.put(target, target_repository, image.digest, made)
-    for name in (image.digest, *tags):
+    for name in (image.digest, *found.tags):
         _verify(goal, name, image)
     total = sum(blob.size for blob in found.blobs.values())
-    return Promoted(image.digest, sum(sent.values()), total - sum(found.blobs[digest].size for digest in sent))
+    there = total - sum(found.blobs[digest].size for digest in sent)
+    return Promoted(image.digest, sum(sent.values()), there, found.tags)
 
 
 def _copy(origin: Place, goal: Place, todo: Plan, progress: Progress) -> dict[str, int]:

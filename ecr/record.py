@@ -52,7 +52,8 @@ class Pushed:
 
     @property
     def tagged_uri(self) -> str:
-        return str(Reference(self.host, self.repository, self.tags[0]))
+        """By its first tag; by digest where it has none."""
+        return str(Reference(self.host, self.repository, self.tags[0])) if self.tags else self.image_uri
 
     @property
     def place(self) -> tuple[str, str, str, str]:
@@ -84,10 +85,20 @@ def check(file: Path) -> None:
 
 
 def keep(pushed: Iterable[Pushed], file: Path) -> None:
-    """Adds to the record; two pushes at the same time both get in, and a reader never sees half a file."""
+    """Adds to the record; two pushes at the same time both get in, and a reader never sees half a file.
+
+    Tags of the same image at the same place stay: a push without them takes none of them away.
+    """
     with _locked(file):
         new = {entry.place: entry for entry in pushed}
-        entries = [entry for entry in load(file) if entry.place not in new] + list(new.values())
+        entries = []
+        for entry in load(file):
+            later = new.get(entry.place)
+            if later is None:
+                entries.append(entry)
+            elif later.digest == entry.digest:
+                new[entry.place] = replace(later, tags=tuple(dict.fromkeys((*later.tags, *entry.tags))))
+        entries += new.values()
         with disk.aside(file) as new_file:
             new_file.write_text(json.dumps({"images": [entry.as_dict() for entry in entries]}, indent=2) + "\n")
 
@@ -97,8 +108,7 @@ def keep_copy(digest: str, host: str, repository: str, tags: Sequence[str], file
     origin = next((entry for entry in reversed(load(file)) if entry.digest == digest), None)
     if origin is not None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        copied = tuple(tags) or origin.tags
-        keep([replace(origin, host=host, repository=repository, tags=copied, pushed=now)], file)
+        keep([replace(origin, host=host, repository=repository, tags=tuple(tags), pushed=now)], file)
 
 
 @contextmanager

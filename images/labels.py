@@ -9,6 +9,9 @@ from collections.abc import Mapping
 KIT = "berth.kit"
 """On everything that the kit makes: `train`, `serve` or `base` on an image, `run` on a container or a network."""
 
+PROFILE = "berth.profile"
+"""The row of docker/pins.toml that an image was built from."""
+
 RUN = "berth.run"
 """The run's id, on the containers and the network of one `run train` or `run serve`."""
 

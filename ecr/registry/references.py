@@ -43,7 +43,7 @@ def parse(text: str) -> Reference:
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise UserError(
-            f"{text!r} names no image in a registry: write HOST/REPOSITORY:TAG or HOST/REPOSITORY@sha256:DIGEST, such "
-            "as 111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train:0.1.0."
+            f"{text!r} names no image in a registry: write HOST/REPOSITORY:TAG or HOST/REPOSITORY@sha256:DIGEST in "
+            "small letters, such as 111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train:0.1.0."
         )
     return Reference(found["host"], found["repository"], found["tag"] or "", found["digest"] or "")

@@ -64,7 +64,7 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
 
     done = promote.promote(client, "a/b", "1", goal, "team/c", ["1", "latest"], say=lines.append, progress=progress)
     documents = len(b"a bill of materials") + len(b"{}")
-    assert done == Promoted(digest, total(image) + documents, 0)
+    assert done == Promoted(digest, total(image) + documents, 0, ("1", "latest"))
     assert before.uploaded() == total(image) + documents
     for name in (digest, "1", "latest"):
         assert goal.manifest("team/c", name) == image.manifest
@@ -86,7 +86,7 @@ def test_the_second_time_nothing_is_sent(
     goal = client_of(before, login)
     promote.promote(client, "a/b", "1", goal, "c", ["1"])
     before.forget()
-    assert promote.promote(client, "a/b", digest, goal, "c", ["1"]) == Promoted(digest, 0, total(image))
+    assert promote.promote(client, "a/b", digest, goal, "c", ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert before.uploaded() == 0
 
 
@@ -96,11 +96,11 @@ def test_within_a_registry_blobs_are_mounted(
     client = client_of(proxy)
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
-    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, 0, total(image))
+    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert proxy.uploaded() == 0
     assert guard.check(client, "c", "1", image.built).digest == digest
     # Within one repository only the tag is new.
-    assert promote.promote(client, "a/b", "1", client, "a/b", ["2"]) == Promoted(digest, 0, total(image))
+    assert promote.promote(client, "a/b", "1", client, "a/b", ["2"]) == Promoted(digest, 0, total(image), ("2",))
     assert client.manifest("a/b", "2") == image.manifest
 
 
@@ -111,7 +111,7 @@ def test_a_mount_that_is_refused_becomes_a_copy(
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
     proxy.answer(403, method="POST", path="mount=", times=99)
-    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, total(image), 0)
+    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, total(image), 0, ("1",))
     assert guard.check(client, "c", "1", image.built).digest == digest
 
 
@@ -129,7 +129,7 @@ def test_what_is_cut_off_goes_on_in_the_next_run(
     before.forget()
     done = promote.promote(client, "a/b", "1", goal, "c", ["1"])
     bytes_there = sum(len(image.blobs[key]) for key in there)
-    assert done == Promoted(digest, total(image) - bytes_there, bytes_there)
+    assert done == Promoted(digest, total(image) - bytes_there, bytes_there, ("1",))
     assert before.uploaded() == total(image) - bytes_there
     assert guard.check(goal, "c", "1", image.built).digest == digest
 
@@ -284,3 +284,18 @@ def test_what_a_look_says_and_that_it_changes_nothing(
     )
     assert promote.tag_line(place, "1", other.manifest) == f"{place}:1 is there already, with this image"
     assert sorted(path for path in target.storage.rglob("*")) == before
+
+
+def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registry, client_of: MakeClient) -> None:
+    """By digest, as `uri` prints it, neither side names one; in ECR what has no tag expires."""
+    labels = {
+        "org.opencontainers.image.version": "0.1.0",
+        "berth.profile": "cpu",
+        "org.opencontainers.image.revision": "1a2b3c4d5e6f",
+    }
+    goal = client_of(target, login)
+    digest = made_images.put(client, "a/b", "1", made_images.image(labels=labels))
+    assert promote.promote(client, "a/b", digest, goal, "c", []).tags == ("0.1.0-cpu-1a2b3c4d5e6f",)
+    assert goal.tags("c") == ["0.1.0-cpu-1a2b3c4d5e6f"]
+    other = made_images.put(client, "a/b", "2", made_images.image(seed=7))
+    assert promote.promote(client, "a/b", other, goal, "d", []).tags == ()

@@ -95,9 +95,11 @@ def test_uncommitted_changes_get_no_tag_of_a_release() -> None:
 
 def test_an_image_too_large_for_serverless_is_warned_of() -> None:
     limit = 10 * 1024**3
-    assert warnings(replace(IMAGE, image="serve", size=limit)) == []
-    assert "serverless endpoints take 10.7" in warnings(replace(IMAGE, image="serve", size=limit + 1))[0]
-    assert warnings(replace(IMAGE, size=limit + 1)) == [], "a training job has no such limit"
+    assert warnings(replace(IMAGE, image="serve", size=limit), IMAGE.revision) == []
+    assert (
+        "serverless endpoints take 10.7" in warnings(replace(IMAGE, image="serve", size=limit + 1), IMAGE.revision)[0]
+    )
+    assert warnings(replace(IMAGE, size=limit + 1), IMAGE.revision) == [], "a training job has no such limit"
 
 
 @pytest.mark.parametrize(
@@ -117,3 +119,11 @@ def test_a_tag_that_names_another_image_moves_only_where_it_may(
     problem = tag_problem(tag, image, HERE, immutable=immutable)
     assert bool(problem) == bool(says)
     assert says in problem
+
+
+def test_an_image_of_another_commit_than_the_checkout_is_said() -> None:
+    (said,) = warnings(IMAGE, "000000000000")
+    assert said.startswith(
+        f"{IMAGE.exact_tag} was built from {IMAGE.revision}, and this checkout is at 000000000000: run"
+    )
+    assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in said

@@ -100,8 +100,18 @@ def test_a_copy_of_an_image_that_was_pushed_elsewhere_is_not_on_record(tmp_path:
     assert load(file) == [ENTRY]
 
 
-def test_a_copy_by_digest_alone_keeps_the_tags_that_the_image_had(tmp_path: Path) -> None:
+def test_a_copy_without_a_tag_is_known_by_its_digest(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     keep([ENTRY], file)
     keep_copy(ENTRY.digest, "127.0.0.1:5001", "prod-train", [], file)
-    assert load(file)[1].tagged_uri == "127.0.0.1:5001/prod-train:0.1.0-cpu-1a2b"
+    assert load(file)[1].tags == ()
+    assert load(file)[1].tagged_uri == load(file)[1].image_uri == "127.0.0.1:5001/prod-train@sha256:1"
+
+
+def test_tags_of_the_same_image_stay_and_those_of_an_earlier_one_do_not(tmp_path: Path) -> None:
+    file = tmp_path / "images.json"
+    keep([ENTRY], file)
+    keep([replace(ENTRY, tags=("0.1.0-cpu-1a2b", "rc"))], file)
+    assert load(file)[0].tags == ("0.1.0-cpu-1a2b", "rc", "stable")
+    keep([replace(ENTRY, digest="sha256:9", tags=("0.1.0-cpu-5e6f",))], file)
+    assert load(file)[0].tags == ("0.1.0-cpu-5e6f",)
