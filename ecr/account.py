@@ -6,11 +6,14 @@ Credentials, profiles, roles and endpoints are found as boto3 finds them: `AWS_P
 
 import os
 import re
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import boto3
+import botocore.parsers
 from botocore import exceptions as aws
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
@@ -50,7 +53,10 @@ def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
         session = boto3.Session()
         region = region or _usual_region(session)
         if not account:
-            account = str(_client(session, "sts", region).get_caller_identity()["Account"])
+            answer = _client(session, "sts", region).get_caller_identity()
+            if "Account" not in answer:
+                raise ResponseParserError("no account")
+            account = str(answer["Account"])
     return EcrRegistry(account, region)
 
 
@@ -81,6 +87,11 @@ def explained(action: str, resource: str = "") -> Iterator[None]:
     # What is no answer of AWS's, or a file with a token that is not there, boto3 lets through as it comes.
     except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError, ValueError) as error:
         # No `from`: a traceback of boto3's may show what a request held.
+        raise explain(error, action, resource) from None
+    except KeyError as error:
+        # botocore looks for the answer in a page that is none; a KeyError of ours is a fault and stays one.
+        if not _raised_in(error, botocore.parsers):
+            raise
         raise explain(error, action, resource) from None
 
 
@@ -215,7 +226,7 @@ def _of_boto3(error: Exception, action: str) -> str:
             return f"{_host(error)} is not trusted ({reason}): name a file with your CA's certificate in AWS_CA_BUNDLE."
         case aws.ProxyConnectionError():
             return f"the proxy {_host(error)} can't be reached: look at HTTPS_PROXY and NO_PROXY."
-        case ResponseParserError():
+        case ResponseParserError() | KeyError():
             return f"what answers for {action} is not AWS: see where AWS_ENDPOINT_URL and its kind point to."
         case OSError():
             name = f"{error.filename}: " if error.filename else ""
@@ -227,6 +238,11 @@ def _of_boto3(error: Exception, action: str) -> str:
         case ValueError():  # of a number or an address that is none
             return f"boto3 can't read AWS's settings ({_said(error)}): mend ~/.aws/config, or the variables AWS_…."
     return f"{action} could not be asked for: {_said(error)}."
+
+
+def _raised_in(error: Exception, module: ModuleType) -> bool:
+    *_, (innermost, _line) = traceback.walk_tb(error.__traceback__)
+    return innermost.f_globals.get("__name__") == module.__name__
 
 
 def _said(error: Exception) -> str:

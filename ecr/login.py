@@ -4,16 +4,19 @@
 """
 
 import base64
+import json
 import logging
 import threading
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from docker import auth
 from docker.credentials.errors import StoreError
 from docker.errors import DockerException
+from docker.utils.config import find_config_file
 
 from berth.ecr.account import explained
 from berth.ecr.registry.credentials import Credentials
@@ -69,6 +72,20 @@ class EcrLogin:
             ) from None
 
 
+def _docker_config(again: str) -> auth.AuthConfig:
+    """Docker's own configuration; UserError, with no word of what stands in it, where it can't be read as one."""
+    file = str(find_config_file() or "")
+    try:
+        # Read here, for docker-py takes a file that it can't read for an empty one. Docker takes an empty one as well.
+        text = Path(file).read_text(encoding="utf-8") if file else ""
+        config = auth.load_config(config_dict=json.loads(text) if text.strip() else None)
+        if not isinstance(config.cred_helpers, dict):
+            raise TypeError
+    except (DockerException, OSError, ValueError, TypeError, AttributeError):
+        raise UserError(f"the logins in {file} can't be read: mend that file, or move it away and {again}") from None
+    return config
+
+
 class StoredLogin:
     """A `Login` to any registry, `host[:port]`, by what Docker's configuration and its credential helpers have."""
 
@@ -78,10 +95,7 @@ class StoredLogin:
     def __call__(self, renew: bool) -> Credentials | None:
         """What is stored now, None without any; looked up each time, for somebody may log in meanwhile."""
         again = f"run `docker login {self._host}` and then this command again."
-        try:
-            config = auth.load_config()
-        except (DockerException, ValueError, TypeError, AttributeError):
-            raise UserError(f"Docker's config.json has a login that can't be read: {again}") from None
+        config = _docker_config(again)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a helper that is not installed, which is said below

@@ -3,7 +3,8 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
 from berth.images.progress import Progress, Step
 
 KEPT_LOGS = 20
+_LOG = "the build's log"
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,8 @@ def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]
     log = _log_file(plan)
     progress = Progress()
     began = time.monotonic()
-    with log.open("w") as file:
-        file.write(plan.command(str(client)) + "\n\n")
+    with _opened(log) as keep:
+        keep(plan.command(str(client)) + "\n\n")
         process = subprocess.Popen(
             [str(client), plan.argv[0], "--progress=plain", *plan.argv[1:]],
             stdout=subprocess.PIPE,
@@ -139,7 +141,7 @@ def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                file.write(line)
+                keep(line)
                 step = progress.feed(line)
                 if step is not None:
                     on_step(step, progress)
@@ -149,7 +151,7 @@ def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]
             process.wait()
             raise
     if code != 0:
-        raise UserError(failure_sentence(progress, log.read_text(), log))
+        raise UserError(failure_sentence(progress, log.read_text(encoding="utf-8"), log))
     return Built(plan, _image_id(engine.connect(), plan.tags[0]), time.monotonic() - began, log)
 
 
@@ -178,11 +180,26 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
 
 def _log_file(plan: BuildPlan) -> Path:
     folder = pins.CACHE / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
-        old.unlink(missing_ok=True)
+    with disk.said_of(folder, _LOG):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
+            old.unlink(missing_ok=True)
     # With the process: two builds of one image may begin in one second.
     return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.image}-{plan.profile}-{os.getpid()}.log"
+
+
+@contextmanager
+def _opened(log: Path) -> Iterator[Callable[[str], None]]:
+    """Writes to the log, each at once: what is kept back would be refused by a full disk when the file is closed."""
+    with disk.said_of(log.parent, _LOG):
+        file = log.open("wb", buffering=0)
+
+    def keep(text: str) -> None:
+        with disk.said_of(log.parent, _LOG):
+            file.write(text.encode())
+
+    with file:
+        yield keep
 
 
 def _image_id(client: docker.DockerClient, tag: str) -> str:

@@ -64,11 +64,19 @@ def said_of(folder: Path, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:  # no word of the disk's: requests' errors, such as of the engine, are OSErrors as well
+            raise
         if error.errno in _FULL:
             raise UserError(
-                f"the disk of {folder} is full, and {name} does not fit: free some, for example with `python build.py "
-                "clean`, or set XDG_CACHE_HOME to a folder on another disk."
+                f"the disk of {folder} is full, and {name} does not fit: free some room there, then run the command "
+                "again."
             ) from None
-        raise UserError(
-            f"{name} can't be written to {folder} ({error.strerror}): see that this user may write there."
-        ) from None
+        advice = "see that this user may write there"
+        if isinstance(error, NotADirectoryError | FileExistsError) and (no_folder := _no_folder(folder)):
+            advice = f"{no_folder} is no folder, so move it away or name another one"
+        raise UserError(f"{name} can't be written to {folder} ({error.strerror}): {advice}.") from None
+
+
+def _no_folder(folder: Path) -> Path | None:
+    """What stands where `folder` or one above it should be and is no folder, such as a file or a link to nowhere."""
+    return next((path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()), None)

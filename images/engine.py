@@ -42,6 +42,10 @@ def connect(timeout_s: int = 120) -> docker.DockerClient:
                 "then log in again."
             ) from error
         raise UserError(NO_ENGINE.format(where=where)) from error
+    except (ValueError, TypeError, AttributeError) as error:  # out of Docker's own settings, which the SDK reads first
+        raise UserError(
+            "Docker's settings can't be read: mend config.json in DOCKER_CONFIG or ~/.docker, or move it away."
+        ) from error
     return client
 
 

@@ -94,17 +94,23 @@ class Network:
         return found
 
     def write_secrets(self, folder: Path) -> dict[str, Path]:
-        """Writes the secrets into `folder`, readable by this user only, and gives their paths by id."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        paths = {}
-        for name, value in self.secrets().items():
-            paths[name] = folder / name
-            content = value.read_bytes() if isinstance(value, Path) else value.encode()
-            # Rewritten only when it differs, by rename, so that a build that runs beside this one reads whole files.
-            if not paths[name].exists() or paths[name].read_bytes() != content:
-                with disk.aside(paths[name]) as new:
-                    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                        file.write(content)
+        """Writes the secrets into `folder`, readable by this user only, and gives their paths by id.
+
+        UserError where the disk refuses them.
+        """
+        contents = {
+            name: value.read_bytes() if isinstance(value, Path) else value.encode()
+            for name, value in self.secrets().items()
+        }
+        paths = {name: folder / name for name in contents}
+        with disk.said_of(folder, "what a build needs of the network"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name, path in paths.items():
+                # Rewritten only when it differs, by rename: a build that runs beside this one reads whole files.
+                if not path.exists() or path.read_bytes() != contents[name]:
+                    with disk.aside(path) as new:
+                        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                            file.write(contents[name])
         return paths
 
 

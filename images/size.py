@@ -5,7 +5,6 @@ layers (level 6), which is what travels; MB are 10^6 bytes.
 """
 
 import json
-import os
 import re
 import tempfile
 import time
@@ -16,14 +15,16 @@ from typing import Any
 
 from docker import DockerClient
 from docker.errors import APIError
+from requests.exceptions import RequestException
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from berth.images import packages
+from berth.images import disk, packages
 from berth.images.engine import find_image
 from berth.images.errors import UserError
 from berth.images.layers import Layer, read_layers
+from berth.images.network import in_few_words, innermost
 from berth.images.pins import CACHE
 from berth.images.throwaway import run_once
 
@@ -104,7 +105,8 @@ def image_size(
 ) -> ImageSize:
     """Measures an image on the engine; layers and images seen before come from `cache` (default: the user's own).
 
-    step: called with what was just done, for a progress display. Raises UserError if there is no such image.
+    step: called with what was just done, for a progress display. Raises UserError if there is no such image, or if the
+    disk of the cache refuses it.
     """
     cache = cache or _USER_CACHE
     image_id = str(find_image(client, image).id)
@@ -151,21 +153,23 @@ def render(measured: ImageSize) -> Group:
 
 def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[str], None]) -> list[Layer]:
     """Saves the image beside the cache and reads its layers; those that the cache knows are not compressed again."""
-    cache.mkdir(parents=True, exist_ok=True)
     digests: list[str] = client.images.get(image_id).attrs["RootFS"]["Layers"]
     known = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := _load(cache, digest))}
-    try:
+    with disk.said_of(cache, "the image"):
+        cache.mkdir(parents=True, exist_ok=True)
         for stale in cache.glob(f"{_SAVED}*"):  # what a process that was killed had left, a gigabyte each
             if time.time() - stale.stat().st_mtime > _STALE_S:
                 stale.unlink(missing_ok=True)
         with tempfile.NamedTemporaryFile(dir=cache, prefix=_SAVED, suffix=".tar") as file:
-            for chunk in client.images.get(image_id).save(chunk_size=1 << 20):
-                file.write(chunk)
+            try:
+                for chunk in client.images.get(image_id).save(chunk_size=1 << 20):
+                    file.write(chunk)
+            except RequestException as error:
+                said = in_few_words(innermost(error))
+                raise UserError(f"the engine does not hand the image over ({said}): see that it is well.") from None
             file.flush()
             step("the engine has handed the image over")
             layers = read_layers(Path(file.name), known, step)
-    except OSError as error:
-        raise UserError(f"The image can't be saved to {cache} ({error.strerror or error}): make room there.") from None
     for layer in layers:
         _store(cache, layer.digest, {"size": layer.size, "compressed": layer.compressed})
     return layers
@@ -195,6 +199,6 @@ def _load(cache: Path, digest: str) -> dict[str, Any] | None:
 
 
 def _store(cache: Path, digest: str, value: object) -> None:
-    aside = _entry(cache, digest).with_suffix(f".{os.getpid()}")
-    aside.write_text(json.dumps(value))
-    aside.replace(_entry(cache, digest))
+    entry = _entry(cache, digest)
+    with disk.said_of(cache, "what an image weighs"), disk.aside(entry) as new:
+        new.write_text(json.dumps(value))

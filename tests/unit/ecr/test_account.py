@@ -328,6 +328,19 @@ def test_what_boto3_itself_refuses(error: Exception, said: str) -> None:
     assert "canary" not in sentence
 
 
+@pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "<a><GetCallerIdentityResult/></a>", "no XML"])
+def test_a_web_page_where_sts_should_be(page: str, faulty_aws: type[FaultyAws]) -> None:
+    faulty_aws.answers = [(200, page)]
+    assert refused("eu-west-1") == (
+        "what answers for sts:GetCallerIdentity is not AWS: see where AWS_ENDPOINT_URL and its kind point to."
+    )
+
+
+def test_a_fault_of_the_kits_own_stays_one() -> None:
+    with pytest.raises(KeyError, match="ours"), account.explained("ecr:PutImage"):
+        {}["ours"]
+
+
 def test_clients_are_made_without_credentials_and_then_say_so() -> None:
     with pytest.raises(UserError, match="there are no AWS credentials"):
         ask()

@@ -167,7 +167,7 @@ def test_what_docker_login_stored_is_found_by_host_and_port(docker_config: Path)
     assert [path.name for path in docker_config.parent.iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize("content", ["{}", '{"auths": {}}', f'{{"auths": {{"{HOST}": {{}}}}}}', "no json"])
+@pytest.mark.parametrize("content", ["{}", '{"auths": {}}', f'{{"auths": {{"{HOST}": {{}}}}}}', ""])
 def test_nothing_stored_is_no_login(content: str, docker_config: Path) -> None:
     docker_config.write_text(content)
     assert StoredLogin(HOST)(False) is None
@@ -209,10 +209,26 @@ def test_a_helper_that_fails_is_named_and_never_quoted(
 )
 def test_a_login_that_cannot_be_read_is_refused(auths: Any, docker_config: Path) -> None:
     docker_config.write_text(json.dumps({"auths": auths or [CANARY]}))
+    assert_unreadable(docker_config)
+
+
+@pytest.mark.parametrize("content", [CANARY, f'["{CANARY}"]', "[]", "5", '{"credHelpers": 5}', '{"auths": {}', "\0"])
+def test_a_file_that_is_no_configuration_is_refused(content: str, docker_config: Path) -> None:
+    docker_config.write_text(content)
+    assert_unreadable(docker_config)
+
+
+def test_a_configuration_that_is_a_folder_is_refused(docker_config: Path) -> None:
+    docker_config.mkdir()
+    assert_unreadable(docker_config)
+
+
+def assert_unreadable(file: Path) -> None:
     with pytest.raises(UserError) as refusal:
         StoredLogin(HOST)(False)
     assert str(refusal.value) == (
-        f"Docker's config.json has a login that can't be read: run `docker login {HOST}` and then this command again."
+        f"the logins in {file} can't be read: mend that file, or move it away and run `docker login {HOST}` and then "
+        "this command again."
     )
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
 

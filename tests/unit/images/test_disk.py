@@ -1,5 +1,6 @@
 """What comes onto the disk comes whole or not at all, whatever strikes and whatever was left there before."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth.images import disk
+from berth.images.errors import UserError
 
 
 @pytest.fixture
@@ -74,3 +76,37 @@ def test_ctrl_c_leaves_nothing_behind(source: Path, context: Path, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         disk.link([source], context, disk.same_content)
     assert os.listdir(context) == []
+
+
+def said(error: OSError, folder: Path) -> str:
+    with pytest.raises(UserError) as refusal, disk.said_of(folder, "x"):
+        raise error
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_said(number: int, tmp_path: Path) -> None:
+    assert said(OSError(number, "full"), tmp_path) == (
+        f"the disk of {tmp_path} is full, and x does not fit: free some room there, then run the command again."
+    )
+
+
+def test_a_folder_that_may_not_be_written_is_said(tmp_path: Path) -> None:
+    assert said(OSError(errno.EROFS, "Read-only file system"), tmp_path) == (
+        f"x can't be written to {tmp_path} (Read-only file system): see that this user may write there."
+    )
+
+
+@pytest.mark.parametrize("below", ["", "a/b"])
+def test_what_is_no_folder_is_named(below: str, source: Path) -> None:
+    folder = source / below
+    with pytest.raises(UserError) as refusal, disk.said_of(folder, "x"):
+        folder.mkdir(parents=True, exist_ok=True)
+    assert str(refusal.value).startswith(f"x can't be written to {folder} (")
+    assert str(refusal.value).endswith(f"): {source} is no folder, so move it away or name another one.")
+
+
+def test_an_error_that_is_not_the_disks_passes() -> None:
+    """Those of requests are OSErrors as well."""
+    with pytest.raises(OSError, match="the engine"), disk.said_of(Path("/"), "x"):
+        raise OSError("the engine")

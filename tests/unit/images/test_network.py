@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.images import network
+from berth.images.errors import UserError
 from berth.images.network import Network, PackageIndex
 
 
@@ -119,6 +120,12 @@ def test_secrets_are_files_for_this_user_only(tmp_path: Path) -> None:
     assert paths == {"apt": tmp_path / "secrets" / "apt"}
     assert paths["apt"].read_text() == "x\n"
     assert stat.S_IMODE(paths["apt"].stat().st_mode) == 0o600
+
+
+def test_secrets_in_no_folder_are_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(UserError, match=r"what a build needs of the network can't be .*/cache is no folder, so move"):
+        Network(None, PackageIndex(), (), "x\n", "", "").write_secrets(tmp_path / "cache" / "secrets")
 
 
 def test_only_locked_wheels_are_wanted(tmp_path: Path) -> None:

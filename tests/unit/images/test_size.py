@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from berth.images import layers, packages, pins, size
+from berth.images.errors import UserError
 from berth.images.layers import Layer
 from berth.images.network import Network, PackageIndex
 
@@ -222,3 +223,15 @@ def test_render_names_image_layers_and_packages() -> None:
         "21.5",
     ):
         assert expected in text
+
+
+def test_a_cache_that_is_no_folder_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(UserError, match=r"what an image weighs can't be written to .*/cache is no folder, so move"):
+        size._store(tmp_path / "cache" / "sizes", "sha256:0", {})
+
+
+def test_a_measure_is_kept_and_nothing_beside_it(tmp_path: Path) -> None:
+    size._store(tmp_path, "sha256:0", {"size": 1})
+    assert size._load(tmp_path, "sha256:0") == {"size": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["0.json"]

@@ -1,0 +1,30 @@
+"""The log of a build, where the disk takes it and where it does not."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.images import build
+from berth.images.errors import UserError
+
+
+def test_a_line_of_the_log_is_there_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    with build._opened(log) as keep:
+        keep("one é\n")
+        assert log.read_text(encoding="utf-8") == "one é\n"
+        keep("two\n")
+    assert log.read_text(encoding="utf-8") == "one é\ntwo\n"
+
+
+def test_a_log_in_no_folder_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(UserError, match=r"the build's log can't be written to .*/logs is no folder"):
+        with build._opened(tmp_path / "logs" / "a.log"):
+            pass
+
+
+def test_a_disk_that_fills_while_a_build_runs_is_a_sentence() -> None:
+    with pytest.raises(UserError, match=r"the disk of /dev is full, and the build's log does not fit: free some room"):
+        with build._opened(Path("/dev/full")) as keep:
+            keep("one\n")
