@@ -25,6 +25,9 @@ ifneq ($(PIP_CA),)
 export SSL_CERT_FILE := $(PIP_CA)
 endif
 
+# Seconds without a byte: a company's index that fetches a wheel whole before it passes it on is silent for minutes.
+export UV_HTTP_TIMEOUT ?= 600
+
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
 LINKS := $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(call pip_setting,find-links))
 TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml)
