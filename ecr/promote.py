@@ -107,6 +107,7 @@ def look(
         for document in attach.attached(source, source_repository, checked.digest)
     )
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
+    target.ping()  # here, for of several threads each would wait by itself for one that does not answer
     sizes = _sizes(goal, list(blobs.values()))
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
     todo = plan(list(blobs.values()), there, same_registry=source.host == target.host)
