@@ -1,5 +1,6 @@
 """Where a push goes: from the options of the command line to registries and repositories, or why not. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from berth.ecr.registry.references import Reference
 
 SERVERLESS_BYTES = 10 * 1024**3
 """What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""
+_EXACT = re.compile(r"\d+(?:\.\d+)+-[a-z0-9]+-(?:[0-9a-f]{12}(?:-dirty)?|none)")
+"""The tag of a build, as `LocalImage.exact` makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,12 @@ def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
             f"{image.exact_tag} {what}, so it can't be tagged {', '.join(tags)}: commit, build again, and push that; "
             "without --tag it goes under its own name."
         )
+    problems += [
+        f"--tag {tag} is the name of another build, which could not be pushed any more: leave it out, this one goes as "
+        f"{image.exact}."
+        for tag in tags
+        if tag != image.exact and _EXACT.fullmatch(tag)
+    ]
     return problems
 
 

@@ -93,6 +93,15 @@ def test_uncommitted_changes_get_no_tag_of_a_release() -> None:
     assert image_problems(IMAGE, ["1.0"]) == []
 
 
+def test_no_image_takes_the_name_of_another_build() -> None:
+    for tag in ("0.1.0-cpu-000000000000", "0.1.0-cu130-1a2b3c4d5e6f-dirty", "0.2.0-cpu-none"):
+        assert image_problems(IMAGE, [tag]) == [
+            f"--tag {tag} is the name of another build, which could not be pushed any more: leave it out, this one "
+            f"goes as {IMAGE.exact}."
+        ]
+    assert image_problems(IMAGE, [IMAGE.exact, "0.1.0", "0.1.0-cpu", "0.1.0-cpu-rc1"]) == []
+
+
 def test_an_image_too_large_for_serverless_is_warned_of() -> None:
     limit = 10 * 1024**3
     assert warnings(replace(IMAGE, image="serve", size=limit), IMAGE.revision) == []
