@@ -342,11 +342,14 @@ def _usage_sentence(error: Exception) -> str:
     help_of = f"`python {command} --help`"
     said = str(error).removeprefix("Value error, ").rstrip(".")
     said = said.replace(". Did you mean ", " (did you mean ").replace("?", "?)") if said.endswith("?") else said
-    options = getattr(getattr(error, "param", None), "opts", None)
-    if options and said.startswith("Missing parameter"):
-        return f"{options[0]} is missing: {help_of} says what it takes."
-    if options:
-        return f"{options[0]}: {said}; see {help_of}."
+    parameter = getattr(error, "param", None)
+    if parameter is not None:
+        # As --help calls it: an argument by its metavar, an option by itself.
+        name = parameter.metavar if parameter.param_type_name == "argument" else None
+        name = name or parameter.opts[0]
+        if said.startswith("Missing parameter"):
+            return f"{name} is missing: {help_of} says what it takes."
+        return f"{name}: {said}; see {help_of}."
     return f"{said}; {help_of} lists what there is."
 
 
