@@ -277,7 +277,7 @@ def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[
     ecr: Any = machine.ecr.client(REGIONS[1])
     looked = machine.build_py("promote", entry["image_uri"], f"{there}:{tag}", "--dry-run", "--json")
     assert looked.returncode == 0, looked.stderr
-    (look,) = json.loads(looked.stdout)
+    look = json.loads(looked.stdout)
     assert look["image_uri"] == f"{there}@{entry['digest']}"
     assert look["would"][0] == f"{there}: will be created"
     assert look["would"][-1] == f"{there}:{tag} will be put"
