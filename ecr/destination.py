@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from berth.ecr import names
-from berth.ecr.image import LocalImage
+from berth.ecr.image import LocalImage, doubles_problem
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
 
@@ -84,12 +84,7 @@ def option_problems(
 
 def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
     """Why this image may not be published under these further tags, a sentence each."""
-    problems = []
-    if image.doubles:
-        problems.append(
-            f"{image.exact_tag} holds a test's double of {', '.join(image.doubles)}: it is for tests, and may not be "
-            "published; build it without doubles."
-        )
+    problems = doubles_problem(image.exact_tag, image.labels)
     if tags and image.dirty:
         what = "is of no commit" if image.revision == "none" else "has uncommitted changes in it"
         problems.append(

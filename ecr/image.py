@@ -83,6 +83,16 @@ def exact_tag(found: Mapping[str, str]) -> str:
     return "-".join(parts) if all(parts) else ""
 
 
+def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
+    """Why nothing may publish the image `name` with these labels: the tests' doubles in it, in one sentence."""
+    if not (held := labels.doubles(found)):
+        return []
+    return [
+        f"{name} holds a test's double of {', '.join(held)}: it is for tests, and may not be published; build it "
+        "without doubles."
+    ]
+
+
 def is_dirty(revision: str) -> bool:
     """Whether a revision is not that of a commit alone."""
     return revision.endswith(_DIRTY) or revision == "none"

@@ -9,13 +9,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from berth.ecr.image import exact_tag, is_dirty
+from berth.ecr.image import doubles_problem, exact_tag, is_dirty
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.together import side_by_side
 from berth.images.errors import UserError, refuse
-from berth.images.labels import doubles
 from berth.images.plan import SOURCE_LABEL
 
 WORKERS = 4
@@ -116,12 +115,7 @@ def look(
 
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
     """What its labels forbid, as a push does: a test's double anywhere, and uncommitted changes under another's tag."""
-    problems = []
-    if held := doubles(found):
-        problems.append(
-            f"{image} holds a test's double of {', '.join(held)}: it is for tests, and may not be published; build it "
-            "without doubles."
-        )
+    problems = doubles_problem(image, found)
     revision = found.get(f"{SOURCE_LABEL}.revision", "")
     loose = [tag for tag in tags if is_dirty(revision) and not tag.endswith(revision)] if revision else []
     if loose:
