@@ -20,12 +20,24 @@ from berth.ecr.snippet import snippet
 from berth.images import build as building
 from berth.images import engine, pins, testing
 from berth.images.errors import UserError, refuse
-from berth.images.inventory.commands import DIST, DistOption
-from berth.images.terminal import JsonOption, ProfileOption, Which, WhichArgument, note, result, say
+from berth.images.terminal import (
+    DIST,
+    DistOption,
+    JsonOption,
+    ProfileOption,
+    Which,
+    WhichArgument,
+    commands,
+    note,
+    result,
+    say,
+)
 
+app = commands()
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 
 
+@app.command()
 def push(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
@@ -146,6 +158,7 @@ def _print(released: list[Released], as_json: bool) -> None:
         say(f"\n# {each.pushed.tagged_uri}\n{snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)}")
 
 
+@app.command()
 def promote(
     source: Annotated[str, typer.Argument(metavar="FROM", help="An image in a registry, by tag or by digest.")],
     target: Annotated[
@@ -214,6 +227,7 @@ def _print_lines(lines: Iterable[str]) -> None:
         result.print(escape(line))
 
 
+@app.command()
 def uri(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,

@@ -13,6 +13,7 @@ from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
+from berth.images import engine
 from berth.images.errors import UserError
 from berth.images.pins import ROOT, Pins
 from berth.images.plan import Base
@@ -35,7 +36,6 @@ def local_base(client: docker.DockerClient, pins: Pins, requested: str | None) -
 
 def find_base(
     client: docker.DockerClient,
-    docker_command: Path,
     pins: Pins,
     requested: str | None,
     sources: Path | None,
@@ -56,7 +56,7 @@ def find_base(
             raise UserError(f"the base image {requested} is not on the engine and can't be pulled: {refusal}.")
         else:
             say(f"base: not pulled ({refusal}); making {pins.imported_base} of Debian's package archive instead")
-            _make(docker_command, pins.imported_base, sources)
+            _make(engine.find_client(), pins.imported_base, sources)
             found = local_base(client, pins, pins.imported_base)
     if found is None:
         raise UserError(f"the engine does not show the base image {requested or pins.base_image}: run `build` again.")

@@ -93,7 +93,7 @@ def prepare(
                 f"{kit.imported_base} by docker/base.sh where no registry answers."
             )
     else:
-        base = find_base(engine.connect(), engine.find_client(), kit, base_image, secrets.get("apt-sources"), say)
+        base = find_base(engine.connect(), kit, base_image, secrets.get("apt-sources"), say)
     return build_plan(
         kit,
         profile,

@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -67,13 +68,20 @@ def _absence(image: str) -> str:
     return f"There is no image {image} here: build it with `{build}`."
 
 
-def drives_buildkit(version: str, has_buildx: bool) -> bool:
-    """Whether a Docker client of this version builds with BuildKit: built in up to 22, a plugin since 23."""
+def drives_buildkit(version: str, has_buildx: Callable[[], bool]) -> bool:
+    """Whether a Docker client of this version builds with BuildKit: built in up to 22, a plugin since 23.
+
+    has_buildx: asked only where it decides.
+    """
     found = re.match(r"(\d+)\.(\d+)", version)
     if not found:
         return False
     major, minor = int(found[1]), int(found[2])
-    return (18, 9) <= (major, minor) < (23, 0) or has_buildx
+    return (18, 9) <= (major, minor) < (23, 0) or has_buildx()
+
+
+def _has_buildx(client: str) -> bool:
+    return bool(ask([client, "buildx", "version"]))
 
 
 def find_client(search: str | None = None) -> Path:
@@ -88,7 +96,7 @@ def find_client(search: str | None = None) -> Path:
             continue
         # `docker version` would ask the engine as well, and wait for one that is mute.
         version = ask([found, "--version"]).removeprefix("Docker version ").partition(",")[0]
-        if version and drives_buildkit(version, has_buildx=bool(ask([found, "buildx", "version"]))):
+        if version and drives_buildkit(version, partial(_has_buildx, found)):
             return Path(found)
         seen.append(f"{found} ({version or 'no version'})")
     if seen:

@@ -1,6 +1,7 @@
 """What the commands of build.py share: where they print, and the arguments that many of them take."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,4 +43,16 @@ class Image(StrEnum):
 WhichArgument = Annotated[Which, typer.Argument(help="The image: train, serve or all.")]
 ImageArgument = Annotated[Image, typer.Argument(help="The image: train or serve.")]
 ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
+DistOption = Annotated[
+    Path,
+    typer.Option(envvar="BERTH_DIST", metavar="FOLDER", help="Where images.json and the bills of materials are kept."),
+]
+DIST = pins.ROOT / "dist"
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def commands(help: str | None = None) -> typer.Typer:
+    """Where a room's commands.py registers its commands; build.py has them all."""
+    return typer.Typer(
+        help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    )

@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,15 +12,23 @@ from berth.images.errors import UserError
 from berth.images.inventory import bom, debian, diff
 from berth.images.inventory import licences as licensing
 from berth.images.inventory import outdated as news
-from berth.images.terminal import JsonOption, ProfileOption, Which, WhichArgument, note, result, say
+from berth.images.terminal import (
+    DIST,
+    DistOption,
+    JsonOption,
+    ProfileOption,
+    Which,
+    WhichArgument,
+    commands,
+    note,
+    result,
+    say,
+)
 
-DistOption = Annotated[
-    Path,
-    typer.Option(envvar="BERTH_DIST", metavar="FOLDER", help="Where images.json and the bills of materials are kept."),
-]
-DIST = pins.ROOT / "dist"
+app = commands()
 
 
+@app.command()
 def bill(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
@@ -45,6 +52,7 @@ def bill(
         say(moved)
 
 
+@app.command()
 def licences(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
 ) -> None:
@@ -54,6 +62,7 @@ def licences(
         result.print(json.dumps(found.as_dict()) if as_json else licensing.render(found))
 
 
+@app.command("diff")
 def compare(
     before: Annotated[str, typer.Argument(metavar="A", help="An image on this engine: a tag or an id.")],
     after: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
@@ -68,6 +77,7 @@ def compare(
     raise typer.Exit(1 if any(diff.unexplained(found)) else 0)
 
 
+@app.command()
 def outdated(
     profile: Annotated[str | None, typer.Option(help="The row of docker/pins.toml; without it, every one.")] = None,
     osv_url: Annotated[

@@ -1,8 +1,13 @@
 """Unit tests see none of the developer's own settings of pip, uv, AWS, Docker and proxies."""
 
 import os
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 
 import pytest
+
+from berth.images import pins
 
 PREFIXES = ("PIP_", "UV_", "AWS_", "SAGEMAKER_", "BERTH_", "SM_", "DOCKER_")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -16,3 +21,15 @@ def stripped_environment(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
         ours = name.startswith(PREFIXES) or name.upper() in PROXIES
         if ours and name not in KEPT:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def command_line(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """build.py, which is in no package."""
+    spec = spec_from_file_location("berth_command_line", pins.ROOT / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module

@@ -1,9 +1,12 @@
-"""What build.py says of a command line that it can't take."""
+"""build.py: where its commands are, and what it says of a command line that it can't take."""
 
 import subprocess
 import sys
+from importlib import import_module
+from types import ModuleType
 
 import pytest
+import typer
 
 from berth.images import pins
 
@@ -29,3 +32,18 @@ def test_a_mistake_is_named_as_the_help_names_it(words: str, said: str) -> None:
     done = subprocess.run([sys.executable, "build.py", *words.split()], cwd=pins.ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.strip() == said
+
+
+def test_each_room_has_the_commands_that_it_is_named_for(command_line: ModuleType) -> None:
+    for room in set(command_line.COMMANDS.values()):
+        app = import_module(f"berth.{room}.commands").app
+        named = {command for command, its in command_line.COMMANDS.items() if its == room}
+        assert set(typer.main.get_group(app).commands) == named
+
+
+def test_a_build_does_without_what_only_registries_need() -> None:
+    code = "import runpy, sys\nsys.argv = ['build.py', 'build', '--help']\n"
+    code += "try:\n    runpy.run_path('build.py', run_name='__main__')\n"
+    code += "finally:\n    print(sorted({'boto3', 'packageurl'} & set(sys.modules)), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=pins.ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "[]\n")

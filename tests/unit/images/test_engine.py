@@ -23,7 +23,7 @@ from berth.images.errors import UserError
     ],
 )
 def test_drives_buildkit(version: str, buildx: bool, drives: bool) -> None:
-    assert drives_buildkit(version, buildx) is drives
+    assert drives_buildkit(version, lambda: buildx) is drives
 
 
 def client(folder: Path, version: str) -> Path:

@@ -6,14 +6,13 @@ import shutil
 import subprocess
 import sys
 import time
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from berth.ecr.image import LocalImage
-from berth.images import files, pins
+from berth.images import files, locks, pins
 from berth.images.plan import SOURCE_LABEL
 
 BYTES = b"the content of a file that is no package"
@@ -30,21 +29,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: ModuleType) -> ModuleType:
     """build.py, which reads and writes a pins.toml of the test's own and keeps its files there too."""
-    spec = spec_from_file_location("berth_command_line", pins.ROOT / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
     own = shutil.copy(pins.PATH, tmp_path / "pins.toml")
     load = pins.load
     monkeypatch.setattr(pins, "PATH", own)
     monkeypatch.setattr(pins, "load", lambda path=own: load(own))
     monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
-    return module
+    return command_line
 
 
 def add_to_pins(text: str) -> None:
@@ -105,8 +98,8 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
         locked.append(row.name)
         return [pins.ROOT / "build.txt", pins.ROOT / f"{row.name}.txt"]
 
-    monkeypatch.setattr(command.locks, "write_locks", write)
-    monkeypatch.setattr(command.pins, "render_dockerfiles", lambda _: [])
+    monkeypatch.setattr(locks, "write_locks", write)
+    monkeypatch.setattr(pins, "render_dockerfiles", lambda _: [])
     assert command.main(["pins", *words]) == 0
     assert locked == rows
     assert capsys.readouterr().out.splitlines() == ["build.txt", *(f"{name}.txt" for name in rows)]

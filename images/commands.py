@@ -1,0 +1,178 @@
+"""The commands of build.py that are about building images and this machine. Arguments in, a result out."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from berth.ecr import image as built_images
+from berth.images import build as building
+from berth.images import clean as cleaning
+from berth.images import doctor as doctoring
+from berth.images import engine, locks, network, pins, plan, sources, testing
+from berth.images import probe as probing
+from berth.images import size as sizing
+from berth.images.bar import progress_bar, showing_bytes
+from berth.images.errors import UserError
+from berth.images.progress import Progress, Step
+from berth.images.terminal import (
+    Image,
+    ImageArgument,
+    JsonOption,
+    ProfileOption,
+    Which,
+    WhichArgument,
+    commands,
+    note,
+    result,
+    say,
+)
+
+app = commands()
+
+MirrorOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="BERTH_MIRROR",
+        metavar="FOLDER|URL",
+        help="Where files that are no packages (EFA, SMDDP) are, instead of at their own URLs.",
+    ),
+]
+
+
+@app.command()
+def build(
+    which: WhichArgument = Which.all,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    base_image: Annotated[
+        str | None, typer.Option(help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one.")
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART", help="efa, smddp, gdrcopy or cuda-compat: built without; may be given many times."
+        ),
+    ] = None,
+    mirror: MirrorOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the docker build lines; build nothing.")] = False,
+) -> None:
+    """Build images, tagged berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
+    row = pins.load().profile(profile).without(without or [])
+    for line in dict.fromkeys(line for image in which.images for line in plan.left_out(row, image)):
+        say(line)
+    with showing_bytes(note) as show:
+        plans = [
+            building.prepare(image, row, base_image, mirror=mirror, dry_run=dry_run, say=say, show=show)
+            for image in which.images
+        ]
+    if dry_run:
+        for planned in plans:
+            result.print(escape(planned.command(str(_client_or_docker()))))
+        return
+    client = engine.find_client()
+    for planned in plans:
+        built = _build_one(planned, client)
+        result.print(f"{built.plan.tags[0]}  {built.image_id}")
+
+
+def _client_or_docker() -> Path:
+    try:
+        return engine.find_client()
+    except UserError:
+        return Path("docker")
+
+
+def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
+    """Builds one image; a terminal sees a bar and the running step, a log sees a line when a step ends."""
+    say(f"building {planned.tags[0]}")
+    with progress_bar(note, transient=True, disable=not note.is_terminal) as bar:
+        task = bar.add_task(planned.image, total=plan.step_count(planned.image, pins.ROOT))
+
+        def show(step: Step, progress: Progress) -> None:
+            ended = sum(each.ended for each in progress.layers)
+            bar.update(task, completed=ended, description=escape(f"{planned.image}: {step.name}"))
+            if step.ended and not step.failed:
+                took = "cached" if step.cached else f"{step.seconds:.1f} s"
+                bar.print(escape(f"  [{ended}/{bar.tasks[0].total:.0f}] {step.name}  {took}"), soft_wrap=True)
+
+        built = building.run(planned, client, show)
+    say(f"built {planned.tags[1]} in {built.seconds:.1f} s; the whole log: {built.log}")
+    return built
+
+
+@app.command("test")
+def run_tests(which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
+    """Run the image tests on built images."""
+    for image in which.images:
+        built_images.local_image(engine.connect(), image, profile)
+    raise typer.Exit(testing.run(which.images, profile))
+
+
+@app.command()
+def size(
+    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
+) -> None:
+    """Show where an image's bytes are: by layer, by package, against its budget."""
+    budget = pins.load().profile(profile).budget
+    client = engine.connect()
+    for image in which.images:
+        tag = built_images.local_image(client, image, profile).tag
+        with note.status(f"{tag}: measuring the layers") as status:
+            measured = sizing.image_size(client, tag, budget_mb=budget[image], step=status.update)
+        result.print(json.dumps(asdict(measured)) if as_json else sizing.render(measured))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine lacks, each with the command that mends it; exit code 0 if the images can be built here."""
+    findings = doctoring.findings(probing.probe())
+    result.print(doctoring.render(findings))
+    raise typer.Exit(0 if doctoring.can_build(findings) else 1)
+
+
+@app.command()
+def shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
+    """Open a shell in an image."""
+    engine.become_shell(built_images.local_image(engine.connect(), image.value, profile).tag)
+
+
+@app.command()
+def clean(dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False) -> None:
+    """Remove the containers, networks and images that the kit made."""
+    items = cleaning.clean(engine.connect(), dry_run=dry_run)
+    for item in items:
+        result.print(escape(str(item)))
+    gone = sum(not item.kept for item in items)
+    say(f"{gone} thing(s) {'would go' if dry_run else 'removed'}")
+
+
+@app.command("pins")
+def render_pins(
+    profile: Annotated[
+        str | None, typer.Option(help="The row of docker/pins.toml to lock again; without it, every one.")
+    ] = None,
+    no_locks: Annotated[bool, typer.Option("--no-locks", help="Render the Dockerfiles only.")] = False,
+    fetch: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this: download a file such as smddp-2.6.0 and record its sha256."),
+    ] = None,
+    mirror: MirrorOption = None,
+) -> None:
+    """Render docker/pins.toml into the Dockerfiles' defaults and make the hashed locks of every profile again."""
+    kit = pins.load()
+    rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
+    if fetch is not None:
+        with showing_bytes(note) as show:
+            pinned = sources.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
+        result.print(f"{pinned.key}  sha256:{pinned.sha256}")
+        return
+    written = pins.render_dockerfiles(kit)
+    if not no_locks:
+        folders = [str(folder) for folder in network.gather(os.environ).index.folders]
+        written += [path for row in rows for path in locks.write_locks(kit, row, folders)]
+    for path in dict.fromkeys(written):
+        result.print(escape(str(path.relative_to(pins.ROOT))))
