@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.ecr import account, destination, documents, names, publish, record
+from berth.ecr import destination, documents, names, publish, record
 from berth.ecr import image as built_images
 from berth.ecr import promote as promotion
 from berth.ecr import push as pushing
 from berth.ecr import repository as repositories
 from berth.ecr import uri as uris
+from berth.ecr.aws import Aws
 from berth.ecr.display import showing_blobs, showing_layers
 from berth.ecr.registry import references
 from berth.ecr.release import Released, enter, repository_lines
@@ -101,9 +102,10 @@ def push(
     )
     client = engine.connect(timeout_s=pushing.SILENCE_S)
     images = [built_images.local_image(client, image, profile) for image in which.images]
-    registries = [] if registry is not None else account.registries(regions, accounts)
+    aws = Aws()
+    registries = [] if registry is not None else aws.registries(regions, accounts)
     places = {each: destination.destinations(each.image, registries, registry, repository) for each in images}
-    good, failures = publish.look(publish.jobs(places, wish, say), apply=apply)
+    good, failures = publish.look(publish.jobs(places, wish, aws, say), apply=apply)
     checkout = str(building.revision(pins.ROOT))
     for warning in [warning for each in images for warning in destination.warnings(each, checkout)]:
         say(warning)
@@ -175,7 +177,7 @@ def promote(
     if goal.digest:
         raise UserError(f"{target} names a digest, which the copy has by itself: give a tag, or the repository alone.")
     refuse(names.host_problems(origin.host), names.host_problems(goal.host))
-    doors = [enter(destination.place_of(each.host, each.repository), say) for each in (origin, goal)]
+    doors = enter([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
     wanted = publish.Wish().repository(doors[1].destination)
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
     from_there, to_here = doors[0].registry, doors[1].registry

@@ -6,6 +6,7 @@
 import base64
 import json
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from docker.credentials.errors import StoreError
 from docker.errors import DockerException
 from docker.utils.config import find_config_file
 
-from berth.ecr.account import explained
+from berth.ecr.aws_errors import explained
 from berth.ecr.registry.credentials import Credentials
 from berth.images.errors import UserError
 
@@ -39,24 +40,39 @@ def _now() -> datetime:
 
 
 class EcrLogin:
-    """A `Login` to the ECR registry of `account`, by GetAuthorizationToken of `client`; threads may share it."""
+    """A `Login` to ECR's registries in a region, by GetAuthorizationToken of `client`; threads may share it."""
 
-    def __init__(self, client: Any, account: str, now: Callable[[], datetime] = _now) -> None:
+    def __init__(self, client: Any, now: Callable[[], datetime] = _now) -> None:
         self._client = client
-        self._account = account
         self._now = now
         self._lock = threading.Lock()
         self._kept: Credentials | None = None
         self._end = datetime.min.replace(tzinfo=UTC)
+        self._registry = ""
+
+    @property
+    def account(self) -> str:
+        """The account that the credentials are of: the token comes with the address of its registry.
+
+        STS is not asked: from a private subnet with endpoints of ECR alone nobody reaches it.
+        """
+        self(False)
+        found = re.match(r"https://(\d{12})\.", self._registry)
+        if not found:
+            raise UserError(
+                "what should be ECR does not say whose registry its token is for: give --account, or see where "
+                "AWS_ENDPOINT_URL_ECR points to."
+            )
+        return found[1]
 
     def __call__(self, renew: bool) -> Credentials:
         """The token that is kept, or a new one where it ends soon or was refused."""
         with self._lock:
             if self._kept is None or renew or self._now() >= self._end - MARGIN:
-                self._kept, self._end = self._fetch()
+                self._kept, self._end, self._registry = self._fetch()
             return self._kept
 
-    def _fetch(self) -> tuple[Credentials, datetime]:
+    def _fetch(self) -> tuple[Credentials, datetime, str]:
         with explained("ecr:GetAuthorizationToken"):
             answer = self._client.get_authorization_token()
         try:
@@ -64,11 +80,11 @@ class EcrLogin:
             username, _, password = base64.b64decode(data["authorizationToken"], validate=True).decode().partition(":")
             if not password:
                 raise ValueError
-            return Credentials(username, password), data["expiresAt"].astimezone(UTC)
+            end = data["expiresAt"].astimezone(UTC)
+            return Credentials(username, password), end, str(data.get("proxyEndpoint", ""))
         except (KeyError, ValueError, TypeError):
             raise UserError(
-                f"what should be ECR gives no token for the registry of {self._account} that can be read: see where "
-                "AWS_ENDPOINT_URL_ECR points to."
+                "what should be ECR gives no token that can be read: see where AWS_ENDPOINT_URL_ECR points to."
             ) from None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import docker
 
 from berth.ecr import documents, record, repository
+from berth.ecr.aws import Aws
 from berth.ecr.destination import Destination, image_problems
 from berth.ecr.image import LocalImage
 from berth.ecr.release import Door, Outlook, Released, enter, outlook, release
@@ -75,18 +76,14 @@ class Job:
         }
 
 
-def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, say: Say) -> list[Job]:
+def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, aws: Aws, say: Say) -> list[Job]:
     """One for each image and place; UserError with everything that forbids an image."""
     refuse(*(image_problems(image, wish.tags) for image in places))
+    pairs = [(image, place) for image, its in places.items() for place in its]
+    doors = enter([place for _, place in pairs], aws, say)
     return [
-        Job(
-            image,
-            enter(place, say),
-            wish.repository(place),
-            tuple(dict.fromkeys((image.exact, *wish.tags))),
-        )
-        for image, its in places.items()
-        for place in its
+        Job(image, door, wish.repository(place), tuple(dict.fromkeys((image.exact, *wish.tags))))
+        for (image, place), door in zip(pairs, doors, strict=True)
     ]
 
 

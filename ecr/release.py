@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import docker
 
 from berth.ecr import push as pushing
 from berth.ecr import repository
-from berth.ecr.account import ecr_client
+from berth.ecr.aws import Aws
 from berth.ecr.destination import Destination, tag_problem
 from berth.ecr.image import LocalImage
 from berth.ecr.login import EcrLogin, StoredLogin
@@ -41,14 +41,15 @@ class Door:
     ecr: Any = None
 
 
-def enter(destination: Destination, say: Say) -> Door:
-    """Nothing is asked yet, but of boto3 for its settings."""
-    if destination.ecr is None:
-        stored = StoredLogin(destination.host)
-        return Door(destination, Registry(destination.host, stored, say=say), stored)
-    client = ecr_client(destination.ecr)
-    login = EcrLogin(client, destination.ecr.account)
-    return Door(destination, Registry(destination.host, login, say=say), login, client)
+def enter(destinations: Sequence[Destination], aws: Aws, say: Say) -> list[Door]:
+    """A door to each; those of one registry share its connections and its login. No registry is asked yet."""
+    doors: dict[str, Door] = {}
+    for place in destinations:
+        if place.host not in doors:
+            login = StoredLogin(place.host) if place.ecr is None else aws.login(place.ecr.region, fips=place.ecr.fips)
+            ecr = None if place.ecr is None else aws.ecr(place.ecr)
+            doors[place.host] = Door(place, Registry(place.host, login, say=say), login, ecr)
+    return [replace(doors[place.host], destination=place) for place in destinations]
 
 
 @dataclass(frozen=True)

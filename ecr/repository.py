@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from berth.ecr import documents
-from berth.ecr.account import code, explained
+from berth.ecr.aws_errors import code, explained
 from berth.ecr.document_checks import text
 from berth.ecr.documents import Document
 from berth.ecr.names import repository_problems

@@ -183,17 +183,18 @@ def aws_settings() -> tuple[str | None, str]:
     """
     import boto3  # half a second, which `run` would pay as well
 
-    from berth.ecr import account  # what a push would say, in its words
+    from berth.ecr import aws_errors  # what a push would say, in its words
+    from berth.ecr.aws import Aws
 
     method = None
     try:
-        with account.explained("AWS credentials"):
+        with aws_errors.explained("AWS credentials"):
             session = boto3.Session()
             found = session.get_credentials()
             method = str(found.method) if found else None
             region = os.environ.get("AWS_REGION") or session.region_name
         if method or region:
-            account.here(account=_ANY_ACCOUNT)
+            Aws().registries(accounts=[_ANY_ACCOUNT])
     except UserError as error:
         return method, str(error)
     return method, ""

@@ -15,7 +15,7 @@ from berth.ecr.registry import attach
 from berth.ecr.registry.client import Registry as Client
 from berth.images import engine, pins
 from tests.registry import made_images
-from tests.registry.ecr_double import ACCOUNT, REGIONS, TOKEN
+from tests.registry.ecr_double import REGIONS, TOKEN
 from tests.registry.engines import second_engine
 from tests.registry.machine import PROFILE, Machine
 
@@ -72,7 +72,7 @@ def pushed(machine: Machine, released: list[str]) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def inside(machine: Machine) -> Client:
     """Our own client of the registry, to look at what is there."""
-    return Client(machine.ecr.host(), EcrLogin(machine.ecr.client(), ACCOUNT))
+    return Client(machine.ecr.host(), EcrLogin(machine.ecr.client()))
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)

@@ -13,7 +13,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from berth.ecr.account import ecr_client
+from berth.ecr.aws import Aws
 from berth.ecr.login import MARGIN, EcrLogin, StoredLogin
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.credentials import Credentials
@@ -58,7 +58,7 @@ def test_a_token_is_kept_until_shortly_before_its_end() -> None:
     clock = Clock()
     end = clock.time + timedelta(hours=12)
     client, stub = stubbed(answer("one", end), answer("two", end + timedelta(hours=12)))
-    login = EcrLogin(client, REGISTRY.account, clock)
+    login = EcrLogin(client, clock)
     assert login(False) == login(False) == Credentials("AWS", "one")
     clock.time = end - MARGIN - timedelta(seconds=1)
     assert login(False).password == "one"
@@ -71,7 +71,7 @@ def test_a_refused_token_is_fetched_anew_though_it_should_still_hold() -> None:
     clock = Clock()
     end = clock.time + timedelta(hours=12)
     client, stub = stubbed(answer("one", end), answer("two", end))
-    login = EcrLogin(client, REGISTRY.account, clock)
+    login = EcrLogin(client, clock)
     assert [login(False).password, login(True).password, login(False).password] == ["one", "two", "two"]
     stub.assert_no_pending_responses()
 
@@ -79,14 +79,14 @@ def test_a_refused_token_is_fetched_anew_though_it_should_still_hold() -> None:
 def test_a_token_that_has_ended_on_arrival_is_fetched_once_a_call() -> None:
     """As moto's do, which end in 2015; a clock that is far ahead looks the same."""
     client, stub = stubbed(*[answer(str(number), datetime(2015, 1, 1, tzinfo=UTC)) for number in range(3)])
-    login = EcrLogin(client, REGISTRY.account)
+    login = EcrLogin(client)
     assert [login(False).password for _ in range(3)] == ["0", "1", "2"]
     stub.assert_no_pending_responses()
 
 
 def test_motos_token() -> None:
     with mock_aws():
-        assert EcrLogin(ecr_client(REGISTRY), REGISTRY.account)(False) == Credentials("AWS", "123456789012-auth-token")
+        assert Aws().login(REGISTRY.region)(False) == Credentials("AWS", "123456789012-auth-token")
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,9 @@ def test_motos_token() -> None:
 def test_an_answer_without_a_token_says_where_to_look(wrong: dict[str, Any]) -> None:
     client, _ = stubbed(wrong)
     with pytest.raises(UserError) as refusal:
-        EcrLogin(client, REGISTRY.account)(False)
+        EcrLogin(client)(False)
     assert str(refusal.value) == (
-        "what should be ECR gives no token for the registry of 123456789012 that can be read: see where "
-        "AWS_ENDPOINT_URL_ECR points to."
+        "what should be ECR gives no token that can be read: see where AWS_ENDPOINT_URL_ECR points to."
     )
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
 
@@ -115,7 +114,7 @@ def test_no_permission_for_a_token_is_named() -> None:
     with Stubber(client) as stub:
         stub.add_client_error("get_authorization_token", "AccessDeniedException")
         with pytest.raises(UserError, match="permission for ecr:GetAuthorizationToken is missing"):
-            EcrLogin(client, REGISTRY.account)(False)
+            EcrLogin(client)(False)
 
 
 def test_a_token_shows_in_no_repr_and_no_log(
@@ -126,7 +125,7 @@ def test_a_token_shows_in_no_repr_and_no_log(
     account = "987654321098"
     monkeypatch.setenv("MOTO_ACCOUNT_ID", account)
     with mock_aws():
-        login = EcrLogin(ecr_client(REGISTRY), REGISTRY.account)
+        login = Aws().login(REGISTRY.region)
         found = login(False)
     assert found.password == f"{account}-auth-token"
     token = base64.b64encode(f"AWS:{found.password}".encode()).decode()

@@ -11,7 +11,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from berth.ecr import documents, repository
-from berth.ecr.account import ecr_client
+from berth.ecr.aws import Aws
 from berth.ecr.names import EcrRegistry
 from berth.ecr.repository import Difference, Found, Wanted
 from berth.images.errors import UserError
@@ -29,7 +29,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with mock_aws():
-        yield ecr_client(REGISTRY)
+        yield Aws().ecr(REGISTRY)
 
 
 class Said(list[str]):

@@ -80,7 +80,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE"},
             None,
-            "the AWS credentials of env lack AWS_SECRET_ACCESS_KEY: add it.",
+            "the AWS credentials of the environment lack AWS_SECRET_ACCESS_KEY: add it.",
             id="half-of-a-key",
         ),
         pytest.param(

@@ -1,6 +1,8 @@
 """Which account and region are found, how clients behave, and each of AWS's errors as one sentence."""
 
+import base64
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +10,12 @@ from typing import Any, ClassVar
 
 import boto3
 import pytest
-from botocore import exceptions as aws
+from botocore import exceptions as boto_errors
 from botocore.parsers import ResponseParserError
 from moto import mock_aws
 
-from berth.ecr import account
+from berth.ecr import aws_errors
+from berth.ecr.aws import Aws
 from berth.ecr.names import EcrRegistry
 from berth.images.errors import UserError
 
@@ -47,8 +50,7 @@ def faulty_aws(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[t
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FaultyAws) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,)).start()
-        for service in ("ECR", "STS"):
-            monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", f"http://127.0.0.1:{server.server_port}")
         yield FaultyAws
         server.shutdown()
 
@@ -66,26 +68,31 @@ def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-def refused(region: str | None = None, number: str | None = None) -> str:
+def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
+    (found,) = Aws().registries([region] if region else [], [account] if account else [])
+    return found
+
+
+def refused(region: str | None = None, account: str | None = None) -> str:
     with pytest.raises(UserError) as refusal:
-        account.here(region, number)
+        here(region, account)
     assert refusal.value.__cause__ is None
     return str(refusal.value)
 
 
-def test_the_account_comes_from_sts_where_it_is_not_given() -> None:
+def test_the_account_comes_with_the_token_where_it_is_not_given() -> None:
     with mock_aws():
-        assert account.here("eu-west-1") == REGISTRY
-    assert account.here("eu-west-1", "111122223333") == EcrRegistry("111122223333", "eu-west-1")  # asks nobody
+        assert here("eu-west-1") == REGISTRY
+    assert here("eu-west-1", "111122223333") == EcrRegistry("111122223333", "eu-west-1")  # asks nobody
 
 
 def test_each_region_and_account_is_a_registry_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "sa-east-1")
-    both = account.registries(["us-east-1", "eu-west-1", "us-east-1"], ["111122223333"])
+    both = Aws().registries(["us-east-1", "eu-west-1", "us-east-1"], ["111122223333"])
     assert both == [EcrRegistry("111122223333", "us-east-1"), EcrRegistry("111122223333", "eu-west-1")]
     with mock_aws():
-        assert account.registries() == [EcrRegistry(ACCOUNT, "sa-east-1")]
-        assert account.registries(["us-east-1"]) == [EcrRegistry(ACCOUNT, "us-east-1")]
+        assert Aws().registries() == [EcrRegistry(ACCOUNT, "sa-east-1")]
+        assert Aws().registries(["us-east-1"]) == [EcrRegistry(ACCOUNT, "us-east-1")]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +111,14 @@ def test_the_region_comes_from_environment_and_profile(
     (tmp_path / "config").write_text("[profile team]\nregion = sa-east-1\n")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert account.here(account="111122223333").region == found
-    assert account.here("eu-west-1", "111122223333").region == "eu-west-1"
+    assert here(account="111122223333").region == found
+    assert here("eu-west-1", "111122223333").region == "eu-west-1"
 
 
 def test_two_variables_that_disagree_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    said = refused(number="111122223333")
+    said = refused(account="111122223333")
     assert said == "AWS_REGION is us-east-1 and AWS_DEFAULT_REGION is us-west-2: give --region, or unset one of them."
 
 
@@ -124,7 +131,7 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
         "`aws sso login`."
     )
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
-    assert refused("eu-west-1") == "the AWS credentials of env lack AWS_SECRET_ACCESS_KEY: add it."
+    assert refused("eu-west-1") == "the AWS credentials of the environment lack AWS_SECRET_ACCESS_KEY: add it."
     monkeypatch.setenv("AWS_REGION", "eu-west")
     assert "'eu-west' is no region that this boto3 knows, the nearest is eu-west-" in refused()
     monkeypatch.setenv("AWS_PROFILE", "nobody")
@@ -142,21 +149,21 @@ def test_a_credential_process_is_named_and_never_quoted(monkeypatch: pytest.Monk
 
 
 def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
-    monkeypatch.setattr(account, "ATTEMPTS", 1)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://user:canary@127.0.0.1:9/path")
+    monkeypatch.setattr(aws_errors, "ATTEMPTS", 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "http://user:canary@127.0.0.1:9/path")
     assert refused("eu-west-1") == (
-        "http://127.0.0.1:9 can't be reached for sts:GetCallerIdentity: look at the network, the proxy and the region."
+        "http://127.0.0.1:9 can't be reached for ecr:GetAuthorizationToken: look at the network, the proxy and the "
+        "region."
     )
 
 
 def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "canary")
-    assert (
-        refused("eu-west-1") == "AWS_ENDPOINT_URL_STS, or your profile's endpoint_url, is no http(s) address: mend it."
-    )
     monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "canary")
-    with pytest.raises(UserError, match="AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http"):
-        account.ecr_client(REGISTRY)
+    said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: mend it."
+    assert refused("eu-west-1") == said
+    with pytest.raises(UserError) as refusal:
+        Aws().ecr(REGISTRY)
+    assert str(refusal.value) == said
 
 
 def failing(name: str, message: str = "", status: int = 400) -> tuple[int, str]:
@@ -164,8 +171,8 @@ def failing(name: str, message: str = "", status: int = 400) -> tuple[int, str]:
 
 
 def ask(what: str = "ecr:DescribeRepositories") -> Any:
-    with account.explained(what, ARN):
-        return account.ecr_client(REGISTRY).describe_repositories(repositoryNames=["berth-train"])
+    with aws_errors.explained(what, ARN):
+        return Aws().ecr(REGISTRY).describe_repositories(repositoryNames=["berth-train"])
 
 
 def test_throttling_and_faults_of_aws_are_waited_out(faulty_aws: type[FaultyAws]) -> None:
@@ -176,7 +183,7 @@ def test_throttling_and_faults_of_aws_are_waited_out(faulty_aws: type[FaultyAws]
 
 def test_calls_name_the_registry_so_that_another_accounts_can_be_meant(faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(200, "{}")]
-    client = account.ecr_client(EcrRegistry("999988887777", "eu-west-1"))
+    client = Aws().ecr(EcrRegistry("999988887777", "eu-west-1"))
     client.describe_repositories(repositoryNames=["berth-train"])
     client.describe_repositories(repositoryNames=["berth-train"], registryId="111122223333")
     client.list_tags_for_resource(resourceArn=ARN)  # has no such parameter
@@ -188,9 +195,9 @@ def test_calls_name_the_registry_so_that_another_accounts_can_be_meant(faulty_aw
 
 
 def test_the_fips_endpoint_is_asked_for_a_fips_registry(credentials: None) -> None:
-    client = account.ecr_client(EcrRegistry(ACCOUNT, "us-gov-west-1", fips=True))
+    client = Aws().ecr(EcrRegistry(ACCOUNT, "us-gov-west-1", fips=True))
     assert client.meta.endpoint_url == "https://ecr-fips.us-gov-west-1.amazonaws.com"
-    assert account.ecr_client(REGISTRY).meta.endpoint_url == "https://api.ecr.eu-west-1.amazonaws.com"
+    assert Aws().ecr(REGISTRY).meta.endpoint_url == "https://api.ecr.eu-west-1.amazonaws.com"
 
 
 DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: "
@@ -292,52 +299,85 @@ def test_what_does_not_pass_is_given_up(name: str, status: int, said: str, fault
     with pytest.raises(UserError) as refusal:
         ask()
     assert str(refusal.value) == said
-    assert len(faulty_aws.asked) == account.ATTEMPTS == 6
+    assert len(faulty_aws.asked) == aws_errors.ATTEMPTS == 6
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (aws.UnauthorizedSSOTokenError(), "the AWS login of this profile has ended: run `aws sso login`"),
-        (aws.TokenRetrievalError(provider="sso", error_msg="x"), "the AWS login of this profile has ended"),
-        (aws.NoRegionError(), "no AWS region is set: give --region"),
+        (boto_errors.UnauthorizedSSOTokenError(), "the AWS login of this profile has ended: run `aws sso login`"),
+        (boto_errors.TokenRetrievalError(provider="sso", error_msg="x"), "the AWS login of this profile has ended"),
+        (boto_errors.NoRegionError(), "no AWS region is set: give --region"),
         (
-            aws.SSLError(endpoint_url="https://sts.amazonaws.com/", error="self-signed certificate"),
+            boto_errors.SSLError(endpoint_url="https://sts.amazonaws.com/", error="self-signed certificate"),
             "https://sts.amazonaws.com is not trusted (self-signed certificate): name a file with your CA's",
         ),
         (
-            aws.ProxyConnectionError(proxy_url="http://user:canary@proxy:3128"),
+            boto_errors.ProxyConnectionError(proxy_url="http://user:canary@proxy:3128"),
             "the proxy http://proxy:3128 can't be reached: look at HTTPS_PROXY and NO_PROXY.",
         ),
-        (aws.HTTPClientError(error="odd"), "AWS can't be reached for ecr:PutImage: look at the network"),
+        (boto_errors.HTTPClientError(error="odd"), "AWS can't be reached for ecr:PutImage: look at the network"),
         (ResponseParserError("<html>"), "what answers for ecr:PutImage is not AWS: see where AWS_ENDPOINT_URL"),
         (
             FileNotFoundError(2, "No such file or directory", "/token"),
             "/token: No such file or directory: AWS's settings",
         ),
-        (aws.InvalidRegionError(region_name="a b"), "'a b' is no region: give --region one such as us-east-1."),
+        (boto_errors.InvalidRegionError(region_name="a b"), "'a b' is no region: give --region one such as us-east-1."),
         (
-            aws.ParamValidationError(report="Missing\n  required http://u:canary@h"),
+            boto_errors.ParamValidationError(report="Missing\n  required http://u:canary@h"),
             "ecr:PutImage could not be asked for: Parameter validation failed: Missing required http://h.",
         ),
     ],
 )
 def test_what_boto3_itself_refuses(error: Exception, said: str) -> None:
-    sentence = str(account.explain(error, "ecr:PutImage"))
+    sentence = str(aws_errors.explain(error, "ecr:PutImage"))
     assert sentence.startswith(said)
     assert "canary" not in sentence
 
 
-@pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "<a><GetCallerIdentityResult/></a>", "no XML"])
-def test_a_web_page_where_sts_should_be(page: str, faulty_aws: type[FaultyAws]) -> None:
+@pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "{}", "[]", "null", "7", "no JSON", ""])
+def test_a_web_page_where_ecr_should_be(page: str, faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(200, page)]
+    if page == "{}":
+        said = "what should be ECR gives no token that can be read: see where AWS_ENDPOINT_URL_ECR points to."
+    else:
+        said = (
+            "what answers for ecr:GetAuthorizationToken is not AWS: see where AWS_ENDPOINT_URL and its kind, or "
+            "HTTPS_PROXY, point to."
+        )
+    assert refused("eu-west-1") == said
+
+
+def test_the_page_of_a_proxy_that_refuses_is_not_quoted(faulty_aws: type[FaultyAws]) -> None:
+    faulty_aws.answers = [(403, "<html><title>Blocked</title></html>")]
     assert refused("eu-west-1") == (
-        "what answers for sts:GetCallerIdentity is not AWS: see where AWS_ENDPOINT_URL and its kind point to."
+        "what answers for ecr:GetAuthorizationToken (403) is not AWS: see where AWS_ENDPOINT_URL and its kind, or "
+        "HTTPS_PROXY, point to."
     )
 
 
+@pytest.mark.parametrize("address", ["", "https://example.com", 7])
+def test_a_token_of_nobodys_registry(address: object, faulty_aws: type[FaultyAws]) -> None:
+    token = base64.b64encode(b"AWS:secret").decode()
+    data = {"authorizationToken": token, "expiresAt": 1.8e9, "proxyEndpoint": address}
+    faulty_aws.answers = [(200, json.dumps({"authorizationData": [data]}))]
+    assert refused("eu-west-1") == (
+        "what should be ECR does not say whose registry its token is for: give --account, or see where "
+        "AWS_ENDPOINT_URL_ECR points to."
+    )
+
+
+def test_clients_and_logins_are_made_once(credentials: None) -> None:
+    aws = Aws()
+    other = EcrRegistry("999988887777", REGISTRY.region)
+    assert aws.ecr(REGISTRY) is aws.ecr(REGISTRY)
+    assert aws.ecr(REGISTRY) is not aws.ecr(other)
+    assert aws.login(REGISTRY.region) is aws.login(REGISTRY.region)
+    assert aws.login(REGISTRY.region) is not aws.login("us-east-1")
+
+
 def test_a_fault_of_the_kits_own_stays_one() -> None:
-    with pytest.raises(KeyError, match="ours"), account.explained("ecr:PutImage"):
+    with pytest.raises(KeyError, match="ours"), aws_errors.explained("ecr:PutImage"):
         {}["ours"]
 
 

@@ -1,31 +1,20 @@
-"""Which account and region this machine works for, its clients, and AWS's errors in words. A thin shell over boto3.
+"""AWS's errors, and boto3's own, as sentences that say what to do."""
 
-Credentials, profiles, roles and endpoints are found as boto3 finds them: `AWS_PROFILE`, `AWS_ENDPOINT_URL_ECR`,
-`AWS_CA_BUNDLE` and the rest work as everywhere.
-"""
-
-import os
 import re
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
-import boto3
-import botocore.parsers
 from botocore import exceptions as aws
-from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
-from berth.ecr.names import EcrRegistry, region_problems
-from berth.images.errors import UserError, refuse
+from berth.images.errors import UserError
 from berth.images.network import without_password
 
 ATTEMPTS = 6
 """How often a call is made at most that AWS throttles, that fails on its side or that reaches nobody."""
-_CONNECT_S = 10
-_NO_REGION = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
+NO_REGION = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
+_NOT_AWS = "what answers for {} is not AWS: see where AWS_ENDPOINT_URL and its kind, or HTTPS_PROXY, point to."
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
 _NOT_ACCEPTED = (
@@ -43,42 +32,6 @@ _DENIED = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation")
 _CLOCK = ("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed")
 
 
-def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
-    """The registry of an account and a region; what is not given is what boto3 would work with.
-
-    STS is asked only where the account is not given. UserError says what can't be found; what is given has been checked
-    by `destination.option_problems`.
-    """
-    with explained("sts:GetCallerIdentity"):
-        session = boto3.Session()
-        region = region or _usual_region(session)
-        if not account:
-            answer = _client(session, "sts", region).get_caller_identity()
-            if "Account" not in answer:
-                raise ResponseParserError("no account")
-            account = str(answer["Account"])
-    return EcrRegistry(account, region)
-
-
-def registries(regions: Sequence[str] = (), accounts: Sequence[str] = ()) -> list[EcrRegistry]:
-    """The registry of each account in each region, each once; for what is empty, what `here` finds."""
-    one = here(next(iter(regions), None), next(iter(accounts), None))
-    pairs = ((region, account) for region in regions or [one.region] for account in accounts or [one.account])
-    return [EcrRegistry(account, region) for region, account in dict.fromkeys(pairs)]
-
-
-def ecr_client(registry: EcrRegistry) -> Any:
-    """A client of ECR's API for one registry, also of another account: each call that can name it does."""
-    with explained("ecr:DescribeRepositories"):
-        client = _client(boto3.Session(), "ecr", registry.region, fips=registry.fips)
-
-    def name_registry(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
-        return {"registryId": registry.account, **params} if "registryId" in model.input_shape.members else params
-
-    client.meta.events.register("provide-client-params.ecr", name_registry)
-    return client
-
-
 @contextmanager
 def explained(action: str, resource: str = "") -> Iterator[None]:
     """What AWS refuses inside, as the sentence that `explain` makes of it."""
@@ -87,11 +40,6 @@ def explained(action: str, resource: str = "") -> Iterator[None]:
     # What is no answer of AWS's, or a file with a token that is not there, boto3 lets through as it comes.
     except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError, ValueError) as error:
         # No `from`: a traceback of boto3's may show what a request held.
-        raise explain(error, action, resource) from None
-    except KeyError as error:
-        # botocore looks for the answer in a page that is none; a KeyError of ours is a fault and stays one.
-        if not _raised_in(error, botocore.parsers):
-            raise
         raise explain(error, action, resource) from None
 
 
@@ -112,45 +60,14 @@ def code(error: aws.ClientError) -> str:
     return _DENIED[0] if denied else str(about.get("Code", ""))
 
 
-def _usual_region(session: boto3.Session) -> str:
-    """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not.
-
-    UserError where there is none, or none that is right.
-    """
-    ours, theirs = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
-    if ours and theirs and ours != theirs:
-        raise UserError(
-            f"AWS_REGION is {ours} and AWS_DEFAULT_REGION is {theirs}: give --region, or unset one of them."
-        )
-    region = str(ours or session.region_name or "")
-    if not region:
-        raise UserError(_NO_REGION)
-    refuse(region_problems(region))
-    return region
-
-
-def _client(session: boto3.Session, service: str, region: str, *, fips: bool = False) -> Any:
-    """A client that waits between attempts, longer each time and with chance in it (botocore's mode "standard")."""
-    config = Config(
-        connect_timeout=_CONNECT_S,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        use_fips_endpoint=fips or None,
-    )
-    try:
-        return session.client(service, region_name=region, config=config)
-    except ValueError as error:  # botocore's only word on an endpoint that is no address
-        if "Invalid endpoint" not in str(error):
-            raise
-        variable = f"AWS_ENDPOINT_URL_{service.upper()}"
-        raise UserError(f"{variable}, or your profile's endpoint_url, is no http(s) address: mend it.") from None
-
-
 def _of_aws(error: aws.ClientError, action: str, resource: str) -> str:
     """A sentence about what a service of AWS answered."""
     name, said = code(error), " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if name == _DENIED[0]:
         return _denied(said, action, resource)
+    if said.startswith("<"):  # a proxy's page, where AWS speaks JSON
+        return _NOT_AWS.format(f"{action} ({status})")
     if name in _EXPIRED:
         return "the AWS credentials have expired: get new ones, such as by `aws sso login`, and run the command again."
     if name in _CLOCK or "Signature expired" in said or "Signature not yet current" in said:
@@ -203,13 +120,14 @@ def _of_boto3(error: Exception, action: str) -> str:
                 "in with `aws sso login`."
             )
         case aws.PartialCredentialsError():
-            return f"the AWS credentials of {about.get('provider')} lack {about.get('cred_var')}: add it."
+            provider = {"env": "the environment"}.get(about.get("provider", ""), about.get("provider"))
+            return f"the AWS credentials of {provider} lack {about.get('cred_var')}: add it."
         case aws.ProfileNotFound():
             return (
                 f"there is no AWS profile {about.get('profile')!r}: set AWS_PROFILE to one that `aws configure` made."
             )
         case aws.NoRegionError():
-            return _NO_REGION
+            return NO_REGION
         case aws.InvalidRegionError():
             return f"{about.get('region_name')!r} is no region: give --region one such as us-east-1."
         case aws.ConfigParseError():
@@ -226,8 +144,8 @@ def _of_boto3(error: Exception, action: str) -> str:
             return f"{_host(error)} is not trusted ({reason}): name a file with your CA's certificate in AWS_CA_BUNDLE."
         case aws.ProxyConnectionError():
             return f"the proxy {_host(error)} can't be reached: look at HTTPS_PROXY and NO_PROXY."
-        case ResponseParserError() | KeyError():
-            return f"what answers for {action} is not AWS: see where AWS_ENDPOINT_URL and its kind point to."
+        case ResponseParserError():
+            return _NOT_AWS.format(action)
         case OSError():
             name = f"{error.filename}: " if error.filename else ""
             return (
@@ -238,11 +156,6 @@ def _of_boto3(error: Exception, action: str) -> str:
         case ValueError():  # of a number or an address that is none
             return f"boto3 can't read AWS's settings ({_said(error)}): mend ~/.aws/config, or the variables AWS_…."
     return f"{action} could not be asked for: {_said(error)}."
-
-
-def _raised_in(error: Exception, module: ModuleType) -> bool:
-    *_, (innermost, _line) = traceback.walk_tb(error.__traceback__)
-    return innermost.f_globals.get("__name__") == module.__name__
 
 
 def _said(error: Exception) -> str:

@@ -1,0 +1,111 @@
+"""AWS as boto3 finds it on this machine: account and region, clients of ECR's API, and logins. A thin shell over boto3.
+
+Credentials, profiles, roles and endpoints are found as boto3 finds them: `AWS_PROFILE`, `AWS_ENDPOINT_URL_ECR`,
+`AWS_CA_BUNDLE` and the rest work as everywhere.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.parsers import ResponseParserError
+
+from berth.ecr import aws_errors
+from berth.ecr.aws_errors import explained
+from berth.ecr.login import EcrLogin
+from berth.ecr.names import EcrRegistry, region_problems
+from berth.images.errors import UserError, refuse
+
+_CONNECT_S = 10
+
+
+class Aws:
+    """What one command needs of AWS: nothing is asked before it is needed, and each client and login is made once.
+
+    Threads may share the clients and the logins, not the making of them. UserError says what boto3 does not find.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[EcrRegistry, Any] = {}
+        self._logins: dict[tuple[str, bool], EcrLogin] = {}
+
+    @cached_property
+    def _session(self) -> boto3.Session:
+        return boto3.Session()
+
+    def registries(self, regions: Sequence[str] = (), accounts: Sequence[str] = ()) -> list[EcrRegistry]:
+        """The registry of each account in each region, each once; for what is empty, what boto3 would work with.
+
+        What is given has been checked by `destination.option_problems`.
+        """
+        regions = regions or [self._usual_region()]
+        accounts = accounts or [self.login(regions[0]).account]
+        pairs = ((region, account) for region in regions for account in accounts)
+        return [EcrRegistry(account, region) for region, account in dict.fromkeys(pairs)]
+
+    def login(self, region: str, *, fips: bool = False) -> EcrLogin:
+        """To every registry of a region that these credentials may use."""
+        if (region, fips) not in self._logins:
+            self._logins[region, fips] = EcrLogin(self._client(region, fips=fips))
+        return self._logins[region, fips]
+
+    def ecr(self, registry: EcrRegistry) -> Any:
+        """A client of ECR's API for one registry, also of another account: each call that can name it does."""
+        if registry not in self._clients:
+            self._clients[registry] = self._client(registry.region, fips=registry.fips, account=registry.account)
+        return self._clients[registry]
+
+    def _client(self, region: str, *, fips: bool, account: str = "") -> Any:
+        """A client that waits between attempts, longer each time and with chance in it (botocore's mode "standard")."""
+        config = Config(
+            connect_timeout=_CONNECT_S,
+            retries={"mode": "standard", "total_max_attempts": aws_errors.ATTEMPTS},
+            use_fips_endpoint=fips or None,
+        )
+        with explained("ecr:GetAuthorizationToken"):
+            session = self._session
+            try:
+                client = session.client("ecr", region_name=region, config=config)
+            except ValueError as error:  # botocore's only word on an endpoint that is no address
+                if "Invalid endpoint" not in str(error):
+                    raise
+                raise UserError(
+                    "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: mend it."
+                ) from None
+
+        def name_registry(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
+            return {"registryId": account, **params} if "registryId" in model.input_shape.members else params
+
+        client.meta.events.register("before-parse.ecr", _must_be_an_object)
+        if account:
+            client.meta.events.register("provide-client-params.ecr", name_registry)
+        return client
+
+    def _usual_region(self) -> str:
+        """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not."""
+        ours, theirs = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
+        if ours and theirs and ours != theirs:
+            raise UserError(
+                f"AWS_REGION is {ours} and AWS_DEFAULT_REGION is {theirs}: give --region, or unset one of them."
+            )
+        with explained("ecr:GetAuthorizationToken"):
+            region = str(ours or self._session.region_name or "")
+        if not region:
+            raise UserError(aws_errors.NO_REGION)
+        refuse(region_problems(region))
+        return region
+
+
+def _must_be_an_object(response_dict: dict[str, Any], **_: Any) -> None:
+    """What answers well and in no JSON object is not ECR; botocore takes it for an empty answer, or trips over it."""
+    if response_dict["status_code"] < 300:
+        try:
+            answer = json.loads(response_dict["body"])
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ResponseParserError("no JSON object")
