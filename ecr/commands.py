@@ -93,8 +93,7 @@ def push(
     pullers = allow_pull or []
     wish = publish.Wish(
         tags=tags,
-        keep=keep,
-        days=untagged_days,
+        lifecycle=documents.lifecycle(keep, untagged_days),
         pull_accounts=tuple(each for each in pullers if each != "sagemaker"),
         sagemaker="sagemaker" in pullers,
         kms_key=kms_key,
@@ -111,18 +110,21 @@ def push(
         say(warning)
     if dry_run:
         if as_json:
-            result.print_json(json.dumps([job.outlook(lines) for job, lines in good]))
+            result.print_json(json.dumps([publish.would(job, seen) for job, seen in good]))
         else:
-            _print_lines(line for _, lines in good for line in lines)
+            _print_lines(line for _, seen in good for line in seen.lines)
         refuse(failures)
         return
     released: list[Released] = []
+    if good and not no_test:
+        _test(which, profile)
+        # Again, for that took minutes.
+        good, more = publish.look([job for job, _ in good], apply=apply)
+        failures += more
     if good:
-        if not no_test:
-            _test(which, profile)
         try:
             with showing_layers(note) as show:
-                released, more = publish.publish(client, [job for job, _ in good], dist, wish, say=say, show=show)
+                released, more = publish.publish(client, good, dist, wish, say=say, show=show)
         except KeyboardInterrupt:
             say("what has arrived stays in the registry: the next push goes on from there")
             raise
@@ -195,7 +197,8 @@ def promote(
         return
     record.check(dist / record.NAME)
     if wanted is not None:
-        repositories.ensure(doors[1].ecr, wanted, apply=False, say=say)
+        there = repositories.found(doors[1].ecr, wanted.name)
+        repositories.ensure(doors[1].ecr, wanted, there, apply=False, say=say)
     try:
         with showing_blobs(note) as progress:
             done = promotion.promote(

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from berth.ecr import documents, record, repository
 from berth.ecr.aws import Aws
 from berth.ecr.destination import Destination, image_problems
 from berth.ecr.image import LocalImage
-from berth.ecr.release import Door, Outlook, Released, enter, outlook, release
+from berth.ecr.release import Job, Outlook, Released, enter, outlook, release
 from berth.ecr.stream import LayerState
 from berth.ecr.together import Later, side_by_side
 from berth.images.errors import UserError, refuse
@@ -26,13 +26,12 @@ Say = Callable[[str], None]
 class Wish:
     """What the user asked for beside images and places.
 
-    tags: further ones beside each image's exact tag; keep, days: of the lifecycle policy; pull_accounts, sagemaker: who
-    may pull; apply: whether an existing repository's settings are changed.
+    tags: further ones beside each image's exact tag; pull_accounts, sagemaker: who may pull; apply: whether an existing
+    repository's settings are changed.
     """
 
     tags: tuple[str, ...] = ()
-    keep: int = documents.KEEP
-    days: int = documents.DAYS
+    lifecycle: documents.Document = field(default_factory=documents.lifecycle)
     pull_accounts: tuple[str, ...] = ()
     sagemaker: bool = False
     kms_key: str | None = None
@@ -48,32 +47,9 @@ class Wish:
         return repository.Wanted(
             place.repository,
             kms_key=self.kms_key,
-            lifecycle=documents.lifecycle(self.keep, self.days),
+            lifecycle=self.lifecycle,
             pull=pull,
         )
-
-
-@dataclass(frozen=True)
-class Job:
-    """One image on its way to one repository."""
-
-    image: LocalImage
-    door: Door
-    wanted: repository.Wanted | None
-    tags: tuple[str, ...]
-
-    def outlook(self, would: Sequence[str]) -> dict[str, Any]:
-        """For JSON: what a dry run found."""
-        place = self.door.destination
-        return {
-            "image": self.image.image,
-            "profile": self.image.profile,
-            "local_id": self.image.id,
-            "host": place.host,
-            "repository": place.repository,
-            "tags": list(self.tags),
-            "would": list(would),
-        }
 
 
 def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, aws: Aws, say: Say) -> list[Job]:
@@ -87,13 +63,13 @@ def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, aws: Aw
     ]
 
 
-def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, tuple[str, ...]]], list[str]]:
-    """The jobs that nothing forbids, each with what it would do, and why the others can't be done. Reads only."""
+def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, Outlook]], list[str]]:
+    """The jobs that nothing forbids, each with what it meets, and why the others can't be done. Reads only."""
 
     def one(job: Job, _: threading.Event) -> Outlook:
-        return outlook(job.image, job.door, job.wanted, job.tags, apply=apply)
+        return outlook(job, apply=apply)
 
-    good: list[tuple[Job, tuple[str, ...]]] = []
+    good: list[tuple[Job, Outlook]] = []
     failures: list[str] = []
     for job, seen in zip(jobs, side_by_side(jobs, one), strict=True):
         if isinstance(seen, UserError):
@@ -101,22 +77,35 @@ def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, tuple[str
             continue
         failures += seen.problems
         if not seen.problems:
-            good.append((job, seen.lines))
+            good.append((job, seen))
     return good, failures
+
+
+def would(job: Job, seen: Outlook) -> dict[str, Any]:
+    """For JSON: what a dry run found."""
+    place = job.door.destination
+    return {
+        "image": job.image.image,
+        "profile": job.image.profile,
+        "local_id": job.image.id,
+        "host": place.host,
+        "repository": place.repository,
+        "tags": list(job.tags),
+        "would": list(seen.lines),
+    }
 
 
 def publish(
     client: docker.DockerClient,
-    jobs: Sequence[Job],
+    looked: Sequence[tuple[Job, Outlook]],
     dist: Path,
     wish: Wish,
     *,
     say: Say,
     show: Callable[[Destination, LayerState], None],
 ) -> tuple[list[Released], list[str]]:
-    """Releases each job, and puts those that ended well on record in `dist`, with their bills of materials.
-
-    Gives them, and why the others failed.
+    """Releases each job that `look` has just found good, and puts those that ended well on record in `dist`, with their
+    bills of materials. Gives them, and why the others failed.
     """
     record.check(dist / record.NAME)
 
@@ -127,15 +116,14 @@ def publish(
         return bom.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
 
     # Read from the images while the engine pushes them, which leaves a core to spare for most of the time.
-    bills = {image: Later(partial(bill_of, image)) for image in {job.image for job in jobs}}
+    bills = {image: Later(partial(bill_of, image)) for image in {job.image for job, _ in looked}}
 
-    def one(job: Job, stopped: threading.Event) -> Released:
+    def one(each: tuple[Job, Outlook], stopped: threading.Event) -> Released:
+        job, seen = each
         done = release(
             client,
-            job.image,
-            job.door,
-            job.wanted,
-            job.tags,
+            job,
+            seen,
             bills[job.image],
             apply=wish.apply,
             say=say,
@@ -146,6 +134,6 @@ def publish(
         say(done.summary())
         return done
 
-    done = side_by_side(jobs, one)
+    done = side_by_side(looked, one)
     failures = [str(each) for each in done if isinstance(each, UserError)]
     return [each for each in done if not isinstance(each, UserError)], failures

@@ -1,6 +1,7 @@
 """From a built image to its place in a registry: look, prepare the repository, push, check, attach the bill.
 
-`outlook` only reads, and says everything that is in the way; `release` acts. Both are for one image and one repository.
+`outlook` only reads, and says everything that is in the way; `release` acts on what it found. Both are for one image
+and one repository.
 """
 
 import json
@@ -26,6 +27,7 @@ from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Manifest
 from berth.ecr.registry.references import Reference
 from berth.ecr.stream import LayerState, sent_and_there
+from berth.ecr.together import Later
 from berth.images.errors import UserError
 
 Say = Callable[[str], None]
@@ -53,37 +55,57 @@ def enter(destinations: Sequence[Destination], aws: Aws, say: Say) -> list[Door]
 
 
 @dataclass(frozen=True)
+class Job:
+    """One image on its way to one repository.
+
+    wanted: what the repository should be like, None where it is not AWS's; tags: the first is the image's exact one.
+    """
+
+    image: LocalImage
+    door: Door
+    wanted: repository.Wanted | None
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Outlook:
-    """What a push would meet: lines for the user, and the problems that forbid it."""
+    """What a push meets: lines for the user, and the problems that forbid it.
+
+    there: the repository as it is, None where there is none or where it is not AWS's; pushed: the exact tag names this
+    very image already.
+    """
 
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    there: repository.Found | None = None
+    pushed: bool = False
 
 
-def outlook(
-    image: LocalImage, door: Door, wanted: repository.Wanted | None, tags: Sequence[str], *, apply: bool = False
-) -> Outlook:
-    """Reads the repository and the tags; wanted: what the repository should be like, None where it is not AWS's; apply:
-    whether it will be made so before the push, after which no tag of it moves.
+def outlook(job: Job, *, apply: bool = False) -> Outlook:
+    """Reads the repository and the tags; apply: whether the repository will be made as it should be before the push,
+    after which no tag of it moves.
     """
+    image, door, wanted = job.image, job.door, job.wanted
     place = door.destination
     there = repository.found(door.ecr, place.repository) if wanted is not None else None
     exists = wanted is None or there is not None
     lines = _repository_lines(door, wanted, there)
-    problems = []
-    for tag in tags:
-        held = _held(door, tag) if exists else None
+    problems = repository.problems(wanted) if wanted is not None else []
+    pushed = False
+    for tag in job.tags:
+        held = door.registry.manifest(place.repository, tag) if exists else None
         if held is None:
             lines.append(f"{place}:{tag} will be pushed")
         elif _is(image, held, door):
             lines.append(f"{place}:{tag} is there already, with this image")
+            pushed = pushed or tag == job.tags[0]
         elif problem := tag_problem(
             tag, image, place, immutable=there is not None and (apply or not there.can_move(tag))
         ):
             problems.append(problem)
         else:
             lines.append(f"{place}:{tag} will move from {held.digest[:19]}")
-    return Outlook(tuple(lines), tuple(problems))
+    return Outlook(tuple(lines), tuple(problems), there, pushed)
 
 
 def repository_lines(door: Door, wanted: repository.Wanted | None) -> list[str]:
@@ -127,10 +149,8 @@ class Released:
 
 def release(
     client: docker.DockerClient,
-    image: LocalImage,
-    door: Door,
-    wanted: repository.Wanted | None,
-    tags: Sequence[str],
+    job: Job,
+    seen: Outlook,
     bill: Callable[[], Path],
     *,
     apply: bool = False,
@@ -138,27 +158,29 @@ def release(
     show: Callable[[LayerState], None] = lambda state: None,
     stopped: threading.Event | None = None,
 ) -> Released:
-    """Pushes an image under `tags`, the first of which is its exact one, and gives what is in the registry then.
+    """Pushes the image under its tags, and gives what is in the registry then.
 
-    bill: gives the file of its bill of materials, which is attached to it; called once the image is there.
+    seen: what `outlook` has found just now; bill: waits for the file of its bill of materials, which is attached to it.
     """
     began = time.monotonic()
+    image, door, tags = job.image, job.door, job.tags
     place = door.destination
-    if wanted is not None:
-        repository.ensure(door.ecr, wanted, apply=apply, say=say)
+    if job.wanted is not None:
+        repository.ensure(door.ecr, job.wanted, seen.there, apply=apply, say=say)
+    # The bill goes up while the engine pushes; only its manifest has to come after the image's.
+    laid = Later(lambda: _lay(door, bill()))
     built = guard.Built(image.id if image.id_is_config else None, image.diff_ids)
-    held = _held(door, tags[0])
     sent: frozenset[str] = frozenset()
     first = tags[0]
-    if held is None or not _is(image, held, door):
+    if not seen.pushed:
         # A push of containerd's store may be an index, which must not lie under a tag that can't be moved again.
         first = tags[0] if image.pushes_docker_manifest else f"converting-{image.id[-12:]}"
         sent = _push(client, image, place.reference(first), door, say, show, stopped)
     checked = guard.settle(door.registry, place.repository, first, list(tags), built)
     layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
-    document = bill()
-    attached = attach.attach(door.registry, place.repository, checked.manifest, document.read_bytes())
+    document, content = laid()
+    attached = attach.refer(door.registry, place.repository, checked.manifest, content)
     if first not in tags:
         if door.ecr is not None:
             repository.delete_tag(door.ecr, place.repository, first)
@@ -181,7 +203,7 @@ def release(
             size=image.size,
             built=image.built,
             pushed=datetime.now(UTC).isoformat(timespec="seconds"),
-            bill={"file": document.name, "digest": attached},
+            bill={"file": document, "digest": attached},
         ),
         bytes_sent,
         bytes_there,
@@ -200,9 +222,11 @@ def _scan(door: Door, digest: str) -> dict[str, int] | None:
         return None
 
 
-def _held(door: Door, tag: str) -> Manifest | None:
-    """What a tag names now."""
-    return door.registry.manifest(door.destination.repository, tag)
+def _lay(door: Door, bill: Path) -> tuple[str, bytes]:
+    """Has the file in the repository, as a blob; gives its name and what is in it."""
+    content = bill.read_bytes()
+    attach.lay(door.registry, door.destination.repository, content)
+    return bill.name, content
 
 
 def _is(image: LocalImage, held: Manifest, door: Door) -> bool:

@@ -17,6 +17,7 @@ from berth.ecr.aws_errors import code, explained
 from berth.ecr.document_checks import text
 from berth.ecr.documents import Document
 from berth.ecr.names import repository_problems
+from berth.ecr.together import Later
 from berth.images import labels
 from berth.images.errors import UserError, refuse
 
@@ -132,16 +133,18 @@ def found(client: Any, name: str) -> Found | None:
         )
     described = answer["repositories"][0]
     arn = described["repositoryArn"]
-    tags = _call(client, "list_tags_for_resource", arn, resourceArn=arn) or {}
-    lifecycle = _call(
-        client, "get_lifecycle_policy", arn, unless="LifecyclePolicyNotFoundException", repositoryName=name
-    )
-    pull = _call(client, "get_repository_policy", arn, unless="RepositoryPolicyNotFoundException", repositoryName=name)
+
+    def ask(method: str, unless: str = "", **parameters: str) -> Later[Any]:
+        return Later(lambda: _call(client, method, arn, unless=unless, **parameters))
+
+    tags = ask("list_tags_for_resource", resourceArn=arn)
+    lifecycle = ask("get_lifecycle_policy", "LifecyclePolicyNotFoundException", repositoryName=name)
+    pull = ask("get_repository_policy", "RepositoryPolicyNotFoundException", repositoryName=name)
     return _found(
         described,
-        {tag["Key"]: tag["Value"] for tag in tags.get("tags", [])},
-        json.loads(lifecycle["lifecyclePolicyText"]) if lifecycle else None,
-        json.loads(pull["policyText"]) if pull else None,
+        {tag["Key"]: tag["Value"] for tag in tags().get("tags", [])},
+        json.loads(lifecycle()["lifecyclePolicyText"]) if lifecycle() else None,
+        json.loads(pull()["policyText"]) if pull() else None,
     )
 
 
@@ -198,14 +201,15 @@ def change(client: Any, wanted: Wanted, found: Found, difference: Difference) ->
             _call(client, "tag_resource", arn, resourceArn=arn, tags=[{"Key": tag, "Value": wanted.tags[tag]}])
 
 
-def ensure(client: Any, wanted: Wanted, *, apply: bool, say: Callable[[str], None]) -> Repository:
+def ensure(client: Any, wanted: Wanted, there: Found | None, *, apply: bool, say: Callable[[str], None]) -> Repository:
     """The repository, made with all its settings if it is missing; differences of an existing one go through `say`.
+
+    there: what `found` says of it.
 
     With `apply` they are also mended, but for those that stay. A repository that an earlier run made and could not
     finish, which is still empty, is finished without it. UserError says what is missing; the same call goes on there.
     """
     refuse(problems(wanted))
-    there = found(client, wanted.name)
     created = False
     if there is None:
         there = create(client, wanted)

@@ -19,37 +19,35 @@ _EMPTY = b"{}"
 _TRIES = 3
 
 
-def attach(
-    registry: Registry,
-    repository: str,
-    image: Manifest,
-    document: bytes,
-    *,
-    media_type: str = CYCLONEDX,
-    artifact_type: str = CYCLONEDX,
-    annotations: Mapping[str, str] | None = None,
-) -> str:
-    """Attaches a document to an image that is in the repository, and gives the digest of its manifest.
+def lay(registry: Registry, repository: str, document: bytes) -> None:
+    """Has what `refer` refers to in the repository; the image need not be there yet."""
+    registry.put_blob(repository, _EMPTY)
+    registry.put_blob(repository, document)
+
+
+def refer(registry: Registry, repository: str, image: Manifest, bill: bytes) -> str:
+    """Attaches a bill of materials that is laid to an image that is there; gives the digest of its manifest.
 
     The same document again is the same manifest and adds nothing.
     """
-    made = artifact(image.descriptor, document, media_type, artifact_type, annotations or {})
-    registry.put_blob(repository, _EMPTY)
-    registry.put_blob(repository, document)
+    made = artifact(image.descriptor, bill)
     put(registry, repository, image.digest, made)
     return made.digest
 
 
 def artifact(
-    subject: Descriptor, document: bytes, media_type: str, artifact_type: str, annotations: Mapping[str, str]
+    subject: Descriptor, document: bytes, kind: str = CYCLONEDX, annotations: Mapping[str, str] | None = None
 ) -> Manifest:
-    """The manifest of a document that refers to `subject`: the same bytes for the same arguments."""
+    """The manifest of a document that refers to `subject`: the same bytes for the same arguments.
+
+    kind: the media type of the document, and with that the artifact's own.
+    """
     value = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "artifactType": artifact_type,
+        "artifactType": kind,
         "config": Descriptor(_EMPTY_TYPE, digest_of(_EMPTY), len(_EMPTY)).as_dict(),
-        "layers": [Descriptor(media_type, digest_of(document), len(document)).as_dict()],
+        "layers": [Descriptor(kind, digest_of(document), len(document)).as_dict()],
         "subject": subject.as_dict(),
         **({"annotations": dict(sorted(annotations.items()))} if annotations else {}),
     }

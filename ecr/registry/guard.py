@@ -54,14 +54,14 @@ def settle(
     An index with one image for the platform, and an OCI manifest, are converted over the same blobs; a manifest that is
     right stays byte for byte. UserError before any tag is put where it is neither, and where a tag can't be moved.
     """
-    found = _read(registry, repository, pushed_reference)
+    found = pushed = _read(registry, repository, pushed_reference)
     if found.is_index:
         found = _read(registry, repository, manifests.image_of_index(found).digest)
     if manifests.convertible(found):
         found = manifests.to_docker(found)
     checked = _checked(registry, repository, found, built)
     for tag in final_tags:
-        held = registry.manifest(repository, tag)
+        held = pushed if tag == pushed_reference else registry.manifest(repository, tag)
         if held is not None and held.digest == checked.digest:
             continue
         registry.put_manifest(repository, tag, found)

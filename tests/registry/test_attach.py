@@ -15,11 +15,27 @@ from tests.registry.fault_proxy import FaultProxy
 BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 
 
+def attached(
+    client: Client,
+    image: made_images.Image,
+    document: bytes,
+    kind: str = attach.CYCLONEDX,
+    annotations: dict[str, str] | None = None,
+) -> str:
+    """Has it attached; gives the digest of the artifact."""
+    attach.lay(client, "a/b", document)
+    if kind == attach.CYCLONEDX and annotations is None:
+        return attach.refer(client, "a/b", image.manifest, document)
+    made = attach.artifact(image.manifest.descriptor, document, kind, annotations)
+    attach.put(client, "a/b", image.manifest.digest, made)
+    return made.digest
+
+
 def test_a_document_is_attached_found_and_read(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     assert attach.attached(client, "a/b", image.manifest.digest) == []
-    digest = attach.attach(client, "a/b", image.manifest, BILL, annotations={"org.example.made-by": "a test"})
+    digest = attached(client, image, BILL, annotations={"org.example.made-by": "a test"})
     (found,) = attach.attached(client, "a/b", image.manifest.digest)
     assert (found.digest, found.artifact_type, found.media_type) == (digest, attach.CYCLONEDX, OCI_MANIFEST)
     assert found.annotations == {"org.example.made-by": "a test"}
@@ -29,7 +45,7 @@ def test_a_document_is_attached_found_and_read(client: Client) -> None:
 def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    digest = attach.attach(client, "a/b", image.manifest, BILL)
+    digest = attached(client, image, BILL)
     made = client.manifest("a/b", digest)
     assert made is not None
     assert made.parsed["subject"] == {
@@ -50,13 +66,13 @@ def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    first = attach.attach(client, "a/b", image.manifest, BILL)
+    first = attached(client, image, BILL)
     tags = sorted(client.tags("a/b"))
     proxy.forget()
-    assert attach.attach(client, "a/b", image.manifest, BILL) == first
+    assert attached(client, image, BILL) == first
     assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [first]
     assert proxy.uploaded() == 0
-    second = attach.attach(client, "a/b", image.manifest, b"other", media_type="text/plain", artifact_type="text/plain")
+    second = attached(client, image, b"other", "text/plain")
     listed = attach.attached(client, "a/b", image.manifest.digest)
     assert [(each.digest, each.artifact_type) for each in listed] == [
         (first, attach.CYCLONEDX),
@@ -72,7 +88,7 @@ def test_an_entry_that_somebody_else_overwrites_is_put_again(proxy: FaultProxy, 
     tag = image.manifest.digest.replace(":", "-")
     # The first time that the index is read back after it was put, it is not there.
     proxy.answer(404, method="GET", path=f"manifests/{tag}", skip=1)
-    digest = attach.attach(client, "a/b", image.manifest, BILL)
+    digest = attached(client, image, BILL)
     assert proxy.count("PUT", f"manifests/{tag}") == 2
     assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [digest]
 
@@ -82,11 +98,11 @@ def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    made = attach.artifact(image.manifest.descriptor, BILL, attach.CYCLONEDX, attach.CYCLONEDX, {})
+    made = attach.artifact(image.manifest.descriptor, BILL)
     entry = {**made.descriptor.as_dict(), "artifactType": attach.CYCLONEDX}
     body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
     proxy.answer(200, path="referrers/", times=9, headers={"Content-Type": OCI_INDEX}, body=body)
-    digest = attach.attach(client, "a/b", image.manifest, BILL)
+    digest = attached(client, image, BILL)
     assert digest == made.digest
     (found,) = attach.attached(client, "a/b", image.manifest.digest)
     assert attach.read(client, "a/b", found) == BILL
@@ -96,7 +112,7 @@ def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client
 def test_a_document_that_is_gone(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    gone = attach.artifact(image.manifest.descriptor, BILL, attach.CYCLONEDX, attach.CYCLONEDX, {}).descriptor
+    gone = attach.artifact(image.manifest.descriptor, BILL).descriptor
     with pytest.raises(UserError, match=f"lists {gone.digest} as attached, and does not have it: attach it again"):
         attach.read(client, "a/b", gone)
 
@@ -112,4 +128,4 @@ def test_a_tag_that_is_no_index(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", image.manifest.digest.replace(":", "-"), image)
     with pytest.raises(UserError, match="is no index of attached documents, which that tag is for"):
-        attach.attach(client, "a/b", image.manifest, BILL)
+        attached(client, image, BILL)

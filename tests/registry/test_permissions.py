@@ -73,7 +73,8 @@ def owner(what: Callable[[Any], object]) -> None:
 
 def everything(client: Any) -> None:
     """What push does to the control plane: of a repository that is missing, unfinished, or has other settings."""
-    repository.ensure(client, WANTED, apply=True, say=lambda _: None)
+    there = repository.found(client, WANTED.name)
+    repository.ensure(client, WANTED, there, apply=True, say=lambda _: None)
     repository.scan_summary(client, "berth-train", DIGEST)
     repository.delete_tag(client, "berth-train", "1.0")
 

@@ -41,7 +41,8 @@ class Said(list[str]):
 
 def ensure(client: Any, wanted: Wanted, *, apply: bool = False) -> tuple[repository.Repository, Said]:
     said = Said()
-    return repository.ensure(client, wanted, apply=apply, say=said), said
+    there = repository.found(client, wanted.name)
+    return repository.ensure(client, wanted, there, apply=apply, say=said), said
 
 
 def put_image(client: Any, tag: str, name: str = "berth-train") -> str:
@@ -227,7 +228,7 @@ def test_which_tags_can_move(mutability: str, exclusions: tuple[str, ...], moves
 def test_settings_that_are_wrong_are_refused_together_before_anything_is_asked() -> None:
     wrong = Wanted("Berth", kms_key="my key", tags={"aws:x": "1", "": "", "ok": "é +-=._:/@"})
     with pytest.raises(UserError) as refusal:
-        repository.ensure(None, wrong, apply=True, say=print)
+        repository.ensure(None, wrong, None, apply=True, say=print)
     said = str(refusal.value)
     assert said.count(" Also, ") == 3
     for part in (
