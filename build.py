@@ -5,6 +5,7 @@ Here is which room has which command, and what becomes of an error; the commands
 commands.py. Results go to stdout, progress and errors to stderr; a mistake of the user is one sentence and exit code 1.
 """
 
+import errno
 import signal
 import sys
 from importlib import import_module
@@ -75,6 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
         return stop.exit_code
     except ModuleNotFoundError as missing:
         say(_NOT_INSTALLED.format(missing.name))
+        return 1
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        say(f"error: {error.strerror} for {error.filename or 'the output'}: free some, then run the command again.")
         return 1
     except typer.TyperException as error:
         # Without a command the message is the help itself.

@@ -1,8 +1,8 @@
 """The commands of build.py that are about registries: push, promote and uri. Arguments in, a result out."""
 
-import json
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.markup import escape
@@ -15,7 +15,9 @@ from berth.ecr import repository as repositories
 from berth.ecr import uri as uris
 from berth.ecr.aws import Aws
 from berth.ecr.display import showing_blobs, showing_layers
+from berth.ecr.image import doubles_problem
 from berth.ecr.registry import references
+from berth.ecr.registry.transport import is_loopback
 from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
 from berth.images import build as building
@@ -30,6 +32,7 @@ from berth.images.terminal import (
     WhichArgument,
     commands,
     note,
+    print_json,
     result,
     say,
 )
@@ -110,7 +113,7 @@ def push(
         say(warning)
     if dry_run:
         if as_json:
-            result.print_json(json.dumps([publish.would(job, seen) for job, seen in good]))
+            print_json([publish.would(job, seen) for job, seen in good])
         else:
             _print_lines(line for _, seen in good for line in seen.lines)
         refuse(failures)
@@ -147,7 +150,7 @@ def _test(which: Which, profile: str) -> None:
 
 def _print(released: list[Released], as_json: bool) -> None:
     if as_json:
-        result.print_json(json.dumps([each.as_dict() for each in released]))
+        print_json([each.as_dict() for each in released])
         return
     for each in released:
         pushed = each.pushed
@@ -159,6 +162,9 @@ def _print(released: list[Released], as_json: bool) -> None:
             found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
             result.print(f"  ECR's scan: {found or 'nothing found'}")
     for each in released:
+        if is_loopback(urlsplit(f"//{each.pushed.host}").hostname or ""):
+            say(f"{each.pushed.host} is on this machine: from there SageMaker pulls nothing.")
+            continue
         say(f"\n# {each.pushed.tagged_uri}\n{snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)}")
 
 
@@ -191,7 +197,7 @@ def promote(
         if as_json:
             digest = found.image.digest
             about = {"image_uri": f"{place}@{digest}", "digest": digest, "tags": found.tags, "would": lines}
-            result.print_json(json.dumps(about))
+            print_json(about)
         else:
             _print_lines(lines)
         return
@@ -218,7 +224,7 @@ def promote(
     at = references.Reference(goal.host, goal.repository, digest=done.digest)
     if as_json:
         took = {"bytes_sent": done.bytes_sent, "bytes_there": done.bytes_there}
-        result.print_json(json.dumps({"image_uri": str(at), "digest": done.digest, "tags": done.tags, **took}))
+        print_json({"image_uri": str(at), "digest": done.digest, "tags": done.tags, **took})
     else:
         result.print(escape(str(at)))
         for tag in done.tags:
@@ -237,13 +243,14 @@ def uri(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     registry: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only of registries with this in their host, such as a region.")
+        str | None, typer.Option(metavar="TEXT", help="Only of places with this in their name, such as a region.")
     ] = None,
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
     """Print what estimators take as image_uri: the registry's digest once this build is pushed, else the local name."""
-    kept = [entry for entry in record.load(dist / record.NAME) if registry is None or registry in entry.host]
+    kept = [entry for entry in record.load(dist / record.NAME) if registry is None or registry in entry.name]
+    found: list[dict[str, Any]] = []
     for name in which.images:
         try:
             local = built_images.local_image(engine.connect(), name, profile)
@@ -253,20 +260,17 @@ def uri(
                 raise
             local = None
         pushed = uris.pushed_places(name, profile, local, kept)
-        for entry in pushed:
-            result.print(json.dumps(entry.as_dict()) if as_json else escape(entry.image_uri))
+        found += [entry.as_dict() for entry in pushed]
         if registry is not None and not pushed:
             raise UserError(
                 f"this build of {name} is not on record as pushed to {registry}: run `python build.py push`."
             )
         if local is not None and not pushed:
-            _print_local(local, as_json)
-
-
-def _print_local(local: built_images.LocalImage, as_json: bool) -> None:
-    found = {"image": local.image, "tag": local.tag, "exact_tag": local.exact_tag, "digest": local.id}
-    result.print(
-        json.dumps(found | {"doubles": local.doubles}) if as_json else escape(f"{local.exact_tag}  {local.id}")
-    )
-    for part in local.doubles:
-        say(f"{local.exact_tag} holds a test's double of {part}: it is for tests, and may not be published.")
+            found.append(uris.of_the_engine(local))
+            for problem in doubles_problem(local.exact_tag, local.labels):
+                say(problem)
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        result.print(escape(each["image_uri"]))

@@ -46,6 +46,11 @@ class Pushed:
     bill: Mapping[str, str] | None = None
 
     @property
+    def name(self) -> str:
+        """Host and repository."""
+        return Reference(self.host, self.repository).name
+
+    @property
     def image_uri(self) -> str:
         """By digest: what an estimator takes, and nothing can move."""
         return str(Reference(self.host, self.repository, digest=self.digest))

@@ -119,7 +119,7 @@ def _repository_lines(door: Door, wanted: repository.Wanted | None, there: repos
         door.registry.ping()
         return []
     if there is None:
-        return [f"{place}: will be created"]
+        return [f"{place}: will be created: {', '.join(repository.settings(wanted))}"]
     return [f"{place}: {difference}" for difference in repository.differences(wanted, there)]
 
 

@@ -121,6 +121,17 @@ def problems(wanted: Wanted) -> list[str]:
     return found
 
 
+def settings(wanted: Wanted) -> list[str]:
+    """What a new repository gets, in words."""
+    return [
+        "immutable tags" if wanted.immutable else "tags that move",
+        "scan on push" if wanted.scan_on_push else "no scan on push",
+        f"the KMS key {wanted.kms_key}" if wanted.kms_key else "AES-256",
+        *([f"a lifecycle policy ({documents.summary(wanted.lifecycle)})"] if wanted.lifecycle is not None else []),
+        *([f"pulls by {documents.pullers(wanted.pull)}"] if wanted.pull is not None else []),
+    ]
+
+
 def found(client: Any, name: str) -> Found | None:
     """A repository as it is; None where there is none."""
     answer = _call(client, "describe_repositories", name, unless="RepositoryNotFoundException", repositoryNames=[name])

@@ -1,6 +1,7 @@
 """What a program passes as `image_uri`: the digest in a registry where this build is pushed, else the engine's name."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from berth.ecr.image import LocalImage
 from berth.ecr.record import Pushed
@@ -15,3 +16,15 @@ def pushed_places(image: str, profile: str, local: LocalImage | None, record: Se
     if local is None:
         return [entry for entry in of_it if entry.config == of_it[-1].config]
     return [entry for entry in of_it if entry.local_id == local.id]
+
+
+def of_the_engine(local: LocalImage) -> dict[str, Any]:
+    """The same keys, as far as it has them, of an image that is pushed nowhere: local mode takes its name."""
+    return {
+        "image": local.image,
+        "profile": local.profile,
+        "image_uri": local.exact_tag,
+        "tags": [local.exact],
+        "local_id": local.id,
+        "doubles": list(local.doubles),
+    }

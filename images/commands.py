@@ -1,6 +1,5 @@
 """The commands of build.py that are about building images and this machine. Arguments in, a result out."""
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +26,9 @@ from berth.images.terminal import (
     Which,
     WhichArgument,
     commands,
+    doing,
     note,
+    print_json,
     result,
     say,
 )
@@ -119,11 +120,16 @@ def size(
     """Show where an image's bytes are: by layer, by package, against its budget."""
     budget = pins.load().profile(profile).budget
     client = engine.connect()
+    found = []
     for image in which.images:
         tag = built_images.local_image(client, image, profile).tag
-        with note.status(f"{tag}: measuring the layers") as status:
-            measured = sizing.image_size(client, tag, budget_mb=budget[image], step=status.update)
-        result.print(json.dumps(asdict(measured)) if as_json else sizing.render(measured))
+        with doing(f"{tag}: measuring the layers") as step:
+            measured = sizing.image_size(client, tag, budget_mb=budget[image], step=step)
+        if not as_json:
+            result.print(sizing.render(measured))
+        found.append(asdict(measured))
+    if as_json:
+        print_json(found)
 
 
 @app.command()

@@ -1,8 +1,11 @@
 """What the commands of build.py share: where they print, and the arguments that many of them take."""
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +22,22 @@ result = Console(highlight=False, soft_wrap=True)
 def say(text: str) -> None:
     """A line of progress."""
     note.print(escape(text), soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """The one document of a command with --json: an array where it is for several images, an object otherwise."""
+    result.print_json(json.dumps(document))
+
+
+@contextmanager
+def doing(what: str) -> Iterator[Callable[[str], None]]:
+    """Something that takes long: a spinner on a terminal, a line for each step in a log."""
+    if note.is_terminal:
+        with note.status(escape(what)) as status:
+            yield lambda step: status.update(escape(step))
+    else:
+        say(what)
+        yield say
 
 
 class Which(StrEnum):
@@ -48,7 +67,7 @@ DistOption = Annotated[
     typer.Option(envvar="BERTH_DIST", metavar="FOLDER", help="Where images.json and the bills of materials are kept."),
 ]
 DIST = pins.ROOT / "dist"
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
 
 def commands(help: str | None = None) -> typer.Typer:

@@ -82,7 +82,6 @@ def bill(
     made_by = _made_by(files)
     known = _load(kept, made_by)
     if known is None:
-        step(f"{image}: reading what is inside")
         found = inside(client, image_id)
         step(f"{image}: syft reads the packages")
         known = bill_of(found, files)

@@ -1,6 +1,5 @@
 """The commands of build.py that are about what an image holds: bill, licences, diff and outdated."""
 
-import json
 import os
 from typing import Annotated
 
@@ -20,7 +19,8 @@ from berth.images.terminal import (
     Which,
     WhichArgument,
     commands,
-    note,
+    doing,
+    print_json,
     result,
     say,
 )
@@ -57,9 +57,12 @@ def licences(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
 ) -> None:
     """Show the licences of what is inside built images, and what a person has to look at."""
-    for image in which.images:
-        found = licensing.report(_bill(image, profile))
-        result.print(json.dumps(found.as_dict()) if as_json else licensing.render(found))
+    found = [licensing.report(_bill(image, profile)) for image in which.images]
+    if as_json:
+        print_json([each.as_dict() for each in found])
+        return
+    for each in found:
+        result.print(licensing.render(each))
 
 
 @app.command("diff")
@@ -70,10 +73,13 @@ def compare(
 ) -> None:
     """Show what differs between two images, by layer, package and file; exit code 1 if anything but times does."""
     client = engine.connect()
-    with note.status("reading the images") as status:
-        one, other = (diff.described(client, each, step=status.update) for each in (before, after))
+    with doing("reading the images") as step:
+        one, other = (diff.described(client, each, step=step) for each in (before, after))
     found = diff.compare(one, other)
-    result.print(json.dumps(found.as_dict()) if as_json else diff.render(found))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        result.print(diff.render(found))
     raise typer.Exit(1 if any(diff.unexplained(found)) else 0)
 
 
@@ -94,15 +100,16 @@ def outdated(
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
     images = [f"berth-{image}:{name}" for name in profiles for image in pins.IMAGES]
-    with note.status("asking the package index") as status:
-        found = news.find_outdated(
-            kit, profiles, network.gather(os.environ), images=images, osv_url=osv_url, step=status.update
-        )
-    result.print(json.dumps(found.as_dict()) if as_json else news.render(found))
+    with doing("asking the package index") as step:
+        found = news.find_outdated(kit, profiles, network.gather(os.environ), images=images, osv_url=osv_url, step=step)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        result.print(news.render(found))
     raise typer.Exit(1 if found.insecure or found.unanswered else 0)
 
 
 def _bill(image: str, profile: str) -> bom.Bill:
     pins.load().profile(profile)  # one that there is not is said as that
-    with note.status(f"{image}: reading what is inside") as status:
-        return bom.bill(engine.connect(), f"berth-{image}:{profile}", step=status.update)
+    with doing(f"berth-{image}:{profile}: reading what is inside") as step:
+        return bom.bill(engine.connect(), f"berth-{image}:{profile}", step=step)

@@ -47,3 +47,12 @@ def test_a_build_does_without_what_only_registries_need() -> None:
     code += "finally:\n    print(sorted({'boto3', 'packageurl'} & set(sys.modules)), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], cwd=pins.ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_a_full_disk_behind_a_pipe_is_said_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "build.py", "build", "serve", "--dry-run"]
+        done = subprocess.run(command, cwd=pins.ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    said = "error: No space left on device for the output: free some, then run the command again."
+    assert done.stderr.splitlines()[-1] == said
