@@ -188,35 +188,27 @@ def promote(
     doors = enter([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
     wanted = publish.Wish().repository(doors[1].destination)
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
-    from_there, to_here = doors[0].registry, doors[1].registry
+    there, here = (
+        promotion.Place(door.registry, each.repository) for door, each in zip(doors, (origin, goal), strict=True)
+    )
     if dry_run:
-        found = promotion.look(from_there, origin.repository, origin.version, to_here, goal.repository, tags)
-        place = promotion.Place(to_here, goal.repository)
-        lines = [*repository_lines(doors[1], wanted), f"{place}: {found.summary()}"]
-        lines += [promotion.tag_line(place, tag, found.image) for tag in found.tags]
+        found = promotion.look(there, origin.version, here, tags)
+        lines = [*repository_lines(doors[1], wanted), f"{here}: {found.summary()}"]
+        lines += [promotion.tag_line(here, tag, found.image) for tag in found.tags]
         if as_json:
             digest = found.image.digest
-            about = {"image_uri": f"{place}@{digest}", "digest": digest, "tags": found.tags, "would": lines}
+            about = {"image_uri": f"{here}@{digest}", "digest": digest, "tags": found.tags, "would": lines}
             print_json(about)
         else:
             _print_lines(lines)
         return
     record.check(dist / record.NAME)
     if wanted is not None:
-        there = repositories.found(doors[1].ecr, wanted.name)
-        repositories.ensure(doors[1].ecr, wanted, there, apply=False, say=say)
+        known = repositories.found(doors[1].ecr, wanted.name)
+        repositories.ensure(doors[1].ecr, wanted, known, apply=False, say=say)
     try:
         with showing_blobs(note) as progress:
-            done = promotion.promote(
-                from_there,
-                origin.repository,
-                origin.version,
-                to_here,
-                goal.repository,
-                tags,
-                say=say,
-                progress=progress,
-            )
+            done = promotion.promote(there, origin.version, here, tags, say=say, progress=progress)
     except KeyboardInterrupt:
         say("what has arrived stays in the registry: the next promotion goes on from there")
         raise

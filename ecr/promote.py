@@ -82,34 +82,27 @@ def plan(blobs: Sequence[Descriptor], there: Collection[str], *, same_registry: 
     )
 
 
-def look(
-    source: Registry,
-    source_repository: str,
-    reference: str,
-    target: Registry,
-    target_repository: str,
-    tags: Sequence[str],
-) -> Found:
+def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Found:
     """What copying the image under a tag or digest would take.
 
     tags: without any, the image gets the tag of its build, for in ECR what has none expires. UserError where it is no
     image that SageMaker takes, and where nothing may publish it, or not under these tags.
     """
-    origin, goal = Place(source, source_repository), Place(target, target_repository)
-    if source.manifest(source_repository, reference) is None:
+    manifest = origin.registry.manifest(origin.repository, reference)
+    if manifest is None:
         raise UserError(f"{origin} has no image {reference}: look at its tags and digests, or push it there first.")
-    checked = guard.check(source, source_repository, reference, guard.ANYTHING)
+    checked = guard.checked(origin.registry, origin.repository, manifest, guard.ANYTHING)
     tags = tuple(tags) or tuple(filter(None, [exact_tag(checked.labels)]))
     refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
     documents = tuple(
-        (document, attach.manifest(source, source_repository, document))
-        for document in attach.attached(source, source_repository, checked.digest)
+        (document, attach.manifest(origin.registry, origin.repository, document))
+        for document in attach.attached(origin.registry, origin.repository, checked.digest)
     )
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
-    target.ping()  # here, for of several threads each would wait by itself for one that does not answer
+    goal.registry.ping()  # here, for of several threads each would wait by itself for one that does not answer
     sizes = _sizes(goal, list(blobs.values()))
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
-    todo = plan(list(blobs.values()), there, same_registry=source.host == target.host)
+    todo = plan(list(blobs.values()), there, same_registry=origin.registry.host == goal.registry.host)
     return Found(checked.manifest, tags, documents, blobs, todo)
 
 
@@ -137,11 +130,9 @@ def tag_line(goal: Place, tag: str, image: Manifest) -> str:
 
 
 def promote(
-    source: Registry,
-    source_repository: str,
+    origin: Place,
     reference: str,
-    target: Registry,
-    target_repository: str,
+    goal: Place,
     tags: Sequence[str],
     *,
     say: Callable[[str], None] = lambda _: None,
@@ -152,16 +143,15 @@ def promote(
     UserError before anything is sent where it is no image that SageMaker takes, and at any later point with what is
     wrong; what has arrived by then is found and used by the next promotion.
     """
-    origin, goal = Place(source, source_repository), Place(target, target_repository)
-    found = look(source, source_repository, reference, target, target_repository, tags)
+    found = look(origin, reference, goal, tags)
     image = found.image
     say(f"{goal}: {found.summary()}")
     sent = _copy(origin, goal, found.plan, progress)
     # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
     for name in (image.digest, *found.tags):
-        target.put_manifest(target_repository, name, image)
+        goal.registry.put_manifest(goal.repository, name, image)
     for _, made in found.documents:
-        attach.put(target, target_repository, image.digest, made)
+        attach.put(goal.registry, goal.repository, image.digest, made)
     for name in (image.digest, *found.tags):
         _verify(goal, name, image)
     total = sum(blob.size for blob in found.blobs.values())

@@ -43,7 +43,21 @@ class Checked:
 
 def check(registry: Registry, repository: str, reference: str, built: Built) -> Checked:
     """Reads back what is under a tag or digest; UserError with everything that is wrong with it."""
-    return _checked(registry, repository, _read(registry, repository, reference), built)
+    return checked(registry, repository, _read(registry, repository, reference), built)
+
+
+def checked(registry: Registry, repository: str, manifest: Manifest, built: Built) -> Checked:
+    """The same of a manifest that was read already, or will be put; its config is in the registry."""
+    # The faults of an index or of schema 1 need no config, and the config of another artifact may be anything.
+    config = None
+    if manifest.config is not None and manifest.config.media_type in manifests.IMAGE_CONFIGS:
+        config = manifests.json_object(registry.blob(repository, manifest.config.digest), "the image's config")
+    faults = manifests.faults(
+        manifest, config=config, expected_config_digest=built.config_digest, expected_diff_ids=built.diff_ids
+    )
+    refuse(faults, opening=f"{registry.host}/{repository}@{manifest.digest} is not what SageMaker takes: ")
+    labels = ((config or {}).get("config") or {}).get("Labels") or {}
+    return Checked(manifest, manifest.digest, manifest.size, labels)
 
 
 def settle(
@@ -59,19 +73,19 @@ def settle(
         found = _read(registry, repository, manifests.image_of_index(found).digest)
     if manifests.convertible(found):
         found = manifests.to_docker(found)
-    checked = _checked(registry, repository, found, built)
+    good = checked(registry, repository, found, built)
     for tag in final_tags:
         held = pushed if tag == pushed_reference else registry.manifest(repository, tag)
-        if held is not None and held.digest == checked.digest:
+        if held is not None and held.digest == good.digest:
             continue
         registry.put_manifest(repository, tag, found)
         held = registry.manifest(repository, tag)
-        if held is None or held.digest != checked.digest:
+        if held is None or held.digest != good.digest:
             raise UserError(
                 f"{registry.host}/{repository}:{tag} was put, and names {held.digest if held else 'nothing'} and not "
-                f"{checked.digest}: another push may have taken the tag meanwhile, push again."
+                f"{good.digest}: another push may have taken the tag meanwhile, push again."
             )
-    return checked
+    return good
 
 
 def _read(registry: Registry, repository: str, reference: str) -> Manifest:
@@ -82,17 +96,3 @@ def _read(registry: Registry, repository: str, reference: str) -> Manifest:
             "removes the repository or its images meanwhile, and push again."
         )
     return found
-
-
-def _checked(registry: Registry, repository: str, manifest: Manifest, built: Built) -> Checked:
-    """The manifest is not in the registry yet where it is a converted one; its config is."""
-    # The faults of an index or of schema 1 need no config, and the config of another artifact may be anything.
-    config = None
-    if manifest.config is not None and manifest.config.media_type in manifests.IMAGE_CONFIGS:
-        config = manifests.json_object(registry.blob(repository, manifest.config.digest), "the image's config")
-    faults = manifests.faults(
-        manifest, config=config, expected_config_digest=built.config_digest, expected_diff_ids=built.diff_ids
-    )
-    refuse(faults, opening=f"{registry.host}/{repository}@{manifest.digest} is not what SageMaker takes: ")
-    labels = ((config or {}).get("config") or {}).get("Labels") or {}
-    return Checked(manifest, manifest.digest, manifest.size, labels)

@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from berth.ecr import promote
-from berth.ecr.promote import Promoted
+from berth.ecr.promote import Place, Promoted, look, promote, tag_line
 from berth.ecr.registry import attach, guard, upload
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials
@@ -63,7 +62,9 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
         with lock:
             arrived[blob.digest] = size
 
-    done = promote.promote(client, "a/b", "1", goal, "team/c", ["1", "latest"], say=lines.append, progress=progress)
+    done = promote(
+        Place(client, "a/b"), "1", Place(goal, "team/c"), ["1", "latest"], say=lines.append, progress=progress
+    )
     documents = len(b"a bill of materials") + len(b"{}")
     assert done == Promoted(digest, total(image) + documents, 0, ("1", "latest"))
     assert before.uploaded() == total(image) + documents
@@ -85,9 +86,9 @@ def test_the_second_time_nothing_is_sent(
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
     goal = client_of(before, login)
-    promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
     before.forget()
-    assert promote.promote(client, "a/b", digest, goal, "c", ["1"]) == Promoted(digest, 0, total(image), ("1",))
+    assert promote(Place(client, "a/b"), digest, Place(goal, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert before.uploaded() == 0
 
 
@@ -97,11 +98,11 @@ def test_within_a_registry_blobs_are_mounted(
     client = client_of(proxy)
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
-    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, 0, total(image), ("1",))
+    assert promote(Place(client, "a/b"), "1", Place(client, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert proxy.uploaded() == 0
     assert guard.check(client, "c", "1", image.built).digest == digest
     # Within one repository only the tag is new.
-    assert promote.promote(client, "a/b", "1", client, "a/b", ["2"]) == Promoted(digest, 0, total(image), ("2",))
+    assert promote(Place(client, "a/b"), "1", Place(client, "a/b"), ["2"]) == Promoted(digest, 0, total(image), ("2",))
     assert client.manifest("a/b", "2") == image.manifest
 
 
@@ -112,7 +113,7 @@ def test_a_mount_that_is_refused_becomes_a_copy(
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
     proxy.answer(403, method="POST", path="mount=", times=99)
-    assert promote.promote(client, "a/b", "1", client, "c", ["1"]) == Promoted(digest, total(image), 0, ("1",))
+    assert promote(Place(client, "a/b"), "1", Place(client, "c"), ["1"]) == Promoted(digest, total(image), 0, ("1",))
     assert guard.check(client, "c", "1", image.built).digest == digest
 
 
@@ -123,12 +124,12 @@ def test_what_is_cut_off_goes_on_in_the_next_run(
     goal = client_of(before, login)
     largest = max(image.manifest.layers, key=lambda layer: layer.size)
     before.answer(403, method="PUT", path=f"digest=sha256%3A{largest.digest[7:]}", times=99)
-    assert "denies the push of" in refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    assert "denies the push of" in refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
     assert goal.manifest("c", "1") is None
     there = {key for key in image.blobs if goal.blob_size("c", key) is not None}
     assert largest.digest not in there
     before.forget()
-    done = promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    done = promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
     bytes_there = sum(len(image.blobs[key]) for key in there)
     assert done == Promoted(digest, total(image) - bytes_there, bytes_there, ("1",))
     assert before.uploaded() == total(image) - bytes_there
@@ -147,10 +148,10 @@ def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
             if arrived and target.process is not None:
                 target.kill()
 
-    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"], progress=kill_once))
+    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"], progress=kill_once))
     assert f"{before.host} can't be reached" in said
     target.start()
-    assert promote.promote(client, "a/b", "1", goal, "c", ["1"]).digest == digest
+    assert promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]).digest == digest
     assert guard.check(goal, "c", "1", image.built).digest == digest
 
 
@@ -162,7 +163,7 @@ def test_faults_on_both_sides_at_the_same_time(
     proxy.answer(503, method="GET", path="blobs/", skip=1, times=2)
     before.answer(429, method="POST", skip=1, times=1, headers={"Retry-After": "1"})
     before.drop(after=100_000, skip=1, times=2)
-    promote.promote(origin, "a/b", "1", goal, "c", ["1"])
+    promote(Place(origin, "a/b"), "1", Place(goal, "c"), ["1"])
     assert guard.check(goal, "c", "1", image.built).digest == digest
 
 
@@ -175,7 +176,7 @@ def test_a_token_that_expires_in_the_middle(
     tokens = iter(("first", "second"))
     before.expire(after=600_000)
     goal = client_of(before, lambda renew: Credentials("AWS", next(tokens)))
-    promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
     assert next(tokens, None) is None
     assert guard.check(goal, "c", "1", image.built).digest == digest
 
@@ -184,10 +185,14 @@ def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultP
     made_images.put(client, "a/b", "other", made_images.image(platform="linux/arm64"))
     made_images.put_index(client, "a/b", "index", made_images.image(oci=True))
     goal = client_of(before, login)
-    assert "the image is for linux/arm64" in refusal(lambda: promote.promote(client, "a/b", "other", goal, "c", ["1"]))
-    assert "the manifest is an index" in refusal(lambda: promote.promote(client, "a/b", "index", goal, "c", ["1"]))
+    assert "the image is for linux/arm64" in refusal(
+        lambda: promote(Place(client, "a/b"), "other", Place(goal, "c"), ["1"])
+    )
+    assert "the manifest is an index" in refusal(
+        lambda: promote(Place(client, "a/b"), "index", Place(goal, "c"), ["1"])
+    )
     assert f"{client.host}/a/b has no image nothing: " in refusal(
-        lambda: promote.promote(client, "a/b", "nothing", goal, "c", ["1"])
+        lambda: promote(Place(client, "a/b"), "nothing", Place(goal, "c"), ["1"])
     )
     assert before.requests == []
 
@@ -200,7 +205,7 @@ def test_a_damaged_blob_of_the_source_is_not_taken_over(
     (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{layer.digest[7:]}/data")
     stored.write_bytes(bytes(layer.size))
     goal = client_of(before, login)
-    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
     assert f"for {layer.digest}: what it has is damaged" in said
     assert goal.blob_size("c", layer.digest) is None
     assert goal.manifest("c", "1") is None
@@ -212,7 +217,7 @@ def test_a_blob_of_another_size_in_the_target_is_noticed(
     made_images.put(client, "a/b", "1", image)
     layer = image.manifest.layers[1]
     before.answer(200, method="HEAD", path=f"/c/blobs/{layer.digest}", headers={"Content-Length": "7"})
-    said = refusal(lambda: promote.promote(client, "a/b", "1", client_of(before, login), "c", ["1"]))
+    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(client_of(before, login), "c"), ["1"]))
     assert said == (
         f"{before.host}/c has 7 bytes of {layer.digest}, which has {layer.size}: its storage is damaged, have the blob "
         "removed there."
@@ -226,7 +231,7 @@ def test_a_tag_that_cannot_be_moved_leaves_the_image_by_its_digest(
     goal = client_of(before, login)
     body = b'{"errors":[{"code":"TAG_INVALID","message":"the tag is immutable"}]}'
     before.answer(400, method="PUT", path="manifests/1$", times=9, body=body)
-    assert "its tags can't be moved" in refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    assert "its tags can't be moved" in refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
     assert goal.manifest("c", digest) == image.manifest
 
 
@@ -240,16 +245,16 @@ def test_ctrl_c_ends_the_copies(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        promote.promote(client, "a/b", "1", goal, "c", ["1"], progress=interrupted)
+        promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"], progress=interrupted)
     assert goal.manifest("c", "1") is None
-    promote.promote(client, "a/b", "1", goal, "c", ["1"])
+    promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
     assert goal.manifest("c", "1") == image.manifest
 
 
 def test_a_double_goes_nowhere(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
     made_images.put(client, "a/b", "1", made_images.image(labels={"berth.efa": "1.47.0+double"}))
     goal = client_of(before, login)
-    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1"]))
+    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
     assert "holds a test's double of efa 1.47.0+double: it is for tests, and may not be published" in said
     assert before.uploaded() == 0
 
@@ -262,10 +267,10 @@ def test_uncommitted_changes_go_under_their_own_tag_alone(
         client, "a/b", "1", made_images.image(labels={"org.opencontainers.image.revision": revision})
     )
     goal = client_of(before, login)
-    said = refusal(lambda: promote.promote(client, "a/b", "1", goal, "c", ["1.0", f"0.1.0-cpu-{revision}"]))
+    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1.0", f"0.1.0-cpu-{revision}"]))
     assert "has uncommitted changes in it, so it can't be tagged 1.0: commit, build and push again" in said
     assert before.uploaded() == 0
-    assert promote.promote(client, "a/b", "1", goal, "c", [f"0.1.0-cpu-{revision}"]).digest == digest
+    assert promote(Place(client, "a/b"), "1", Place(goal, "c"), [f"0.1.0-cpu-{revision}"]).digest == digest
 
 
 def test_what_a_look_says_and_that_it_changes_nothing(
@@ -276,14 +281,14 @@ def test_what_a_look_says_and_that_it_changes_nothing(
     made_images.put(client, "a/b", "1", image)
     made_images.put(goal, "c", "1", other)
     before = sorted(path for path in target.storage.rglob("*"))
-    found = promote.look(client, "a/b", "1", goal, "c", ["1", "2"])
+    found = look(Place(client, "a/b"), "1", Place(goal, "c"), ["1", "2"])
     assert found.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
-    place = promote.Place(goal, "c")
-    assert promote.tag_line(place, "2", found.image) == f"{place}:2 will be put"
-    assert promote.tag_line(place, "1", found.image) == (
+    place = Place(goal, "c")
+    assert tag_line(place, "2", found.image) == f"{place}:2 will be put"
+    assert tag_line(place, "1", found.image) == (
         f"{place}:1 will move from {other.manifest.digest[:19]}, where the repository lets a tag move"
     )
-    assert promote.tag_line(place, "1", other.manifest) == f"{place}:1 is there already, with this image"
+    assert tag_line(place, "1", other.manifest) == f"{place}:1 is there already, with this image"
     assert sorted(path for path in target.storage.rglob("*")) == before
 
 
@@ -296,7 +301,7 @@ def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registr
     }
     goal = client_of(target, login)
     digest = made_images.put(client, "a/b", "1", made_images.image(labels=labels))
-    assert promote.promote(client, "a/b", digest, goal, "c", []).tags == ("0.1.0-cpu-1a2b3c4d5e6f",)
+    assert promote(Place(client, "a/b"), digest, Place(goal, "c"), []).tags == ("0.1.0-cpu-1a2b3c4d5e6f",)
     assert goal.tags("c") == ["0.1.0-cpu-1a2b3c4d5e6f"]
     other = made_images.put(client, "a/b", "2", made_images.image(seed=7))
-    assert promote.promote(client, "a/b", other, goal, "d", []).tags == ()
+    assert promote(Place(client, "a/b"), other, Place(goal, "d"), []).tags == ()
