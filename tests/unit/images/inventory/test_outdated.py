@@ -14,9 +14,12 @@ from rich.console import Console
 
 from berth.images import pins
 from berth.images.errors import UserError
-from berth.images.inventory import outdated
+from berth.images.inventory import advisories, locked, outdated, releases
+from berth.images.inventory.advisories import Vulnerable
 from berth.images.inventory.debian import Update
-from berth.images.inventory.outdated import ImageUpdates, Locked, Newer, Outdated, Vulnerable
+from berth.images.inventory.locked import Locked
+from berth.images.inventory.outdated import ImageUpdates, Outdated
+from berth.images.inventory.releases import Newer
 from berth.images.network import Network, PackageIndex
 
 KIT = pins.load()
@@ -96,13 +99,13 @@ def network(url: str, *extra: str) -> Network:
     ],
 )
 def test_the_newest_release_is_the_highest_final_one(files: list[str], expected: str) -> None:
-    assert outdated.newest({"files": [file(name) for name in files]}, "3.11") == expected
+    assert releases.newest({"files": [file(name) for name in files]}, "3.11") == expected
 
 
 def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -> None:
     files = [file("a-1.0.tar.gz", None), file("a-2.0.tar.gz", ">=3.12"), file("a-3.0.tar.gz", yanked="broken")]
     files += [file("a-1.5.tar.gz", ">=3.11.4"), file("a-9.0.tar.gz", "three")]
-    assert outdated.newest({"files": files}, "3.11") == "1.5"
+    assert releases.newest({"files": files}, "3.11") == "1.5"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -
     ],
 )
 def test_what_is_newer(candidate: str, version: str, expected: bool) -> None:
-    assert outdated.is_newer(candidate, version) is expected
+    assert releases.is_newer(candidate, version) is expected
 
 
 def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
@@ -128,17 +131,17 @@ def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
         "pytorch/cpu.txt": "torch==2.13.0+cpu\n",
         "debian/cpu.txt": "libc6 2.36-9\n",
     }
-    assert outdated.wanted(KIT, ["cpu", "cu124"], texts) == [
+    assert locked.wanted(KIT, ["cpu", "cu124"], texts) == [
         Locked("rich", "15.0.0", ("cpu", "cu124"), False),
         Locked("torch", "2.13.0+cpu", ("cpu",), True),
         Locked("transformers", "5.15.0", ("cu124",), True),
         Locked("uv", "0.9.30", ("build",), True),
     ]
-    assert outdated.wanted(KIT, ["cu130"], texts)[0] == Locked("nvidia-nccl-cu13", "2.29.7", ("cu130",), True)
+    assert locked.wanted(KIT, ["cu130"], texts)[0] == Locked("nvidia-nccl-cu13", "2.29.7", ("cu130",), True)
 
 
 def test_the_index_is_asked_once_a_name(service: str) -> None:
-    newer, silent = outdated.ask_index([RICH, TORCH, OLD_TORCH], network(f"{service}/simple/"), "3.11")
+    newer, silent = releases.ask_index([RICH, TORCH, OLD_TORCH], network(f"{service}/simple/"), "3.11")
     assert newer == [Newer(RICH, "15.0.0"), Newer(OLD_TORCH, "2.13.0")]
     assert silent == []
     assert sorted(IndexAndAdvisoriesDouble.asked) == ["/simple/rich/", "/simple/torch/"]
@@ -146,7 +149,7 @@ def test_the_index_is_asked_once_a_name(service: str) -> None:
 
 def test_a_further_index_answers_for_what_the_first_lacks(service: str) -> None:
     IndexAndAdvisoriesDouble.status = 200
-    found = outdated.ask_index([RICH], network("http://127.0.0.1:9/simple", f"{service}/more"), "3.11")
+    found = releases.ask_index([RICH], network("http://127.0.0.1:9/simple", f"{service}/more"), "3.11")
     assert found == ([Newer(RICH, "15.0.0")], [])
 
 
@@ -161,7 +164,7 @@ def test_a_further_index_answers_for_what_the_first_lacks(service: str) -> None:
 )
 def test_an_index_that_does_not_say_is_named(status: int, body: bytes | None, said: str, service: str) -> None:
     IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
-    assert outdated.ask_index([RICH], network(f"{service}/simple"), "3.11") == (
+    assert releases.ask_index([RICH], network(f"{service}/simple"), "3.11") == (
         [],
         [
             f"Whether rich has a newer release is not known: {service}/simple says: {said}; look at pip's index-url, "
@@ -172,10 +175,10 @@ def test_an_index_that_does_not_say_is_named(status: int, body: bytes | None, sa
 
 def test_an_index_out_of_reach_is_named_without_its_password() -> None:
     many = [replace(RICH, name=f"p{number}") for number in range(9)]
-    _, silent = outdated.ask_index(many, network("http://user:secret@127.0.0.1:9/simple"), "3.11")
+    _, silent = releases.ask_index(many, network("http://user:secret@127.0.0.1:9/simple"), "3.11")
     assert silent == [
         "Whether p0, p1, p2, p3, p4, p5, p6, p7 and 1 more has a newer release is not known: http://127.0.0.1:9/simple "
-        "says: ConnectionError; look at pip's index-url, and whether it answers with JSON (PEP 691)."
+        "says: Connection refused; look at pip's index-url, and whether it answers with JSON (PEP 691)."
     ]
 
 
@@ -187,7 +190,7 @@ def advisory(name: str, fixed: str) -> dict[str, Any]:
 
 def test_known_vulnerabilities_of_every_version(service: str) -> None:
     IndexAndAdvisoriesDouble.vulnerable[("torch", "2.5.1")] = advisory("torch", "2.6.0")
-    found = outdated.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
+    found = advisories.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
     assert found == ([Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",))], [])
     # Advisories know no build such as +cpu.
     assert sorted(IndexAndAdvisoriesDouble.asked) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
@@ -196,7 +199,7 @@ def test_known_vulnerabilities_of_every_version(service: str) -> None:
 @pytest.mark.parametrize(("status", "body"), [(404, None), (500, None), (200, b"<html>")])
 def test_advisories_that_do_not_answer_are_no_all_clear(status: int, body: bytes | None, service: str) -> None:
     IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
-    found, unknown = outdated.ask_advisories([RICH], network(""), f"{service}/v1/query")
+    found, unknown = advisories.ask_advisories([RICH], network(""), f"{service}/v1/query")
     assert found == []
     assert len(unknown) == 1
     assert unknown[0].startswith("Vulnerabilities are not known, which is no all-clear: pip-audit got no answer (")
@@ -211,10 +214,10 @@ def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.M
             {"name": "torch", "skip_reason": "Dependency not found on PyPI and could not be audited: torch (2.13.0)"},
         ]
     }
-    assert outdated.advisories(answer) == ([], ["torch"])
+    assert advisories.understood(answer) == ([], ["torch"])
     # PyPI's own service can't be directed elsewhere.
-    monkeypatch.setattr(outdated, "_run_audit", lambda *_: answer)
-    assert outdated.ask_advisories([RICH, TORCH], network(""))[1] == [
+    monkeypatch.setattr(advisories, "_run_audit", lambda *_: answer)
+    assert advisories.ask_advisories([RICH, TORCH], network(""))[1] == [
         "Vulnerabilities of 1 of 2 packages are not known, which is no all-clear: the advisory service has no answer "
         "for torch; run it where https://pypi.org/pypi answers for them, or name a service with OSV's interface by "
         "--osv-url."
@@ -290,3 +293,19 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
 )
 def test_what_is_insecure(found: Outdated, expected: bool) -> None:
     assert found.insecure is expected
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("", ""),
+        ("Traceback\nERROR:pip_audit._cli:no such file", "ERROR:pip_audit._cli:no such file"),
+        (
+            "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='pypi.org', port=443): Max retries exceeded "
+            "with url: /pypi/rich/14.0.0/json (Caused by NewConnectionError('...'))",
+            "pypi.org can't be reached",
+        ),
+    ],
+)
+def test_why_pip_audit_gave_no_answer_is_said_in_few_words(said: str, reason: str) -> None:
+    assert advisories.reason(said) == reason

@@ -1,0 +1,113 @@
+"""Known vulnerabilities of packages, as pip-audit finds them; what its service does not know is no all-clear."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from berth.images.errors import UserError
+from berth.images.inventory.locked import Locked, some
+from berth.images.network import Network, without_password
+
+_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Vulnerable:
+    """A package with a known vulnerability: its names, its own first, and the versions that mend it."""
+
+    name: str
+    version: str
+    ids: tuple[str, ...]
+    fixed: tuple[str, ...]
+
+
+def ask_advisories(
+    packages: Sequence[Locked], network: Network, osv_url: str | None = None
+) -> tuple[list[Vulnerable], list[str]]:
+    """pip-audit's answers for all packages, and a sentence for those that its service does not know.
+
+    One file of requirements holds a package once, so that what profiles have in several versions takes several rounds.
+    """
+    rounds: list[dict[str, str]] = []
+    for name, version in sorted({(package.name, Version(package.version).public) for package in packages}):
+        fitting = next((each for each in rounds if name not in each), None)
+        if fitting is None:
+            rounds.append(fitting := {})
+        fitting[name] = version
+    found: list[Vulnerable] = []
+    unknown: list[str] = []
+    for each in rounds:
+        try:
+            vulnerable, skipped = understood(_run_audit(each, network, osv_url))
+        except UserError as error:
+            return found, [str(error)]
+        found += vulnerable
+        unknown += skipped
+    if not unknown:
+        return found, []
+    total = sum(len(each) for each in rounds)
+    return found, [
+        f"Vulnerabilities of {len(unknown)} of {total} packages are not known, which is no all-clear: the advisory "
+        f"service has no answer for {some(unknown)}; run it where https://pypi.org/pypi answers for them, or name a "
+        "service with OSV's interface by --osv-url."
+    ]
+
+
+def understood(answer: Mapping[str, Any]) -> tuple[list[Vulnerable], list[str]]:
+    """What pip-audit's JSON says: vulnerable packages, and the names of those that it could not ask about."""
+    found, unknown = [], []
+    for each in answer["dependencies"]:
+        if "skip_reason" in each:
+            unknown.append(str(each["name"]))
+        for known in each.get("vulns", []):
+            ids = (str(known["id"]), *sorted(map(str, known.get("aliases", []))))
+            found.append(Vulnerable(each["name"], each["version"], ids, tuple(map(str, known.get("fix_versions", [])))))
+    return found, unknown
+
+
+def _run_audit(versions: Mapping[str, str], network: Network, osv_url: str | None) -> dict[str, Any]:
+    service = ["--vulnerability-service", *(["osv", "--osv-url", osv_url] if osv_url else ["pypi"])]
+    environment = dict(os.environ)
+    if network.ca:
+        environment["REQUESTS_CA_BUNDLE"] = str(network.ca)
+    with tempfile.TemporaryDirectory(prefix="berth-audit-") as folder:
+        requirements = Path(folder) / "requirements.txt"
+        requirements.write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
+        command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--no-deps", "--requirement", str(requirements)]
+        command += ["--format", "json", "--progress-spinner", "off", "--cache-dir", f"{folder}/cache", *service]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise UserError(_no_advisories(f"no end within {_TIMEOUT_S} s")) from None
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or "dependencies" not in answer:
+        if "No module named pip_audit" in done.stderr:
+            raise UserError("pip-audit, which asks for advisories, is not here: run `make setup`, which brings it.")
+        raise UserError(_no_advisories(reason(done.stderr) or f"exit code {done.returncode}"))
+    return answer
+
+
+def reason(said: str) -> str:
+    """Of what pip-audit says last, the host that could not be reached where it names one."""
+    last = (without_password(said).strip().splitlines() or [""])[-1].strip()
+    host = re.search(r"host='([^']+)'", last)
+    return f"{host[1]} can't be reached" if host else last[:300]
+
+
+def _no_advisories(reason: str) -> str:
+    return (
+        f"Vulnerabilities are not known, which is no all-clear: pip-audit got no answer ({reason}); run it where its "
+        "service answers, or give the URL of one with OSV's API."
+    )
