@@ -13,9 +13,9 @@ from berth.ecr.image import doubles_problem, exact_tag, is_dirty
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
-from berth.ecr.together import side_by_side
 from berth.images.errors import UserError, refuse
 from berth.images.plan import SOURCE_LABEL
+from berth.images.together import side_by_side
 
 WORKERS = 4
 Progress = Callable[[Descriptor, int], None]

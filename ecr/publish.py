@@ -15,9 +15,9 @@ from berth.ecr.destination import Destination, image_problems
 from berth.ecr.image import LocalImage
 from berth.ecr.release import Job, Outlook, Released, enter, outlook, release
 from berth.ecr.stream import LayerState
-from berth.ecr.together import Later, side_by_side
 from berth.images.errors import UserError, refuse
 from berth.images.inventory import bom, debian
+from berth.images.together import Later, side_by_side
 
 Say = Callable[[str], None]
 

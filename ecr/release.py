@@ -27,8 +27,8 @@ from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Manifest
 from berth.ecr.registry.references import Reference
 from berth.ecr.stream import LayerState, sent_and_there
-from berth.ecr.together import Later
 from berth.images.errors import UserError
+from berth.images.together import Later
 
 Say = Callable[[str], None]
 

@@ -175,7 +175,7 @@ def innermost(error: BaseException) -> BaseException:
     return error
 
 
-def in_few_words(error: BaseException) -> str:
+def in_few_words(error: BaseException | str) -> str:
     """What an error says, on one line and without passwords."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return without_password(" ".join(str(text).split()))[:160].rstrip(".")

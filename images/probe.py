@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from docker.errors import DockerException
+from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from berth.images import network, pins
@@ -20,6 +20,7 @@ from berth.images.base import local_base
 from berth.images.engine import connect, find_client
 from berth.images.errors import UserError
 from berth.images.throwaway import run_once
+from berth.images.together import Later
 from berth.images.tools import ask
 
 PUBLIC_INDEX = "https://pypi.org/simple"
@@ -61,12 +62,13 @@ class Probe:
 
 
 def probe() -> Probe:
-    """Looks at everything."""
+    """Looks at everything; side by side at what lies beyond a network, for there each waits for itself."""
+    asking_index, asking_aws = Later(_index), Later(aws_settings)
     engine, engine_error = _engine()
     client, client_error = _client()
     base, registry_error = _base() if engine else (None, "")
-    index, index_error = _index()
-    credentials, aws_error = aws_settings()
+    index, index_error = asking_index()
+    credentials, aws_error = asking_aws()
     return Probe(
         machine=platform.machine(),
         engine=engine,
@@ -132,9 +134,10 @@ def _index() -> tuple[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What an exception says, without passwords, in at most a line."""
-    text = str(getattr(error, "explanation", None) or error)
-    return network.without_password(" ".join(text.split()))[:160].rstrip(".")
+    """What an exception says in few words: of the engine, what it answered."""
+    if isinstance(error, APIError) and error.explanation:
+        return network.in_few_words(error.explanation)
+    return network.in_few_words(network.innermost(error))
 
 
 def _disk_free(info: Mapping[str, Any] | None) -> int | None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.ecr.together import Later, side_by_side
 from berth.images.errors import UserError
+from berth.images.together import Later, side_by_side
 
 
 def test_one_that_fails_does_not_stop_the_others() -> None:
@@ -60,7 +60,7 @@ def test_what_went_wrong_meanwhile_is_raised_where_it_is_asked_for() -> None:
 def test_ctrl_c_lets_each_clean_up_before_the_process_ends(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib, signal, threading, time
-from berth.ecr.together import side_by_side
+from berth.images.together import side_by_side
 
 def work(item, stopped):
     stopped.wait(30)
