@@ -16,7 +16,7 @@ from berth.ecr.image import LocalImage
 from berth.ecr.release import Job, Outlook, Released, enter, outlook, release
 from berth.ecr.stream import LayerState
 from berth.images.errors import UserError, refuse
-from berth.images.inventory import bom, debian
+from berth.images.inventory import bills, debian
 from berth.images.together import Later, side_by_side
 
 Say = Callable[[str], None]
@@ -110,13 +110,13 @@ def publish(
     record.check(dist / record.NAME)
 
     def bill_of(image: LocalImage) -> Path:
-        made = bom.bill(client, image.id)
+        made = bills.bill(client, image.id)
         if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):
             say(moved)
-        return bom.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
+        return bills.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
 
     # Read from the images while the engine pushes them, which leaves a core to spare for most of the time.
-    bills = {image: Later(partial(bill_of, image)) for image in {job.image for job, _ in looked}}
+    written = {image: Later(partial(bill_of, image)) for image in {job.image for job, _ in looked}}
 
     def one(each: tuple[Job, Outlook], stopped: threading.Event) -> Released:
         job, seen = each
@@ -124,7 +124,7 @@ def publish(
             client,
             job,
             seen,
-            bills[job.image],
+            written[job.image],
             apply=wish.apply,
             say=say,
             show=lambda state: show(job.door.destination, state),

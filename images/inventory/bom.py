@@ -1,7 +1,6 @@
-"""The bill of materials of a built image: its Debian and Python packages, and what is neither, as CycloneDX 1.6 JSON.
+"""The bill of materials of an image: its Debian and Python packages, and what is neither, as CycloneDX 1.6 JSON. Pure.
 
-syft finds the packages, in the records that inside.py reads out of the image: no second copy of the image on disk,
-no network, and the same image gives the same bytes. `completed` (pure) adds what syft lacks. Measured on
+syft finds the packages, in the records that inside.py has read; `completed` adds what syft lacks. Measured on
 berth-serve:cpu, 173 packages: in both formats syft gives a version and a purl of each, a hash of none, and no licence
 of 6 (SPDX: 9); SPDX adds 4,198 files of Debian's, in 3.7 MB. CycloneDX is written, and from the image itself come
 
@@ -12,26 +11,20 @@ of 6 (SPDX: 9); SPDX adds 4,198 files of Debian's, in 3.7 MB. CycloneDX is writt
 """
 
 import hashlib
-import json
 import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from docker import DockerClient
 from packageurl import PackageURL
 
-from berth.images import disk, engine, pins
-from berth.images.inventory import spdx, syft
-from berth.images.inventory.inside import Inside, inside, resolved
+from berth.images import pins
+from berth.images.inventory import spdx
+from berth.images.inventory.inside import Inside, resolved
 
-KEPT = 20
-"""How many images' bills the cache holds, less than a megabyte each."""
-_USER_CACHE = pins.CACHE / "bills"
 _DPKG = "var/lib/dpkg/status"
 _DEB = "pkg:deb/"
 _KIT = "berth"
@@ -63,79 +56,6 @@ class Bill:
     image_id: str
     packages: tuple[Package, ...]
     document: Mapping[str, Any]
-
-
-def bill(
-    client: DockerClient,
-    image: str,
-    *,
-    cache: Path | None = None,
-    step: Callable[[str], None] = lambda done: None,
-) -> Bill:
-    """The bill of an image on the engine, or what `cache` (default: the user's own) has of it, for images never change.
-
-    step: called with what is being done, for a progress display. UserError without such an image, and without syft.
-    """
-    image_id = str(engine.find_image(client, image).id)
-    files = pins.load().files
-    kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.json"
-    made_by = _made_by(files)
-    known = _load(kept, made_by)
-    if known is None:
-        found = inside(client, image_id)
-        step(f"{image}: syft reads the packages")
-        known = bill_of(found, files)
-        _store(kept, made_by, known)
-    return replace(known, image=image)
-
-
-def bill_of(found: Inside, files: Mapping[str, pins.File]) -> Bill:
-    """The bill of an image that was read already; files: those of docker/pins.toml by key."""
-    return completed(found, syft.run(found), files)
-
-
-def write(made: Bill, path: Path) -> Path:
-    """Writes the document as JSON, whole or not at all; its path."""
-    text = json.dumps(made.document, indent=1, ensure_ascii=False) + "\n"
-    with disk.said_of(path.parent, path.name):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with disk.aside(path) as new:
-            new.write_text(text, encoding="utf-8")
-    return path
-
-
-def _made_by(files: Mapping[str, pins.File]) -> str:
-    """What a kept bill was made by and from, beside the image: this code, syft, and the files of docker/pins.toml."""
-    digest = hashlib.sha256()
-    for module in ("bom", "spdx", "inside", "listing", "syft"):
-        digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
-    command = os.stat(syft.find())
-    digest.update(f"{command.st_size} {command.st_mtime_ns}".encode())
-    digest.update(json.dumps({key: asdict(file) for key, file in sorted(files.items())}).encode())
-    return digest.hexdigest()
-
-
-def _load(path: Path, made_by: str) -> Bill | None:
-    """A kept bill; None where there is none, none that can be read, or one that was made otherwise."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["made_by"] != made_by:
-            return None
-        packages = tuple(Package(**each) for each in kept["packages"])
-        found = Bill(kept["image"], kept["image_id"], packages, kept["document"])
-        path.touch()  # the one used last goes last
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return found
-
-
-def _store(path: Path, made_by: str, made: Bill) -> None:
-    with disk.said_of(path.parent, path.name):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with disk.aside(path) as new:
-            new.write_text(json.dumps({"made_by": made_by, **asdict(made)}), encoding="utf-8")
-        for old in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
-            old.unlink(missing_ok=True)
 
 
 def completed(inside: Inside, document: Mapping[str, Any], files: Mapping[str, pins.File]) -> Bill:

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from berth.images import engine, network, pins
 from berth.images.errors import UserError
-from berth.images.inventory import bom, debian, diff
+from berth.images.inventory import bills, bom, debian, diff
 from berth.images.inventory import licences as licensing
 from berth.images.inventory import outdated as news
 from berth.images.terminal import (
@@ -44,7 +44,7 @@ def bill(
     made = [_bill(image, profile) for image in which.images]
     packages = [package for each in made for package in each.packages]
     for each in made:
-        path = bom.write(each, dist / f"{each.image.replace(':', '-')}.cdx.json")
+        path = bills.write(each, dist / f"{each.image.replace(':', '-')}.cdx.json")
         result.print(escape(f"{path}  {len(each.packages)} packages"))
     if record:
         result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))
@@ -112,4 +112,4 @@ def outdated(
 def _bill(image: str, profile: str) -> bom.Bill:
     pins.load().profile(profile)  # one that there is not is said as that
     with doing(f"berth-{image}:{profile}: reading what is inside") as step:
-        return bom.bill(engine.connect(), f"berth-{image}:{profile}", step=step)
+        return bills.bill(engine.connect(), f"berth-{image}:{profile}", step=step)

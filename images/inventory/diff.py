@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.images import pins
-from berth.images.inventory.bom import Bill, Package, bill_of
+from berth.images.inventory.bills import bill_of
+from berth.images.inventory.bom import Bill, Package
 from berth.images.inventory.contents import Contents, File, Made, contents
 from berth.images.inventory.inside import inside_of
 

@@ -11,7 +11,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from docker.models.images import Image
 
 from berth.images import pins
-from berth.images.inventory import bom, debian, licences
+from berth.images.inventory import bills, bom, debian, licences
 from berth.images.inventory.contents import Contents, contents
 from berth.images.inventory.inside import inside_of
 
@@ -37,7 +37,7 @@ def inside(image: Image, client: docker.DockerClient) -> Contents:
 @pytest.fixture(scope="session")
 def bill(image: Image, client: docker.DockerClient) -> bom.Bill:
     """Kept where `push`, which runs these tests first, finds it."""
-    return bom.bill(client, name_of(image))
+    return bills.bill(client, name_of(image))
 
 
 def said(client: docker.DockerClient, bill: bom.Bill | Contents, *command: str) -> str:
@@ -102,7 +102,7 @@ def test_every_licence_is_known_but_a_few_that_are_named(bill: bom.Bill, profile
 
 def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: bom.Bill, inside: Contents) -> None:
     """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
-    assert bom.bill_of(inside_of(inside), pins.load().files).document == bill.document
+    assert bills.bill_of(inside_of(inside), pins.load().files).document == bill.document
 
 
 def test_the_document_is_valid_and_the_same_each_time(
@@ -110,7 +110,7 @@ def test_the_document_is_valid_and_the_same_each_time(
 ) -> None:
     text = json.dumps(bill.document)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    assert json.dumps(bom.bill(client, bill.image, cache=tmp_path).document) == text
+    assert json.dumps(bills.bill(client, bill.image, cache=tmp_path).document) == text
 
 
 def test_debians_versions_are_the_recorded_ones_or_newer(

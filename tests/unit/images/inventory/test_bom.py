@@ -14,7 +14,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from berth.images import engine, pins
 from berth.images.errors import UserError
-from berth.images.inventory import bom, syft
+from berth.images.inventory import bills, bom, syft
 from berth.images.inventory.bom import Package
 from berth.images.inventory.inside import Inside
 
@@ -140,7 +140,7 @@ def test_packages_of_debian_and_of_python_with_licence_and_hash(made: bom.Bill) 
 
 
 def test_the_document_is_valid_and_names_each_thing_once(made: bom.Bill, tmp_path: Path) -> None:
-    path = bom.write(made, tmp_path / "dist" / "bom.json")
+    path = bills.write(made, tmp_path / "dist" / "bom.json")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
     written = json.loads(path.read_text())
     references = [component["bom-ref"] for component in written["components"]]
@@ -154,8 +154,8 @@ def test_the_same_image_gives_the_same_bytes(made: bom.Bill, document: dict[str,
     again = syft.run(INSIDE)
     assert again["serialNumber"] != document["serialNumber"]
     first, second = (tmp_path / name for name in ("first", "second"))
-    bom.write(made, first)
-    bom.write(bom.completed(INSIDE, again, {}), second)
+    bills.write(made, first)
+    bills.write(bom.completed(INSIDE, again, {}), second)
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -222,7 +222,7 @@ class CountedReads:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.images: list[str] = []
         monkeypatch.setattr(engine, "find_image", lambda client, name: SimpleNamespace(id=INSIDE.image_id))
-        monkeypatch.setattr(bom, "inside", self._inside)
+        monkeypatch.setattr(bills, "inside", self._inside)
 
     def _inside(self, client: object, image: str) -> Inside:
         self.images.append(image)
@@ -232,8 +232,8 @@ class CountedReads:
 def test_a_bill_is_kept_by_the_images_id(made: bom.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
-    first = bom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
-    second = bom.bill(client, "berth-serve:0.1.0-cpu-1", cache=tmp_path / "bills")
+    first = bills.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    second = bills.bill(client, "berth-serve:0.1.0-cpu-1", cache=tmp_path / "bills")
     assert first.packages == made.packages
     assert second == replace(first, image="berth-serve:0.1.0-cpu-1")
     assert json.dumps(second.document) == json.dumps(first.document)
@@ -246,20 +246,20 @@ def test_a_kept_bill_that_can_not_be_used_is_made_again(
 ) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
-    first = bom.bill(client, "berth-serve:cpu", cache=tmp_path)
+    first = bills.bill(client, "berth-serve:cpu", cache=tmp_path)
     (kept,) = tmp_path.iterdir()
     kept.write_text(spoiled)
-    assert bom.bill(client, "berth-serve:cpu", cache=tmp_path) == first
+    assert bills.bill(client, "berth-serve:cpu", cache=tmp_path) == first
     assert len(reads.images) == 2
 
 
 def test_a_bill_made_by_another_syft_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
-    bom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    bills.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
     other = tmp_path / "syft"
     other.write_text(f'#!/bin/sh\nexec {syft.find()} "$@"\n')
     other.chmod(0o755)
     monkeypatch.setattr(syft, "find", lambda: str(other))
-    bom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    bills.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
     assert len(reads.images) == 2
