@@ -236,7 +236,12 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusal_before_anything_starts(
-    name: str, channels: Callable[..., dict[str, Path]], tiny_model: Path, fault_row: Row, tmp_path: Path
+    name: str,
+    channels: Callable[..., dict[str, Path]],
+    tiny_model: Path,
+    profile: pins.Profile,
+    fault_row: Row,
+    tmp_path: Path,
 ) -> None:
     refusal = REFUSALS[name]
     weightless = tmp_path / "weightless"
@@ -251,7 +256,7 @@ def test_refusal_before_anything_starts(
             "empty": tmp_path / "empty",
             "port": taken.getsockname()[1],
         }
-        words = [word.format(**values) for word in refusal.arguments]
+        words = [word.format(**values) for word in refusal.arguments] + ["--profile", profile.name]
         if words[0] == "train":
             words += ["--output", str(tmp_path / "out")]
         began = time.monotonic()

@@ -18,7 +18,9 @@ SLEEPS = "import time\nprint('READY', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture
-def start(tmp_path: Path, channels: Callable[..., dict[str, Path]]) -> Callable[..., subprocess.Popen[str]]:
+def start(
+    tmp_path: Path, channels: Callable[..., dict[str, Path]], profile: pins.Profile
+) -> Callable[..., subprocess.Popen[str]]:
     """Starts `build.py run train` with a program of the user's in a process of its own."""
     data = channels(train="x")["train"]
 
@@ -27,7 +29,17 @@ def start(tmp_path: Path, channels: Callable[..., dict[str, Path]]) -> Callable[
         code.mkdir()
         (code / "train.py").write_text(program)
         command = [sys.executable, str(pins.ROOT / "build.py"), "run", "train", "--data", str(data)]
-        command += ["--code", str(code), "--entry-point", "train.py", "--output", str(tmp_path / f"{name}-out"), *words]
+        command += [
+            "--profile",
+            profile.name,
+            "--code",
+            str(code),
+            "--entry-point",
+            "train.py",
+            "--output",
+            str(tmp_path / f"{name}-out"),
+            *words,
+        ]
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
         )
