@@ -10,7 +10,7 @@ SYSTEM_PYTHON := $(firstword $(foreach name,python3.11 python3.12 python3.13 pyt
 DEBIAN_PYTHON := $(shell $(SYSTEM_PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PYTHON := .venv/bin/python
 UV := .venv/bin/uv
-UV_VERSION := $(shell sed -n 's/^uv = "\(.*\)"/\1/p' docker/pins.toml)
+UV_VERSION := $(shell sed -n 's/^uv = "\([^"]*\)".*/\1/p' docker/pins.toml)
 
 # uv does not read pip's settings: where it has none of its own, it gets pip's, from variables and files alike.
 comma := ,
@@ -25,8 +25,8 @@ ifneq ($(PIP_CA),)
 export SSL_CERT_FILE := $(PIP_CA)
 endif
 
-# Seconds without a byte: a company's index that fetches a wheel whole before it passes it on is silent for minutes.
-export UV_HTTP_TIMEOUT ?= 600
+# Seconds without a byte, after which uv asks again, three times: as docker/layers/network.sh has it, and why.
+export UV_HTTP_TIMEOUT ?= 120
 
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
 LINKS := $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(call pip_setting,find-links))

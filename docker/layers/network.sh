@@ -15,8 +15,9 @@ if [ -f /run/secrets/apt ]; then
     export APT_CONFIG=/run/secrets/apt
 fi
 
-# Seconds without a byte: a company's index that fetches a wheel whole before it passes it on is silent for minutes.
-export UV_HTTP_TIMEOUT=600 PIP_DEFAULT_TIMEOUT=600
+# Seconds without a byte, after which uv and pip ask again, some times: a connection may break without a word, and a
+# company's index that fetches a wheel whole before it passes it on is silent for a while.
+export UV_HTTP_TIMEOUT=120 PIP_DEFAULT_TIMEOUT=120
 
 # The moment that tools write into what they make, such as the day of a new user in /etc/shadow: the same in every build.
 export SOURCE_DATE_EPOCH=1767225600
