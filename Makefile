@@ -148,9 +148,10 @@ $(UV):
 	  { echo "berth error: this Python can't make environments: install its venv package, 'sudo apt-get install $(DEBIAN_PYTHON)-venv'." >&2; exit 1; }
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
+# Compiled now: where PYTHONDONTWRITEBYTECODE is set, build.py would take three times as long to start, every time.
 .venv/host: requirements.txt $(UV)
 	@echo "setup: what build.py needs"
-	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --require-hashes -r requirements.txt
+	@$(UV) pip install --quiet --python $(PYTHON) --compile-bytecode --no-deps --require-hashes -r requirements.txt
 	@touch $@
 
 .venv/installed-$(FILES): .venv/host pyproject.toml
