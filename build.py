@@ -53,9 +53,10 @@ class CommandLine(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # Among all of them the one is looked for that a misspelt name may mean.
-        for room in {COMMANDS[cmd_name]} if cmd_name in COMMANDS else set(COMMANDS.values()):
-            self.commands.update(typer.main.get_group(import_module(f"berth.{room}.commands").app).commands)
+        if cmd_name not in self.commands:
+            # Among all of them the one is looked for that a misspelt name may mean.
+            for room in {COMMANDS[cmd_name]} if cmd_name in COMMANDS else set(COMMANDS.values()):
+                self.commands.update(typer.main.get_group(import_module(f"berth.{room}.commands").app).commands)
         return self.commands.get(cmd_name)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 from rich.markup import escape
@@ -17,7 +16,7 @@ from berth.ecr.aws import Aws
 from berth.ecr.display import showing_blobs, showing_layers
 from berth.ecr.image import doubles_problem
 from berth.ecr.registry import references
-from berth.ecr.registry.transport import is_loopback
+from berth.ecr.registry.transport import hostname, is_loopback
 from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
 from berth.images import build as building
@@ -162,7 +161,7 @@ def _print(released: list[Released], as_json: bool) -> None:
             found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
             result.print(f"  ECR's scan: {found or 'nothing found'}")
     for each in released:
-        if is_loopback(urlsplit(f"//{each.pushed.host}").hostname or ""):
+        if is_loopback(hostname(each.pushed.host)):
             say(f"{each.pushed.host} is on this machine: from there SageMaker pulls nothing.")
             continue
         say(f"\n# {each.pushed.tagged_uri}\n{snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)}")

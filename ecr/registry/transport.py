@@ -84,7 +84,7 @@ class Transport:
     ) -> None:
         self.host = host
         self.say = say
-        name = _hostname(host)
+        name = hostname(host)
         self._loopback = is_loopback(name)
         self._certificates = certificates / host
         self._sleep = sleep
@@ -362,7 +362,7 @@ def _origin(url: str) -> tuple[str, str | None, int]:
     return found.scheme, found.hostname, found.port or {"https": 443}.get(found.scheme, 80)
 
 
-def _hostname(host: str) -> str:
+def hostname(host: str) -> str:
     """The name or address in HOST or HOST:PORT, without brackets; UserError where it is none."""
     found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?", host)
     if not found or int(found[2] or 1) not in range(1, 65536):
