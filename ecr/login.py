@@ -70,6 +70,9 @@ class EcrLogin:
         with self._lock:
             if self._kept is None or renew or self._now() >= self._end - MARGIN:
                 self._kept, self._end, self._registry = self._fetch()
+                if self._now() >= self._end - MARGIN:
+                    # By another clock than this machine's: it holds until it is refused.
+                    self._end = datetime.max.replace(tzinfo=UTC)
             return self._kept
 
     def _fetch(self) -> tuple[Credentials, datetime, str]:

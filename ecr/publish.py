@@ -115,8 +115,7 @@ def publish(
             say(moved)
         return bills.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
 
-    # Read from the images while the engine pushes them, which leaves a core to spare for most of the time.
-    written = {image: Later(partial(bill_of, image)) for image in {job.image for job, _ in looked}}
+    written = {image: Later(partial(bill_of, image), at_once=False) for image in {job.image for job, _ in looked}}
 
     def one(each: tuple[Job, Outlook], stopped: threading.Event) -> Released:
         job, seen = each

@@ -87,9 +87,11 @@ def outlook(job: Job, *, apply: bool = False) -> Outlook:
     """
     image, door, wanted = job.image, job.door, job.wanted
     place = door.destination
+    meeting = Later(door.registry.ping)
     there = repository.found(door.ecr, place.repository) if wanted is not None else None
+    meeting()
     exists = wanted is None or there is not None
-    lines = _repository_lines(door, wanted, there)
+    lines = _repository_lines(place, wanted, there)
     problems = repository.problems(wanted) if wanted is not None else []
     pushed = False
     for tag in job.tags:
@@ -109,14 +111,15 @@ def outlook(job: Job, *, apply: bool = False) -> Outlook:
 
 
 def repository_lines(door: Door, wanted: repository.Wanted | None) -> list[str]:
-    """What would become of a repository; nothing on a registry that is not AWS's, which is asked whether it answers."""
-    return _repository_lines(door, wanted, repository.found(door.ecr, door.destination.repository) if wanted else None)
-
-
-def _repository_lines(door: Door, wanted: repository.Wanted | None, there: repository.Found | None) -> list[str]:
+    """What would become of a repository; nothing on a registry that is not AWS's."""
     place = door.destination
+    return _repository_lines(place, wanted, repository.found(door.ecr, place.repository) if wanted else None)
+
+
+def _repository_lines(
+    place: Destination, wanted: repository.Wanted | None, there: repository.Found | None
+) -> list[str]:
     if wanted is None:
-        door.registry.ping()
         return []
     if there is None:
         return [f"{place}: will be created: {', '.join(repository.settings(wanted))}"]
@@ -167,18 +170,21 @@ def release(
     place = door.destination
     if job.wanted is not None:
         repository.ensure(door.ecr, job.wanted, seen.there, apply=apply, say=say)
-    # The bill goes up while the engine pushes; only its manifest has to come after the image's.
-    laid = Later(lambda: _lay(door, bill()))
+    # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
+    # for seconds: one is idle as soon as the engine packs no more than one layer.
+    laid = Later(lambda: _lay(door, bill()), at_once=False)
     built = guard.Built(image.id if image.id_is_config else None, image.diff_ids)
     sent: frozenset[str] = frozenset()
     first = tags[0]
     if not seen.pushed:
         # A push of containerd's store may be an index, which must not lie under a tag that can't be moved again.
         first = tags[0] if image.pushes_docker_manifest else f"converting-{image.id[-12:]}"
-        sent = _push(client, image, place.reference(first), door, say, show, stopped)
+        sent = _push(client, image, place.reference(first), door, say, _nearly_done(image, show, laid.start), stopped)
+    laid.start()
     checked = guard.settle(door.registry, place.repository, first, list(tags), built)
     layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
+    scan = Later(lambda: _scan(door, checked.digest))
     document, content = laid()
     attached = attach.refer(door.registry, place.repository, checked.manifest, content)
     if first not in tags:
@@ -208,7 +214,7 @@ def release(
         bytes_sent,
         bytes_there,
         time.monotonic() - began,
-        _scan(door, checked.digest),
+        scan(),
     )
 
 
@@ -239,6 +245,22 @@ def _is(image: LocalImage, held: Manifest, door: Door) -> bool:
     config = json.loads(door.registry.blob(door.destination.repository, held.config_digest))
     layers = tuple((config.get("rootfs") or {}).get("diff_ids") or ())
     return (layers, (config.get("config") or {}).get("Labels") or {}) == (image.diff_ids, dict(image.labels))
+
+
+def _nearly_done(
+    image: LocalImage, show: Callable[[LayerState], None], then: Callable[[], None]
+) -> Callable[[LayerState], None]:
+    """`show`, and `then` once no more than one layer is on its way."""
+    ended: set[str] = set()
+
+    def watch(state: LayerState) -> None:
+        show(state)
+        if state.end:
+            ended.add(state.layer)
+        if len(ended) >= len(set(image.diff_ids)) - 1:
+            then()
+
+    return watch
 
 
 def _push(

@@ -1,6 +1,7 @@
 """The commands of build.py that are about building images and this machine. Arguments in, a result out."""
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +33,7 @@ from berth.images.terminal import (
     result,
     say,
 )
+from berth.images.together import Later
 
 app = commands()
 
@@ -62,6 +64,7 @@ def build(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the docker build lines; build nothing.")] = False,
 ) -> None:
     """Build images, tagged berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
+    searching = Later(engine.find_client)
     row = pins.load().profile(profile).without(without or [])
     for line in dict.fromkeys(line for image in which.images for line in plan.left_out(row, image)):
         say(line)
@@ -72,17 +75,17 @@ def build(
         ]
     if dry_run:
         for planned in plans:
-            result.print(escape(planned.command(str(_client_or_docker()))))
+            result.print(escape(planned.command(str(_client_or_docker(searching)))))
         return
-    client = engine.find_client()
+    client = searching()
     for planned in plans:
         built = _build_one(planned, client)
         result.print(f"{built.plan.tags[0]}  {built.image_id}")
 
 
-def _client_or_docker() -> Path:
+def _client_or_docker(searching: Callable[[], Path]) -> Path:
     try:
-        return engine.find_client()
+        return searching()
     except UserError:
         return Path("docker")
 

@@ -14,23 +14,35 @@ _LAST_WORDS_S = 5.0
 
 
 class Later(Generic[Result]):
-    """What a thread of its own works out meanwhile; called, it waits for it, and raises what went wrong there."""
+    """What a thread of its own works out meanwhile; called, it waits for it, and raises what went wrong there.
 
-    def __init__(self, work: Callable[[], Result]) -> None:
+    at_once: without it the work begins with `start`, or when it is asked for.
+    """
+
+    def __init__(self, work: Callable[[], Result], *, at_once: bool = True) -> None:
+        self._work = work
+        self._begun = threading.Lock()
         self._done = threading.Event()
         self._result: list[Result] = []
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, args=[work], daemon=True).start()
+        if at_once:
+            self.start()
+
+    def start(self) -> None:
+        """Begins, if nobody has begun yet."""
+        if self._begun.acquire(blocking=False):
+            threading.Thread(target=self._run, daemon=True).start()
 
     def __call__(self) -> Result:
+        self.start()
         self._done.wait()
         if self._error is not None:
             raise self._error
         return self._result[0]
 
-    def _run(self, work: Callable[[], Result]) -> None:
+    def _run(self) -> None:
         try:
-            self._result.append(work())
+            self._result.append(self._work())
         except BaseException as error:
             self._error = error
         finally:

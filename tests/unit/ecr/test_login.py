@@ -76,11 +76,11 @@ def test_a_refused_token_is_fetched_anew_though_it_should_still_hold() -> None:
     stub.assert_no_pending_responses()
 
 
-def test_a_token_that_has_ended_on_arrival_is_fetched_once_a_call() -> None:
+def test_a_token_that_has_ended_on_arrival_holds_until_it_is_refused() -> None:
     """As moto's do, which end in 2015; a clock that is far ahead looks the same."""
-    client, stub = stubbed(*[answer(str(number), datetime(2015, 1, 1, tzinfo=UTC)) for number in range(3)])
+    client, stub = stubbed(*[answer(str(number), datetime(2015, 1, 1, tzinfo=UTC)) for number in range(2)])
     login = EcrLogin(client)
-    assert [login(False).password for _ in range(3)] == ["0", "1", "2"]
+    assert [login(renew).password for renew in (False, False, True, False)] == ["0", "0", "1", "1"]
     stub.assert_no_pending_responses()
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_what_is_worked_out_meanwhile_is_had_when_asked_for_as_often_as_one_like
     begin.set()
     assert later() is True
     assert later() is True
+
+
+def test_what_can_wait_begins_when_it_is_started_or_asked_for_and_once() -> None:
+    began: list[str] = []
+    started, asked = (Later(partial(began.append, name), at_once=False) for name in ("started", "asked"))
+    assert began == []
+    started.start()
+    started.start()
+    started()
+    asked()
+    assert began == ["started", "asked"]
 
 
 def test_what_went_wrong_meanwhile_is_raised_where_it_is_asked_for() -> None:
