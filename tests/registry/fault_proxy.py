@@ -242,6 +242,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
     timeout = 300
+    # As every server does: an answer's body would wait 40 ms for the acknowledgement of its headers.
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         proxy = self.server.proxy
