@@ -60,7 +60,7 @@ def main() -> None:
     line = subprocess.run(
         [sys.executable, "build.py", "build", "serve", "--dry-run"], cwd=pins.ROOT, capture_output=True, text=True
     ).stdout.strip()
-    with tempfile.TemporaryDirectory() as folder, ecr_double(Path(folder)) as ecr:
+    with tempfile.TemporaryDirectory() as folder, ecr_double(Path(folder), faults=False) as ecr:
         host = ecr.host()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
         client_folder = str(engine.find_client().parent)

@@ -1,8 +1,9 @@
 """A double of ECR on this machine, under ECR's own host names: nothing of the kit knows that it is none.
 
 Control plane: moto's server, by AWS_ENDPOINT_URL. Data plane: the distribution registry with Basic authentication as
-ECR's, `AWS` and moto's token, behind a fault proxy with TLS on the host's port 443. The names resolve here by lines in
-/etc/hosts, and their CA is where the engine looks for it, /etc/docker/certs.d; both go when it ends. Needs root.
+ECR's, `AWS` and moto's token, with TLS on the host's port 443, behind a fault proxy there unless it is left out. The
+names resolve here by lines in /etc/hosts, and their CA is where the engine looks for it, /etc/docker/certs.d; both go
+when it ends. Needs root.
 """
 
 import fcntl
@@ -11,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import boto3
@@ -58,8 +59,11 @@ class EcrDouble:
 
 
 @contextmanager
-def ecr_double(folder: Path) -> Iterator[EcrDouble]:
-    """Every region's registry for the length of a `with` block, each on a loopback address of its own."""
+def ecr_double(folder: Path, *, faults: bool = True) -> Iterator[EcrDouble]:
+    """Every region's registry for the length of a `with` block, each on a loopback address of its own.
+
+    faults: without, there is no proxy in front of the registries, which takes a core's time of its own.
+    """
     if os.geteuid() != 0:
         pytest.fail("ECR's host names can only be played by root, who may write /etc/hosts and take port 443.")
     with ExitStack() as stack:
@@ -87,13 +91,16 @@ def ecr_double(folder: Path) -> Iterator[EcrDouble]:
         certificate = make_certificate(folder / "tls", [double.host(region) for region in REGIONS])
         for number, region in enumerate(REGIONS, start=1):
             address, host = f"127.0.0.{number}", double.host(region)
-            upstream = Registry(folder / region, credentials=Credentials("AWS", TOKEN))
-            upstream.folder.mkdir()
-            double.registries[region] = stack.enter_context(running(upstream))
-            proxy = FaultProxy(
-                upstream.url, certificate=certificate.certificate, key=certificate.key, address=address, port=443
-            )
-            double.proxies[region] = stack.enter_context(proxying(proxy))
+            registry = Registry(folder / region, credentials=Credentials("AWS", TOKEN))
+            if not faults:
+                registry = replace(registry, certificate=certificate, address=address, port=443)
+            registry.folder.mkdir()
+            double.registries[region] = stack.enter_context(running(registry))
+            if faults:
+                proxy = FaultProxy(
+                    registry.url, certificate=certificate.certificate, key=certificate.key, address=address, port=443
+                )
+                double.proxies[region] = stack.enter_context(proxying(proxy))
             stack.enter_context(_named(host, address))
             stack.enter_context(_trusted(host, certificate.ca))
         yield double

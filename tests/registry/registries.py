@@ -104,13 +104,14 @@ class Registry:
     credentials: Credentials | None = None
     token: dict[str, str] = field(default_factory=dict)
     disk_bytes: int = 0
+    address: str = "127.0.0.1"
     port: int = field(default_factory=free_port)
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
     def host(self) -> str:
         """As it stands in an image's name."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.address}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -188,7 +189,7 @@ class Registry:
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self.address, self.port)) == 0
 
     def _write(self) -> None:
         (self.folder / "storage").mkdir(parents=True, exist_ok=True)
