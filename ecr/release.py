@@ -5,6 +5,7 @@ and one repository.
 """
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Manifest
 from berth.ecr.registry.references import Reference
-from berth.ecr.stream import LayerState, sent_and_there
+from berth.ecr.stream import LayerState, sent_and_there, with_few_left
 from berth.images.errors import UserError
 from berth.images.together import Later
 
@@ -171,7 +172,7 @@ def release(
     if job.wanted is not None:
         repository.ensure(door.ecr, job.wanted, seen.there, apply=apply, say=say)
     # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
-    # for seconds: one is idle as soon as the engine packs no more than one layer.
+    # for seconds, so it waits until the engine leaves one idle.
     laid = Later(lambda: _lay(door, bill()), at_once=False)
     built = guard.Built(image.id if image.id_is_config else None, image.diff_ids)
     sent: frozenset[str] = frozenset()
@@ -179,7 +180,9 @@ def release(
     if not seen.pushed:
         # A push of containerd's store may be an index, which must not lie under a tag that can't be moved again.
         first = tags[0] if image.pushes_docker_manifest else f"converting-{image.id[-12:]}"
-        sent = _push(client, image, place.reference(first), door, say, _nearly_done(image, show, laid.start), stopped)
+        cores = os.cpu_count() or 1  # the engine packs each layer on one of them
+        watch = with_few_left(len(set(image.diff_ids)), cores, show, laid.start)
+        sent = _push(client, image, place.reference(first), door, say, watch, stopped)
     laid.start()
     checked = guard.settle(door.registry, place.repository, first, list(tags), built)
     layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
@@ -245,22 +248,6 @@ def _is(image: LocalImage, held: Manifest, door: Door) -> bool:
     config = json.loads(door.registry.blob(door.destination.repository, held.config_digest))
     layers = tuple((config.get("rootfs") or {}).get("diff_ids") or ())
     return (layers, (config.get("config") or {}).get("Labels") or {}) == (image.diff_ids, dict(image.labels))
-
-
-def _nearly_done(
-    image: LocalImage, show: Callable[[LayerState], None], then: Callable[[], None]
-) -> Callable[[LayerState], None]:
-    """`show`, and `then` once no more than one layer is on its way."""
-    ended: set[str] = set()
-
-    def watch(state: LayerState) -> None:
-        show(state)
-        if state.end:
-            ended.add(state.layer)
-        if len(ended) >= len(set(image.diff_ids)) - 1:
-            then()
-
-    return watch
 
 
 def _push(

@@ -4,7 +4,7 @@ Pure. The engine counts uncompressed bytes here; what was sent is known from the
 Layers go by the first 12 digits of their diff id, the digest of the plain tar.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,3 +73,19 @@ def sent_and_there(
     sizes = {digest: (size, diff_id) for (digest, size), diff_id in zip(layers, diff_ids, strict=True)}
     gone = sum(size for size, diff_id in sizes.values() if diff_id.partition(":")[2][:ID_LENGTH] in sent)
     return gone, sum(size for size, _ in sizes.values()) - gone
+
+
+def with_few_left(
+    layers: int, few: int, show: Callable[[LayerState], None], then: Callable[[], None]
+) -> Callable[[LayerState], None]:
+    """`show`, and `then` too at each state with fewer than `few` of so many layers still on their way."""
+    ended: set[str] = set()
+
+    def watch(state: LayerState) -> None:
+        show(state)
+        if state.end:
+            ended.add(state.layer)
+        if layers - len(ended) < few:
+            then()
+
+    return watch

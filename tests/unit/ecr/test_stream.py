@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from berth.ecr.stream import PushStream, sent_and_there
+from berth.ecr.stream import LayerState, PushStream, sent_and_there, with_few_left
 
 A, B, C = "a" * 12, "b" * 12, "c" * 12
 
@@ -60,3 +60,13 @@ def test_bytes_are_the_manifests_compressed_ones_and_a_layer_that_occurs_twice_c
     diff_ids = [f"sha256:{letter * 64}" for letter in "aabc"]
     layers = [("sha256:1", 10), ("sha256:1", 10), ("sha256:2", 200), ("sha256:3", 3000)]
     assert sent_and_there(diff_ids, layers, {A, C}) == (3010, 200)
+
+
+def test_what_waits_for_few_layers_is_called_with_the_state_that_leaves_them_and_every_state_is_shown() -> None:
+    shown: list[str] = []
+    called: list[int] = []
+    watch = with_few_left(3, 2, lambda state: shown.append(state.layer), lambda: called.append(len(shown)))
+    for state in (LayerState(A), LayerState(A, end="sent"), LayerState(A, end="there"), LayerState(B, end="sent")):
+        watch(state)
+    assert shown == [A, A, A, B]
+    assert called == [4]
