@@ -5,7 +5,6 @@ the image's manifest. It is found again by the referrers API, or, where a regist
 up to 2.8), by the tag `sha256-HEX`, an index which the clients keep themselves ("Referrers Tag Schema").
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from berth.ecr.registry.client import Registry
@@ -35,21 +34,15 @@ def refer(registry: Registry, repository: str, image: Manifest, bill: bytes) -> 
     return made.digest
 
 
-def artifact(
-    subject: Descriptor, document: bytes, kind: str = CYCLONEDX, annotations: Mapping[str, str] | None = None
-) -> Manifest:
-    """The manifest of a document that refers to `subject`: the same bytes for the same arguments.
-
-    kind: the media type of the document, and with that the artifact's own.
-    """
+def artifact(subject: Descriptor, bill: bytes) -> Manifest:
+    """The manifest of a bill of materials that refers to `subject`: the same bytes for the same arguments."""
     value = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "artifactType": kind,
+        "artifactType": CYCLONEDX,
         "config": Descriptor(_EMPTY_TYPE, digest_of(_EMPTY), len(_EMPTY)).as_dict(),
-        "layers": [Descriptor(kind, digest_of(document), len(document)).as_dict()],
+        "layers": [Descriptor(CYCLONEDX, digest_of(bill), len(bill)).as_dict()],
         "subject": subject.as_dict(),
-        **({"annotations": dict(sorted(annotations.items()))} if annotations else {}),
     }
     return Manifest(OCI_MANIFEST, dumped(value))
 

@@ -6,7 +6,7 @@ import pytest
 
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.manifest import OCI_INDEX, OCI_MANIFEST
+from berth.ecr.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, dumped
 from berth.images.errors import UserError
 from tests.registry import made_images
 from tests.registry.conftest import MakeClient
@@ -15,18 +15,18 @@ from tests.registry.fault_proxy import FaultProxy
 BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 
 
-def attached(
-    client: Client,
-    image: made_images.Image,
-    document: bytes,
-    kind: str = attach.CYCLONEDX,
-    annotations: dict[str, str] | None = None,
-) -> str:
-    """Has it attached; gives the digest of the artifact."""
-    attach.lay(client, "a/b", document)
-    if kind == attach.CYCLONEDX and annotations is None:
-        return attach.refer(client, "a/b", image.manifest, document)
-    made = attach.artifact(image.manifest.descriptor, document, kind, annotations)
+def attached(client: Client, image: made_images.Image) -> str:
+    """Has BILL attached; gives the digest of the artifact."""
+    attach.lay(client, "a/b", BILL)
+    return attach.refer(client, "a/b", image.manifest, BILL)
+
+
+def attached_by_another_tool(client: Client, image: made_images.Image) -> str:
+    """Has BILL attached as another tool may; gives the digest of the artifact."""
+    attach.lay(client, "a/b", BILL)
+    bill = attach.artifact(image.manifest.descriptor, BILL)
+    other = {"artifactType": "text/plain", "annotations": {"org.example.made-by": "a test"}}
+    made = Manifest(OCI_MANIFEST, dumped({**bill.parsed, **other}))
     attach.put(client, "a/b", image.manifest.digest, made)
     return made.digest
 
@@ -35,17 +35,16 @@ def test_a_document_is_attached_found_and_read(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     assert attach.attached(client, "a/b", image.manifest.digest) == []
-    digest = attached(client, image, BILL, annotations={"org.example.made-by": "a test"})
+    digest = attached(client, image)
     (found,) = attach.attached(client, "a/b", image.manifest.digest)
     assert (found.digest, found.artifact_type, found.media_type) == (digest, attach.CYCLONEDX, OCI_MANIFEST)
-    assert found.annotations == {"org.example.made-by": "a test"}
     assert attach.read(client, "a/b", found) == BILL
 
 
 def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    digest = attached(client, image, BILL)
+    digest = attached(client, image)
     made = client.manifest("a/b", digest)
     assert made is not None
     assert made.parsed["subject"] == {
@@ -66,17 +65,17 @@ def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    first = attached(client, image, BILL)
+    first = attached(client, image)
     tags = sorted(client.tags("a/b"))
     proxy.forget()
-    assert attached(client, image, BILL) == first
+    assert attached(client, image) == first
     assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [first]
     assert proxy.uploaded() == 0
-    second = attached(client, image, b"other", "text/plain")
+    second = attached_by_another_tool(client, image)
     listed = attach.attached(client, "a/b", image.manifest.digest)
-    assert [(each.digest, each.artifact_type) for each in listed] == [
-        (first, attach.CYCLONEDX),
-        (second, "text/plain"),
+    assert [(each.digest, each.artifact_type, each.annotations) for each in listed] == [
+        (first, attach.CYCLONEDX, {}),
+        (second, "text/plain", {"org.example.made-by": "a test"}),
     ]
     assert sorted(client.tags("a/b")) == tags
 
@@ -88,7 +87,7 @@ def test_an_entry_that_somebody_else_overwrites_is_put_again(proxy: FaultProxy, 
     tag = image.manifest.digest.replace(":", "-")
     # The first time that the index is read back after it was put, it is not there.
     proxy.answer(404, method="GET", path=f"manifests/{tag}", skip=1)
-    digest = attached(client, image, BILL)
+    digest = attached(client, image)
     assert proxy.count("PUT", f"manifests/{tag}") == 2
     assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [digest]
 
@@ -102,7 +101,7 @@ def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client
     entry = {**made.descriptor.as_dict(), "artifactType": attach.CYCLONEDX}
     body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
     proxy.answer(200, path="referrers/", times=9, headers={"Content-Type": OCI_INDEX}, body=body)
-    digest = attached(client, image, BILL)
+    digest = attached(client, image)
     assert digest == made.digest
     (found,) = attach.attached(client, "a/b", image.manifest.digest)
     assert attach.read(client, "a/b", found) == BILL
@@ -128,4 +127,4 @@ def test_a_tag_that_is_no_index(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", image.manifest.digest.replace(":", "-"), image)
     with pytest.raises(UserError, match="is no index of attached documents, which that tag is for"):
-        attached(client, image, BILL)
+        attached(client, image)
