@@ -181,7 +181,6 @@ def render_pins(
         return
     written = pins.render_dockerfiles(kit)
     if not no_locks:
-        folders = [str(folder) for folder in network.gather(os.environ).index.folders]
-        written += [path for row in rows for path in locks.write_locks(kit, row, folders)]
+        written += locks.lock_again(kit, rows, network.gather(os.environ).index.folders)
     for path in dict.fromkeys(written):
         result.print(escape(str(path.relative_to(pins.ROOT))))

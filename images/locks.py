@@ -117,6 +117,15 @@ def locked_names(lock: str) -> list[str]:
     return [line.split("==", 1)[0] for line in lock.splitlines() if "==" in line and not line.startswith((" ", "#"))]
 
 
+def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
+    """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
+
+    folders: with wheels, beside the package index.
+    """
+    find_links = [str(folder) for folder in folders]
+    return list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, find_links)))
+
+
 def write_locks(pins: Pins, profile: Profile, find_links: Sequence[str]) -> list[Path]:
     """Resolves and writes every lock of a profile with uv; UserError carries uv's last line where it can't."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")

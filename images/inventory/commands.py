@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.images import engine, network, pins
+from berth.images import engine, locks, network, pins
 from berth.images.errors import UserError
 from berth.images.inventory import bills, bom, debian, diff
 from berth.images.inventory import licences as licensing
@@ -89,23 +89,32 @@ def outdated(
     osv_url: Annotated[
         str | None, typer.Option(metavar="URL", help="A service with OSV's interface to ask for advisories, not PyPI.")
     ] = None,
+    lock: Annotated[
+        bool, typer.Option("--lock", help="Then lock again, with the newest versions that docker/pins.toml allows.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show newer releases, known vulnerabilities and Debian's updates; `pins` locks again what you then change.
+    """Show newer releases, known vulnerabilities and Debian's updates, and lock again if asked to.
 
-    Exit code 1 if anything is insecure, or if somebody that should know did not answer.
+    Exit code 1 if anything is insecure, or if somebody that should know did not answer. A newer release of what
+    docker/pins.toml names is taken by a change there, and `pins`.
     """
     if osv_url is not None and not osv_url.startswith(("https://", "http://")):
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
     images = [f"berth-{image}:{name}" for name in profiles for image in pins.IMAGES]
+    here = network.gather(os.environ)
     with doing("asking the package index") as step:
-        found = news.find_outdated(kit, profiles, network.gather(os.environ), images=images, osv_url=osv_url, step=step)
+        found = news.find_outdated(kit, profiles, here, images=images, osv_url=osv_url, step=step)
     if as_json:
         print_json(found.as_dict())
     else:
         result.print(news.render(found))
+    if lock:
+        with doing("locking again"):
+            written = locks.lock_again(kit, [kit.profile(name) for name in profiles], here.index.folders)
+        say(f"locked again: {', '.join(str(path.relative_to(pins.ROOT)) for path in written)}")
     raise typer.Exit(1 if found.insecure or found.unanswered else 0)
 
 

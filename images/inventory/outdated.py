@@ -1,8 +1,7 @@
 """What has become old: Python packages with newer releases, known vulnerabilities, and Debian's security updates.
 
 `find_outdated` asks the package index (releases.py), pip-audit (advisories.py) and Debian's archive (debian.py). What
-gives no answer is a sentence in `unanswered`, never an all-clear. Nothing is changed: `python build.py pins` makes the
-locks again.
+gives no answer is a sentence in `unanswered`, never an all-clear. Nothing is changed here.
 """
 
 from collections.abc import Callable, Sequence

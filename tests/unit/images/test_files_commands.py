@@ -13,6 +13,7 @@ import pytest
 
 from berth.ecr.image import LocalImage
 from berth.images import files, locks, pins
+from berth.images.inventory import outdated
 from berth.images.plan import SOURCE_LABEL
 
 BYTES = b"the content of a file that is no package"
@@ -84,25 +85,53 @@ def test_a_fetch_that_is_ended_by_the_system_leaves_nothing_behind(tmp_path: Pat
         os.close(held)
 
 
-@pytest.mark.parametrize(("words", "rows"), [((), ["cpu", "cu130", "cu124"]), (("--profile", "cu124"), ["cu124"])])
+ROWS = [((), ["cpu", "cu130", "cu124"]), (("--profile", "cu124"), ["cu124"])]
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The rows that are locked again from then on, without uv and the index."""
+    rows: list[str] = []
+
+    def write(kit: pins.Pins, row: pins.Profile, folders: list[str]) -> list[Path]:
+        rows.append(row.name)
+        return [pins.ROOT / "build.txt", pins.ROOT / f"{row.name}.txt"]
+
+    monkeypatch.setattr(locks, "write_locks", write)
+    return rows
+
+
+@pytest.mark.parametrize(("words", "rows"), ROWS)
 def test_pins_locks_every_profile_or_the_one_that_is_named(
     words: tuple[str, ...],
     rows: list[str],
     command: ModuleType,
+    locked: list[str],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    locked: list[str] = []
-
-    def write(kit: pins.Pins, row: pins.Profile, folders: list[str]) -> list[Path]:
-        locked.append(row.name)
-        return [pins.ROOT / "build.txt", pins.ROOT / f"{row.name}.txt"]
-
-    monkeypatch.setattr(locks, "write_locks", write)
     monkeypatch.setattr(pins, "render_dockerfiles", lambda _: [])
     assert command.main(["pins", *words]) == 0
     assert locked == rows
     assert capsys.readouterr().out.splitlines() == ["build.txt", *(f"{name}.txt" for name in rows)]
+
+
+@pytest.mark.parametrize(("words", "rows"), ROWS)
+def test_outdated_locks_again_what_it_was_asked_about_if_it_is_told_to(
+    words: tuple[str, ...],
+    rows: list[str],
+    command: ModuleType,
+    locked: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outdated, "find_outdated", lambda *_, **__: outdated.Outdated())
+    assert command.main(["outdated", *words]) == 0
+    assert locked == []
+    assert command.main(["outdated", *words, "--lock"]) == 0
+    assert locked == rows
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"locked again: {', '.join(['build.txt', *(f'{name}.txt' for name in rows)])}"
 
 
 def test_fetch_refuses_another_file_than_the_pinned_one(
