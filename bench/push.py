@@ -5,7 +5,7 @@ Usage: PYTHONPATH=. python bench/push.py [ROUNDS] [> bench/results/DATE-push.md]
 Wants the images of cpu, root, and `aws` (PyPI's awscli) on PATH.
 
 The peer is what people write: describe or create the repository, `aws ecr get-login-password | docker login`, `docker
-build`, `docker tag`, `docker push`. Both push the inference image to the same double of ECR (moto and the distribution
+build`, `docker tag`, `docker push`, for each image. Both push to the same double of ECR (moto and the distribution
 registry on loopback), in turn, each time into an empty registry; both build first, from the cache. Ours runs as a user
 has it, in a clone after `make setup`; it also makes the repository strict, reads the manifest back, and attaches a
 bill of materials: one that the image's tests, which `push` runs first, have left in the cache, and in a row of its own
@@ -22,21 +22,40 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from berth.images import build, engine, pins
 from tests.registry.ecr_double import REGIONS, EcrDouble, ecr_double
 
-PUSHES = ("first push, without a bill yet", "first push, after the image's tests", "again, nothing changed")
 PEER = """
 set -euo pipefail
-aws ecr describe-repositories --repository-names "$NAME" >/dev/null 2>&1 ||
-    aws ecr create-repository --repository-name "$NAME" >/dev/null
+aws ecr describe-repositories --repository-names "peer-{image}" >/dev/null 2>&1 ||
+    aws ecr create-repository --repository-name "peer-{image}" >/dev/null
 aws ecr get-login-password | docker login --username AWS --password-stdin "$HOST"
 {build} >/dev/null 2>&1
-docker tag berth-serve:cpu "$HOST/$NAME:latest"
-docker push "$HOST/$NAME:latest"
+docker tag berth-{image}:cpu "$HOST/peer-{image}:latest"
+docker push "$HOST/peer-{image}:latest"
 """
+
+
+@dataclass(frozen=True)
+class Push:
+    """One row: which images, whether the registry is empty, and whether their bills are made already."""
+
+    title: str
+    images: tuple[str, ...] = ("serve",)
+    first: bool = True
+    bill: bool = True
+
+
+PUSHES = (
+    Push("first push of the inference image, without a bill yet", bill=False),
+    Push("first push of the inference image, after its tests"),
+    Push("again, nothing changed", first=False),
+    Push("first push of both images, without bills yet", pins.IMAGES, bill=False),
+    Push("first push of both images, after their tests", pins.IMAGES),
+)
 
 
 def seconds(command: list[str], environment: dict[str, str], folder: Path) -> float:
@@ -57,47 +76,56 @@ def empty(ecr: EcrDouble) -> None:
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    line = subprocess.run(
-        [sys.executable, "build.py", "build", "serve", "--dry-run"], cwd=pins.ROOT, capture_output=True, text=True
-    ).stdout.strip()
+    lines = subprocess.run(
+        [sys.executable, "build.py", "build", "all", "--dry-run"], cwd=pins.ROOT, capture_output=True, text=True
+    ).stdout.splitlines()
+    scripts = {image: PEER.format(image=image, build=line) for image, line in zip(pins.IMAGES, lines, strict=True)}
     with tempfile.TemporaryDirectory() as folder, ecr_double(Path(folder), faults=False) as ecr:
         host = ecr.host()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
         client_folder = str(engine.find_client().parent)
         common = {**kept, **ecr.environment, "PATH": f"{client_folder}:{os.environ['PATH']}"}
-        peer_environment = {**common, "HOST": host, "NAME": "peer-serve", "DOCKER_CONFIG": f"{folder}/docker"}
+        peer_environment = {**common, "HOST": host, "DOCKER_CONFIG": f"{folder}/docker"}
         clone = Path(folder, "berth")
         for command in (["git", "clone", "--quiet", str(pins.ROOT), str(clone)], ["make", "-C", str(clone), "setup"]):
             subprocess.run(command, check=True, stdout=sys.stderr, env=kept)
         cache = Path(folder, "cache")
         our_environment = {**common, "BERTH_DIST": f"{folder}/dist", "XDG_CACHE_HOME": str(cache)}
-        ours = ".venv/bin/python build.py build serve && .venv/bin/python build.py push serve --no-test"
-        sides: dict[str, Callable[[], float]] = {
-            "peer": lambda: seconds(["bash", "-c", PEER.format(build=line)], peer_environment, pins.ROOT),
-            "ours": lambda: seconds(["bash", "-c", ours], our_environment, clone),
-        }
-        times: dict[tuple[str, str], list[float]] = {}
+        ours = ".venv/bin/python build.py build {0} && .venv/bin/python build.py push {0} --no-test"
+
+        def peer_takes(push: Push) -> float:
+            script = "\n".join(scripts[image] for image in push.images)
+            return seconds(["bash", "-c", script], peer_environment, pins.ROOT)
+
+        def ours_takes(push: Push) -> float:
+            which = push.images[0] if len(push.images) == 1 else "all"
+            return seconds(["bash", "-c", ours.format(which)], our_environment, clone)
+
+        sides: dict[str, Callable[[Push], float]] = {"peer": peer_takes, "ours": ours_takes}
+        times: dict[tuple[Push, str], list[float]] = {}
         for number in range(rounds):
             for side in sorted(sides, reverse=number % 2 == 1):
-                shutil.rmtree(cache, ignore_errors=True)
-                for what in PUSHES:
-                    if what != PUSHES[-1]:
+                for push in PUSHES:
+                    if push.first:
                         empty(ecr)
-                    times.setdefault((what, side), []).append(sides[side]())
-                    print(f"round {number + 1}, {side}, {what}: {times[what, side][-1]:.1f} s", file=sys.stderr)
-        subprocess.run(["docker", "rmi", f"{host}/peer-serve:latest"], env=common, capture_output=True)
+                    if not push.bill:
+                        shutil.rmtree(cache / "berth" / "bills", ignore_errors=True)
+                    times.setdefault((push, side), []).append(sides[side](push))
+                    print(f"round {number + 1}, {side}, {push.title}: {times[push, side][-1]:.1f} s", file=sys.stderr)
+        names = [f"{host}/peer-{image}:latest" for image in pins.IMAGES]
+        subprocess.run(["docker", "rmi", *names], env=common, capture_output=True)
 
-    print(f"# Pushing the inference image, {time.strftime('%Y-%m-%d')}\n")
+    print(f"# Pushing the images, {time.strftime('%Y-%m-%d')}\n")
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     version = engine.connect().version()["Version"]
     print(
-        f"`PYTHONPATH=. python bench/push.py {rounds}`, {machine}, engine {version}, kit {build.revision(pins.ROOT)}, "
+        f"`PYTHONPATH=. python bench/push.py {rounds}`, {machine}, engine {version}, kit {build.revision(pins.ROOT)},"
     )
     print(f"{rounds} rounds in turn, medians\n")
     print("| | build-and-push script, s | build.py, s | ours / peer |\n|---|---|---|---|")
-    for what in PUSHES:
-        peer, our = (statistics.median(times[what, side]) for side in ("peer", "ours"))
-        print(f"| {what} | {peer:.1f} | {our:.1f} | {our / peer:.2f} |")
+    for push in PUSHES:
+        peer, our = (statistics.median(times[push, side]) for side in ("peer", "ours"))
+        print(f"| {push.title} | {peer:.1f} | {our:.1f} | {our / peer:.2f} |")
 
 
 if __name__ == "__main__":

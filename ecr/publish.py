@@ -1,4 +1,7 @@
-"""`build.py push`: several images to several repositories, looked at first, tested, then released side by side."""
+"""`build.py push`: several images to several repositories, looked at first, tested, then released.
+
+Registries are served side by side, the images for one registry one after the other.
+"""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -133,6 +136,21 @@ def publish(
         say(done.summary())
         return done
 
-    done = side_by_side(looked, one)
+    ends: dict[int, Released | UserError] = {}
+
+    def in_turn(numbers: Sequence[int], stopped: threading.Event) -> None:
+        for number in numbers:
+            try:
+                ends[number] = one(looked[number], stopped)
+            except UserError as error:
+                ends[number] = error
+
+    # One image after the other to each registry: the layers that they share go once where it takes the second's from
+    # the first's repository.
+    hosts: dict[str, list[int]] = {}
+    for number, (job, _) in enumerate(looked):
+        hosts.setdefault(job.door.destination.host, []).append(number)
+    side_by_side(list(hosts.values()), in_turn)
+    done = [ends[number] for number in range(len(looked))]
     failures = [str(each) for each in done if isinstance(each, UserError)]
     return [each for each in done if not isinstance(each, UserError)], failures

@@ -92,6 +92,19 @@ def test_the_registry_holds_one_docker_manifest_of_what_was_built(
         assert {layer.media_type for layer in manifest.layers} == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
 
 
+def test_what_both_images_have_is_sent_once(pushed: dict[str, dict[str, Any]], inside: Client) -> None:
+    manifests = {image: inside.manifest(f"berth-{image}", entry["digest"]) for image, entry in pushed.items()}
+    layers = {
+        image: {layer.digest: layer.size for layer in manifest.layers}
+        for image, manifest in manifests.items()
+        if manifest is not None
+    }
+    shared = layers["train"].keys() & layers["serve"].keys()
+    assert sum(layers["train"][digest] for digest in shared) > 100_000_000
+    once = sum({**layers["train"], **layers["serve"]}.values())
+    assert sum(entry["bytes_sent"] for entry in pushed.values()) <= once
+
+
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_the_repository_is_made_strict(image: str, pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     assert image in pushed
