@@ -59,12 +59,22 @@ def make_image(other_engine: docker.DockerClient) -> MakeImage:
     return make
 
 
+@pytest.fixture(autouse=True)
+def no_requests_yet(machine: Machine) -> None:
+    for proxy in machine.ecr.proxies.values():
+        proxy.forget()
+
+
+def requests(machine: Machine) -> set[str]:
+    """What the registries were asked for."""
+    return {f"{each.method} {each.path}" for proxy in machine.ecr.proxies.values() for each in proxy.requests}
+
+
 def assert_nothing_was_made(machine: Machine) -> None:
-    """In no account a repository, in no registry a request or a file, and nothing on record."""
+    """In no account a repository, in no registry a file, and nothing on record."""
     for region in REGIONS:
         ecr: Any = machine.ecr.client(region)
         assert ecr.describe_repositories()["repositories"] == []
-        assert machine.ecr.proxies[region].requests == []
         assert stored(machine.ecr.registries[region]) == []
     assert not (machine.home / "dist").exists()
 
@@ -93,6 +103,7 @@ def test_without_such_labels_the_same_image_could_go(machine: Machine, make_imag
         f"{place}:0.1.0-{PROFILE}-{REVISION} will be pushed",
         f"{place}:1.0 will be pushed",
     ]
+    assert requests(machine) == {"GET /v2/"}  # whether it answers
     assert_nothing_was_made(machine)
 
 
@@ -105,6 +116,7 @@ def test_an_image_that_holds_a_double_goes_nowhere(
         f"error: {EXACT}-{REVISION} holds a test's double of efa {DOUBLE}: it is for tests, and may not be published; "
         "build it without doubles."
     )
+    assert requests(machine) == set()
     assert_nothing_was_made(machine)
 
 
@@ -114,6 +126,7 @@ def test_nor_does_it_go_to_another_registry(
     make_image(efa=DOUBLE)
     assert "holds a test's double of efa" in refused(machine, "--registry", proxy.host)
     assert (proxy.requests, stored(registry)) == ([], [])
+    assert requests(machine) == set()
     assert_nothing_was_made(machine)
 
 
@@ -129,6 +142,7 @@ def test_what_is_no_commit_gets_no_tag_of_a_release(
         f"error: {EXACT}-{revision} {why}, so it can't be tagged 1.0, prod: commit, build again, and push that; "
         "without --tag it goes under its own name."
     )
+    assert requests(machine) == set()
     done = machine.build_py("push", "train", "--profile", PROFILE, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert f"/berth-train:0.1.0-{PROFILE}-{revision} will be pushed" in done.stdout
@@ -140,6 +154,7 @@ def test_all_that_forbids_it_is_said_at_once(machine: Machine, make_image: MakeI
     said = refused(machine, "--tag", "1.0")
     assert "holds a test's double of efa" in said
     assert f" Also, {EXACT}-{REVISION}-dirty has uncommitted changes in it" in said
+    assert requests(machine) == set()
     assert_nothing_was_made(machine)
 
 
