@@ -1,7 +1,4 @@
-"""`build.py push`: several images to several repositories, looked at first, tested, then released.
-
-Registries are served side by side, the images for one registry one after the other.
-"""
+"""`build.py push`: several images to several repositories, looked at first, tested, then released side by side."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -118,6 +115,9 @@ def publish(
             say(moved)
         return bills.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
 
+    # One push at a time to each registry: the layers that images share go once, where it takes those of the second from
+    # the repository of the first.
+    turns = {job.door.destination.host: threading.Lock() for job, _ in looked}
     written = {image: Later(partial(bill_of, image), at_once=False) for image in {job.image for job, _ in looked}}
 
     def one(each: tuple[Job, Outlook], stopped: threading.Event) -> Released:
@@ -130,27 +130,13 @@ def publish(
             apply=wish.apply,
             say=say,
             show=lambda state: show(job.door.destination, state),
+            turn=turns[job.door.destination.host],
             stopped=stopped,
         )
         record.keep([done.pushed], dist / record.NAME)
         say(done.summary())
         return done
 
-    ends: dict[int, Released | UserError] = {}
-
-    def in_turn(numbers: Sequence[int], stopped: threading.Event) -> None:
-        for number in numbers:
-            try:
-                ends[number] = one(looked[number], stopped)
-            except UserError as error:
-                ends[number] = error
-
-    # One image after the other to each registry: the layers that they share go once where it takes the second's from
-    # the first's repository.
-    hosts: dict[str, list[int]] = {}
-    for number, (job, _) in enumerate(looked):
-        hosts.setdefault(job.door.destination.host, []).append(number)
-    side_by_side(list(hosts.values()), in_turn)
-    done = [ends[number] for number in range(len(looked))]
+    done = side_by_side(looked, one)
     failures = [str(each) for each in done if isinstance(each, UserError)]
     return [each for each in done if not isinstance(each, UserError)], failures

@@ -60,12 +60,14 @@ def push(
     """Pushes what the engine has under `reference`; UserError where it stays refused.
 
     show: called with each layer that went on; say: a line for each further try; stopped: set by another thread, ends
-    the push at its next event.
+    the push before it begins or at its next event.
     """
     stream = PushStream()
     tries = failures = 0
     renew = False
     while True:
+        if stopped is not None and stopped.is_set():
+            raise KeyboardInterrupt
         before = len(stream.sent)
         error = _try(client, reference, login, renew, stream, show, stopped)
         tries += 1

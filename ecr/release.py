@@ -157,14 +157,16 @@ def release(
     seen: Outlook,
     bill: Callable[[], Path],
     *,
-    apply: bool = False,
+    apply: bool,
     say: Say,
-    show: Callable[[LayerState], None] = lambda state: None,
-    stopped: threading.Event | None = None,
+    show: Callable[[LayerState], None],
+    turn: threading.Lock,
+    stopped: threading.Event,
 ) -> Released:
     """Pushes the image under its tags, and gives what is in the registry then.
 
-    seen: what `outlook` has found just now; bill: waits for the file of its bill of materials, which is attached to it.
+    seen: what `outlook` has found just now; bill: waits for the file of its bill of materials, which is attached to it;
+    turn: held while the engine pushes; stopped: set by another thread, ends a push.
     """
     began = time.monotonic()
     image, door, tags = job.image, job.door, job.tags
@@ -182,7 +184,9 @@ def release(
         first = tags[0] if image.pushes_docker_manifest else f"converting-{image.id[-12:]}"
         cores = os.cpu_count() or 1  # the engine packs each layer on one of them
         watch = with_few_left(len(set(image.diff_ids)), cores, show, laid.start)
-        sent = _push(client, image, place.reference(first), door, say, watch, stopped)
+        with turn:
+            began = time.monotonic()
+            sent = _push(client, image, place.reference(first), door, say, watch, stopped)
     laid.start()
     checked = guard.settle(door.registry, place.repository, first, list(tags), built)
     layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
@@ -257,7 +261,7 @@ def _push(
     door: Door,
     say: Say,
     show: Callable[[LayerState], None],
-    stopped: threading.Event | None,
+    stopped: threading.Event,
 ) -> frozenset[str]:
     """The layers that went, by the first digits of their diff ids."""
     with pushing.tagged(client, image.id, reference):

@@ -1,5 +1,6 @@
 """How often a push is tried, with the engine's streams played one after the other."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,3 +93,13 @@ def test_what_no_retry_can_mend_is_said_at_once() -> None:
     with pytest.raises(UserError, match=r"does not exist, or no longer"):
         run(engine)
     assert len(engine.asked) == 1
+
+
+def test_what_is_stopped_before_its_turn_does_not_begin() -> None:
+    engine = ScriptedEngine([LAYER])
+    client: Any = engine
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(KeyboardInterrupt):
+        push(client, PLACE, lambda renew: None, stopped=stopped)
+    assert engine.asked == []
