@@ -5,14 +5,14 @@ credentials go with the request to the engine and are written nowhere.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import docker
 import requests
 from docker.errors import APIError, DockerException
+from urllib3.exceptions import HTTPError
 
 from berth.ecr.answers import Remedy, verdict
 from berth.ecr.registry.credentials import Login
@@ -27,6 +27,8 @@ _ENGINES_TRIES = 3
 _LONGEST_WAIT_S = 30.0
 # A push is silent while the engine waits for the registry, which may store a layer of a gigabyte.
 SILENCE_S = 900
+# The SDK reads the stream of a push below requests, whose errors come from everywhere else.
+_GONE = (requests.RequestException, HTTPError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,21 @@ class Sent:
 @contextmanager
 def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> Iterator[None]:
     """The engine pushes by name: gives the image the name of its place in the registry, and takes it away again."""
-    client.api.tag(image_id, reference.name, reference.tag)
+    try:
+        client.api.tag(image_id, reference.name, reference.tag)
+    except APIError as error:
+        raise UserError(
+            f"the engine can't call {image_id[:19]} {reference} ({error.explanation or error}): see that the image is "
+            "still there, or build it again, then push again."
+        ) from None
+    except _GONE as error:
+        raise _gone(error) from None
     try:
         yield
     finally:
-        client.api.remove_image(str(reference), noprune=True)
+        # Of an engine that has gone away the push itself tells.
+        with suppress(DockerException, *_GONE):
+            client.api.remove_image(str(reference), noprune=True)
 
 
 def push(
@@ -55,18 +67,19 @@ def push(
     show: Callable[[LayerState], None] = lambda state: None,
     say: Callable[[str], None] = lambda line: None,
     stopped: threading.Event | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> Sent:
     """Pushes what the engine has under `reference`; UserError where it stays refused.
 
     show: called with each layer that went on; say: a line for each further try; stopped: set by another thread, ends
-    the push before it begins or at its next event.
+    the push before a try or at its next event; sleep: waits so many seconds, without it until `stopped` at most.
     """
+    stopped = stopped or threading.Event()
     stream = PushStream()
     tries = failures = 0
     renew = False
     while True:
-        if stopped is not None and stopped.is_set():
+        if stopped.is_set():
             raise KeyboardInterrupt
         before = len(stream.sent)
         error = _try(client, reference, login, renew, stream, show, stopped)
@@ -84,7 +97,7 @@ def push(
         wait = 0.0 if renew else min(2.0 ** (failures - 1), _LONGEST_WAIT_S)
         how = "with a new login" if renew else f"in {wait:.0f} s"
         say(f"{reference}: {error.strip()}; trying again {how}, {len(stream.sent)} layers have arrived")
-        sleep(wait)
+        (sleep or stopped.wait)(wait)
 
 
 def _try(
@@ -94,7 +107,7 @@ def _try(
     renew: bool,
     stream: PushStream,
     show: Callable[[LayerState], None],
-    stopped: threading.Event | None,
+    stopped: threading.Event,
 ) -> str:
     """One push into `stream`; the error that ended it, empty where it ended well."""
     credentials = login(renew)
@@ -104,16 +117,20 @@ def _try(
     try:
         events = client.api.push(reference.name, tag=reference.tag, stream=True, decode=True, auth_config=asked)
         for event in events:
-            if stopped is not None and stopped.is_set():
+            if stopped.is_set():
                 raise KeyboardInterrupt
             state = stream.feed(event)
             if state is not None:
                 show(state)
     except APIError as error:
         return str(error.explanation or error)
-    except (requests.RequestException, DockerException) as error:
-        raise UserError(
-            f"the Docker engine went away in the middle of the push ({type(error).__name__}): start it again, then "
-            "push again; what arrived is not sent again."
-        ) from None
+    except (DockerException, *_GONE) as error:
+        raise _gone(error) from None
     return stream.error
+
+
+def _gone(error: Exception) -> UserError:
+    return UserError(
+        f"the Docker engine went away in the middle of the push ({type(error).__name__}): start it again, then push "
+        "again; what arrived is not sent again."
+    )

@@ -4,9 +4,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import docker
 import pytest
+import requests
+from urllib3.exceptions import ProtocolError
 
-from berth.ecr.push import TRIES, push
+from berth.ecr.push import TRIES, push, tagged
 from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.references import Reference
 from berth.images.errors import UserError
@@ -103,3 +106,61 @@ def test_what_is_stopped_before_its_turn_does_not_begin() -> None:
     with pytest.raises(KeyboardInterrupt):
         push(client, PLACE, lambda renew: None, stopped=stopped)
     assert engine.asked == []
+
+
+def test_a_stop_ends_the_wait_for_a_busy_registry() -> None:
+    engine = ScriptedEngine([failing("toomanyrequests: slow down")])
+    client: Any = engine
+    stopped = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        push(client, PLACE, lambda renew: None, say=lambda line: stopped.set(), stopped=stopped)
+    assert len(engine.asked) == 1
+
+
+class LostEngine(ScriptedEngine):
+    """One whose answers end with `error`: those that tag and untag at once, that of a push after a layer."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__([])
+        self.error = error
+
+    def push(self, repository: str, **_: Any) -> Iterator[dict[str, Any]]:
+        yield LAYER
+        raise self.error
+
+    def tag(self, *_: Any, **__: Any) -> None:
+        raise self.error
+
+    remove_image = tag
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProtocolError("Connection broken", ConnectionResetError()),
+        requests.ConnectionError("Connection refused"),
+        requests.ReadTimeout("Read timed out"),
+    ],
+)
+def test_an_engine_that_goes_away_is_named(error: Exception) -> None:
+    engine = LostEngine(error)
+    client: Any = engine
+    with pytest.raises(UserError, match=r"the Docker engine went away .* start it again, then push again"):
+        run(engine)
+    with pytest.raises(UserError, match=r"the Docker engine went away"), tagged(client, "sha256:1", PLACE):
+        pytest.fail("it has no name there")
+
+
+def test_an_engine_that_is_gone_at_the_end_hides_no_error_of_the_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = LostEngine(requests.ConnectionError("Connection refused"))
+    monkeypatch.setattr(engine, "tag", lambda *_: None)
+    client: Any = engine
+    with pytest.raises(UserError, match="as it is"), tagged(client, "sha256:1", PLACE):
+        raise UserError("as it is.")
+
+
+def test_an_image_that_is_gone_before_its_turn_is_named() -> None:
+    client: Any = LostEngine(docker.errors.APIError("404", explanation="No such image: sha256:1"))
+    with pytest.raises(UserError, match=r"can't call sha256:1 registry.example/berth-train:1 \(No such image"):
+        with tagged(client, "sha256:1", PLACE):
+            pytest.fail("it has no name there")
