@@ -120,10 +120,19 @@ def locked_names(lock: str) -> list[str]:
 def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
     """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
 
-    folders: with wheels, beside the package index.
+    folders: with wheels, beside the package index. What fails or is interrupted leaves all locks as they were.
     """
     find_links = [str(folder) for folder in folders]
-    return list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, find_links)))
+    before = {path: path.read_bytes() for path in LOCKS.glob("*/*.txt")}
+    try:
+        return list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, find_links)))
+    except BaseException:
+        for path in LOCKS.glob("*/*.txt"):
+            if path not in before:
+                path.unlink()
+        for path, content in before.items():
+            path.write_bytes(content)
+        raise
 
 
 def write_locks(pins: Pins, profile: Profile, find_links: Sequence[str]) -> list[Path]:

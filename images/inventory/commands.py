@@ -96,7 +96,7 @@ def outdated(
 ) -> None:
     """Show newer releases, known vulnerabilities and Debian's updates, and lock again if asked to.
 
-    Exit code 1 if anything is insecure, or if somebody that should know did not answer. A newer release of what
+    Exit code 1 if anything was found insecure, or if somebody that should know did not answer. A newer release of what
     docker/pins.toml names is taken by a change there, and `pins`.
     """
     if osv_url is not None and not osv_url.startswith(("https://", "http://")):

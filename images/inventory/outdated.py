@@ -117,7 +117,13 @@ def render(found: Outdated) -> Group:
             profiles = ", ".join(newer.locked.profiles)
             table.add_row(newer.locked.name, newer.locked.version, newer.newest, profiles, chosen)
         parts.append(table)
-        parts.append(Text("Edit docker/pins.toml, then run `python build.py pins`, which renews the locks as well."))
+        pinned = {newer.locked.pinned for newer in found.newer}
+        if True in pinned:
+            parts.append(
+                Text("Edit docker/pins.toml, then run `python build.py pins`, which renews the locks as well.")
+            )
+        if False in pinned:
+            parts.append(Text("Of what the locks chose, `outdated --lock` takes all that docker/pins.toml allows."))
     parts += [Text(sentence, style="bold") for sentence in found.unanswered]
     return Group(*parts, *(Text(sentence) for sentence in found.unasked))
 

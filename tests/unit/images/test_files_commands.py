@@ -13,6 +13,7 @@ import pytest
 
 from berth.ecr.image import LocalImage
 from berth.images import files, locks, pins
+from berth.images.errors import UserError
 from berth.images.inventory import outdated
 from berth.images.plan import SOURCE_LABEL
 
@@ -114,6 +115,26 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
     assert command.main(["pins", *words]) == 0
     assert locked == rows
     assert capsys.readouterr().out.splitlines() == ["build.txt", *(f"{name}.txt" for name in rows)]
+
+
+def test_a_lock_that_fails_leaves_all_as_they_were(
+    command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "deps").mkdir()
+    (tmp_path / "deps" / "cpu.txt").write_text("old")
+
+    def write(kit: pins.Pins, row: pins.Profile, folders: list[str]) -> list[Path]:
+        (tmp_path / "deps" / f"{row.name}.txt").write_text("new")
+        if row.name == "cu124":
+            raise UserError("the index is away.")
+        return []
+
+    monkeypatch.setattr(locks, "LOCKS", tmp_path)
+    monkeypatch.setattr(locks, "write_locks", write)
+    monkeypatch.setattr(pins, "render_dockerfiles", lambda _: [])
+    assert command.main(["pins"]) == 1
+    assert "the index is away." in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.glob("*/*")} == {"cpu.txt": "old"}
 
 
 @pytest.mark.parametrize(("words", "rows"), ROWS)
