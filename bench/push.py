@@ -6,11 +6,11 @@ Wants the images of cpu, root, and `aws` (PyPI's awscli) on PATH.
 
 The peer is what people write: describe or create the repository, `aws ecr get-login-password | docker login`, `docker
 build`, `docker tag`, `docker push`, for each image. Both push to the same double of ECR (moto and the distribution
-registry on loopback), in turn, each time into an empty registry; both build first, from the cache. Ours runs as a user
-has it, in a clone after `make setup`; it also makes the repository strict, reads the manifest back, and attaches a
-bill of materials: one that the image's tests, which `push` runs first, have left in the cache, and in a row of its own
-one that it has to make. Python keeps its bytecode on both sides, as it does where nobody forbids it. Medians of the
-rounds, in seconds.
+registry on loopback), in turn, each first push into an empty registry, whose repositories are made in the first round;
+both build first, from the cache. Ours runs as a user has it, in a clone after `make setup`; it also compares how the
+repository is set, reads the manifest back, and attaches a bill of materials: one that the image's tests, which `push`
+runs first, have left in the cache, and in rows of their own one that it has to make. Python keeps its bytecode on both
+sides, as it does where nobody forbids it. Medians of the rounds, in seconds.
 """
 
 import os

@@ -24,7 +24,9 @@ from berth.ecr.registry.credentials import Credentials
 from berth.images.errors import UserError
 
 MARGIN = timedelta(minutes=10)
-"""How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours."""
+"""How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours; one that
+comes with less left holds until it is refused.
+"""
 
 
 def _without_token(record: logging.LogRecord) -> bool:

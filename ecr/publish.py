@@ -20,6 +20,7 @@ from berth.images.inventory import bills, debian
 from berth.images.together import Later, side_by_side
 
 Say = Callable[[str], None]
+_LAST_WORDS_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,12 @@ def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, aws: Aw
 def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, Outlook]], list[str]]:
     """The jobs that nothing forbids, each with what it meets, and why the others can't be done. Reads only."""
 
+    # Each registry once: of several threads each would wait by itself for one that does not answer.
+    registries = {job.door.destination.host: job.door.registry for job in jobs}
+    meetings = {host: Later(registry.ping) for host, registry in registries.items()}
+
     def one(job: Job, _: threading.Event) -> Outlook:
-        return outlook(job, apply=apply)
+        return outlook(job, meetings[job.door.destination.host], apply=apply)
 
     good: list[tuple[Job, Outlook]] = []
     failures: list[str] = []
@@ -137,6 +142,11 @@ def publish(
         say(done.summary())
         return done
 
-    done = side_by_side(looked, one)
+    try:
+        done = side_by_side(looked, one)
+    finally:
+        # A bill that is being made has a container, which goes when it ends.
+        for each in written.values():
+            each.settle(_LAST_WORDS_S)
     failures = [str(each) for each in done if isinstance(each, UserError)]
     return [each for each in done if not isinstance(each, UserError)], failures

@@ -82,13 +82,14 @@ class Outlook:
     pushed: bool = False
 
 
-def outlook(job: Job, *, apply: bool = False) -> Outlook:
-    """Reads the repository and the tags; apply: whether the repository will be made as it should be before the push,
-    after which no tag of it moves.
+def outlook(job: Job, meeting: Callable[[], None], *, apply: bool) -> Outlook:
+    """Reads the repository and the tags.
+
+    meeting: waits until the registry has answered; apply: whether the repository will be made as it should be before
+    the push, after which no tag of it moves.
     """
     image, door, wanted = job.image, job.door, job.wanted
     place = door.destination
-    meeting = Later(door.registry.ping)
     there = repository.found(door.ecr, place.repository) if wanted is not None else None
     meeting()
     exists = wanted is None or there is not None
@@ -165,8 +166,8 @@ def release(
 ) -> Released:
     """Pushes the image under its tags, and gives what is in the registry then.
 
-    seen: what `outlook` has found just now; bill: waits for the file of its bill of materials, which is attached to it;
-    turn: held while the engine pushes; stopped: set by another thread, ends a push.
+    seen: what `outlook` has found; bill: waits for the file of its bill of materials, which is attached to it; turn:
+    held while the engine pushes; stopped: set by another thread, ends a push.
     """
     began = time.monotonic()
     image, door, tags = job.image, job.door, job.tags
@@ -174,7 +175,7 @@ def release(
     if job.wanted is not None:
         repository.ensure(door.ecr, job.wanted, seen.there, apply=apply, say=say)
     # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
-    # for seconds, so it waits until the engine leaves one idle.
+    # for seconds, so it waits until this push leaves one idle.
     laid = Later(lambda: _lay(door, bill()), at_once=False)
     built = guard.Built(image.id if image.id_is_config else None, image.diff_ids)
     sent: frozenset[str] = frozenset()
@@ -184,8 +185,10 @@ def release(
         first = tags[0] if image.pushes_docker_manifest else f"converting-{image.id[-12:]}"
         cores = os.cpu_count() or 1  # the engine packs each layer on one of them
         watch = with_few_left(len(set(image.diff_ids)), cores, show, laid.start)
+        if turn.locked():
+            say(f"{place}: waits until the push before it is done, for what both have in common")
         with turn:
-            began = time.monotonic()
+            began = time.monotonic()  # waiting is no part of what a push takes
             sent = _push(client, image, place.reference(first), door, say, watch, stopped)
     laid.start()
     checked = guard.settle(door.registry, place.repository, first, list(tags), built)

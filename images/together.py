@@ -31,7 +31,16 @@ class Later(Generic[Result]):
     def start(self) -> None:
         """Begins, if nobody has begun yet."""
         if self._begun.acquire(blocking=False):
-            threading.Thread(target=self._run, daemon=True).start()
+            try:
+                threading.Thread(target=self._run, daemon=True).start()
+            except RuntimeError as error:  # too many threads
+                self._error = error
+                self._done.set()
+
+    def settle(self, timeout_s: float) -> None:
+        """Waits so long for work that has begun to end, whatever becomes of it: a process that ends cuts it off."""
+        if self._begun.locked():
+            self._done.wait(timeout_s)
 
     def __call__(self) -> Result:
         self.start()

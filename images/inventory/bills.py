@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -91,5 +92,6 @@ def _store(path: Path, made_by: str, made: bom.Bill) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk.aside(path) as new:
             new.write_text(json.dumps({"made_by": made_by, **asdict(made)}), encoding="utf-8")
-        for old in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
-            old.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another thread or process does the same
+            for old in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
+                old.unlink()

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def test_what_can_wait_begins_when_it_is_started_or_asked_for_and_once() -> None
     started()
     asked()
     assert began == ["started", "asked"]
+
+
+def test_what_has_begun_is_let_end_and_what_has_not_is_left() -> None:
+    ended: list[str] = []
+    begun, idle = (
+        Later(lambda name=name: (time.sleep(0.2), ended.append(name)), at_once=False)  # type: ignore[misc]
+        for name in ("begun", "idle")
+    )
+    begun.start()
+    for later in (begun, idle):
+        later.settle(30)
+    assert ended == ["begun"]
 
 
 def test_what_went_wrong_meanwhile_is_raised_where_it_is_asked_for() -> None:
