@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import docker
@@ -20,9 +21,12 @@ from berth.ecr.push import Sent, push, tagged
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.references import Reference
+from berth.ecr.stream import LayerState
 from berth.images import engine, pins
 from berth.images.errors import UserError
 from tests.images.conftest import build_image, copy_kit
+from tests.registry import made_images
+from tests.registry.engines import second_engine
 from tests.registry.fault_proxy import FaultProxy
 from tests.registry.registries import Registry
 
@@ -191,6 +195,25 @@ def test_a_full_disk_is_said_and_the_next_push_goes_on(
     small.make_room()
     pushing()
     fault_row("the registry's disk is full; then room, and a second push", str(refusal.value), pushing.sent_again())
+
+
+def test_an_engine_that_is_killed_in_the_middle_is_named(proxy: FaultProxy, tmp_path: Path, fault_row: Row) -> None:
+    content, _ = made_images.layer(1, LAYER_BYTES)
+
+    def kill(_: LayerState) -> None:
+        with suppress(ProcessLookupError, FileNotFoundError):
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+    with second_engine(tmp_path) as other:
+        other.api.import_image_from_data(content, repository="berth-test", tag="1")
+        image = str(other.images.get("berth-test:1").id)
+        place = Reference(proxy.host, NAME, "1")
+        with (
+            pytest.raises(UserError, match=r"^the Docker engine went away in the middle of the push") as refusal,
+            tagged(other, image, place),
+        ):
+            push(other, place, lambda renew: Credentials("AWS", "token"), show=kill)
+    fault_row("the engine is killed in the middle", str(refusal.value), 0)
 
 
 def test_ctrl_c_leaves_no_name_behind_and_the_next_push_goes_on(
