@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from berth.ecr import names
-from berth.ecr.image import LocalImage, doubles_problem
+from berth.ecr.image import LocalImage, doubles_problem, is_dirty
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
 
 SERVERLESS_BYTES = 10 * 1024**3
 """What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""
-_EXACT = re.compile(r"\d+(?:\.\d+)+-[a-z0-9]+-(?:[0-9a-f]{12}(?:-dirty)?|none)")
+_EXACT = re.compile(r"\d+(?:\.\d+)+-[a-z0-9]+-(?P<revision>[0-9a-f]{12}(?:-dirty)?|none)")
 """The tag of a build, as `LocalImage.exact` makes it."""
 
 
@@ -114,6 +114,12 @@ def warnings(image: LocalImage, checkout: str) -> list[str]:
             f"{SERVERLESS_BYTES / 1e9:.1f}: deploy it on instances."
         )
     return found
+
+
+def is_of_a_build(tag: str) -> bool:
+    """Whether a tag is the name of one build of one commit, which names nothing else ever."""
+    found = _EXACT.fullmatch(tag)
+    return found is not None and not is_dirty(found["revision"])
 
 
 def tag_problem(tag: str, image: LocalImage, destination: Destination, *, immutable: bool) -> str:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from berth.ecr.destination import is_of_a_build
 from berth.ecr.image import doubles_problem, exact_tag, is_dirty
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
@@ -100,6 +101,7 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     )
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
     goal.registry.ping()  # here, for of several threads each would wait by itself for one that does not answer
+    refuse(_occupied(goal, tags, checked.manifest))
     sizes = _sizes(goal, list(blobs.values()))
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
     todo = plan(list(blobs.values()), there, same_registry=origin.registry.host == goal.registry.host)
@@ -117,6 +119,17 @@ def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> lis
             "again, and promote that."
         )
     return problems
+
+
+def _occupied(goal: Place, tags: Sequence[str], image: Manifest) -> list[str]:
+    """Builds' tags that name another image in the target, as a sentence each: a push moves none of them either."""
+    held = {tag: goal.registry.manifest(goal.repository, tag) for tag in tags if is_of_a_build(tag)}
+    return [
+        f"{goal}:{tag} names another image, and the tag of a build does not move: use the image that is there, or give "
+        "TO another tag or repository."
+        for tag, found in held.items()
+        if found is not None and found.digest != image.digest
+    ]
 
 
 def tag_line(goal: Place, tag: str, image: Manifest) -> str:
@@ -146,6 +159,10 @@ def promote(
     found = look(origin, reference, goal, tags)
     image = found.image
     say(f"{goal}: {found.summary()}")
+    for tag in found.tags:
+        held = goal.registry.manifest(goal.repository, tag)
+        if held is not None and held.digest != image.digest:
+            say(f"{goal}:{tag} moves from {held.digest[:19]}")
     sent = _copy(origin, goal, found.plan, progress)
     # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
     for name in (image.digest, *found.tags):

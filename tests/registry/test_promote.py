@@ -117,6 +117,29 @@ def test_a_mount_that_is_refused_becomes_a_copy(
     assert guard.check(client, "c", "1", image.built).digest == digest
 
 
+@pytest.mark.parametrize("tag", ["1.0", "0.1.0-cpu-1a2b3c4d5e6f-dirty"])
+def test_a_tag_that_moves_is_said(client: Client, image: made_images.Image, tag: str) -> None:
+    held = made_images.put(client, "c", tag, made_images.image(seed=7))
+    digest = made_images.put(client, "a/b", "1", image)
+    said: list[str] = []
+    promote(Place(client, "a/b"), "1", Place(client, "c"), [tag], say=said.append)
+    assert said[1:] == [f"{client.host}/c:{tag} moves from {held[:19]}"]
+    found = client.manifest("c", tag)
+    assert found is not None
+    assert found.digest == digest
+
+
+def test_the_tag_of_another_build_does_not_move(client: Client, image: made_images.Image) -> None:
+    tag = "0.1.0-cpu-1a2b3c4d5e6f"
+    held = made_images.put(client, "c", tag, made_images.image(seed=7))
+    made_images.put(client, "a/b", "1", image)
+    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(client, "c"), [tag]))
+    assert said.startswith(f"{client.host}/c:{tag} names another image, and the tag of a build does not move: ")
+    found = client.manifest("c", tag)
+    assert found is not None
+    assert found.digest == held
+
+
 def test_what_is_cut_off_goes_on_in_the_next_run(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image, waits: Waits
 ) -> None:
