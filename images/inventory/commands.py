@@ -73,6 +73,8 @@ def compare(
 ) -> None:
     """Show what differs between two images, by layer, package and file; exit code 1 if anything but times does."""
     client = engine.connect()
+    for image in (before, after):
+        engine.find_image(client, image)  # both, before one is read for long
     with doing("reading the images") as step:
         one, other = (diff.described(client, each, step=step) for each in (before, after))
     found = diff.compare(one, other)
