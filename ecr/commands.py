@@ -192,11 +192,12 @@ def promote(
     )
     if dry_run:
         found = promotion.look(there, origin.version, here, tags)
-        lines = [*repository_lines(doors[1], wanted), f"{here}: {found.summary()}"]
-        lines += [promotion.tag_line(here, tag, found.image) for tag in found.tags]
+        known = repositories.found(doors[1].ecr, wanted.name) if wanted is not None else None
+        lines = [*repository_lines(doors[1].destination, wanted, known), f"{here}: {found.summary()}"]
+        lines += [promotion.tag_line(here, tag, held, found.image.digest) for tag, held in found.tags.items()]
         if as_json:
             digest = found.image.digest
-            about = {"image_uri": f"{here}@{digest}", "digest": digest, "tags": found.tags, "would": lines}
+            about = {"image_uri": f"{here}@{digest}", "digest": digest, "tags": list(found.tags), "would": lines}
             print_json(about)
         else:
             _print_lines(lines)

@@ -34,10 +34,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """What is to be copied: an image, what is attached to it (as it is listed, and its manifest), and all blobs."""
+    """What is to be copied: an image, what is attached to it (as it is listed, and its manifest), and all blobs.
+
+    tags: those that it gets, each with the digest that it names in the target now, None where it names nothing.
+    """
 
     image: Manifest
-    tags: tuple[str, ...]
+    tags: Mapping[str, str | None]
     documents: tuple[tuple[Descriptor, Manifest], ...]
     blobs: Mapping[str, Descriptor]
     plan: Plan
@@ -101,11 +104,13 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     )
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
     goal.registry.ping()  # here, for of several threads each would wait by itself for one that does not answer
-    refuse(_occupied(goal, tags, checked.manifest))
+    manifests = {tag: goal.registry.manifest(goal.repository, tag) for tag in tags}
+    held = {tag: None if found is None else found.digest for tag, found in manifests.items()}
+    refuse(_occupied(goal, held, checked.digest))
     sizes = _sizes(goal, list(blobs.values()))
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
     todo = plan(list(blobs.values()), there, same_registry=origin.registry.host == goal.registry.host)
-    return Found(checked.manifest, tags, documents, blobs, todo)
+    return Found(checked.manifest, held, documents, blobs, todo)
 
 
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
@@ -121,25 +126,23 @@ def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> lis
     return problems
 
 
-def _occupied(goal: Place, tags: Sequence[str], image: Manifest) -> list[str]:
+def _occupied(goal: Place, held: Mapping[str, str | None], digest: str) -> list[str]:
     """Builds' tags that name another image in the target, as a sentence each: a push moves none of them either."""
-    held = {tag: goal.registry.manifest(goal.repository, tag) for tag in tags if is_of_a_build(tag)}
     return [
         f"{goal}:{tag} names another image, and the tag of a build does not move: use the image that is there, or give "
         "TO another tag or repository."
-        for tag, found in held.items()
-        if found is not None and found.digest != image.digest
+        for tag, other in held.items()
+        if is_of_a_build(tag) and other not in (None, digest)
     ]
 
 
-def tag_line(goal: Place, tag: str, image: Manifest) -> str:
-    """What a promotion of `image` would do to a tag of the target."""
-    held = goal.registry.manifest(goal.repository, tag)
+def tag_line(goal: Place, tag: str, held: str | None, digest: str) -> str:
+    """What a promotion would do to a tag of the target; held: what the tag names there, digest: the image."""
     if held is None:
         return f"{goal}:{tag} will be put"
-    if held.digest == image.digest:
+    if held == digest:
         return f"{goal}:{tag} is there already, with this image"
-    return f"{goal}:{tag} will move from {held.digest[:19]}, where the repository lets a tag move"
+    return f"{goal}:{tag} will move from {held[:19]}, where the repository lets a tag move"
 
 
 def promote(
@@ -159,10 +162,9 @@ def promote(
     found = look(origin, reference, goal, tags)
     image = found.image
     say(f"{goal}: {found.summary()}")
-    for tag in found.tags:
-        held = goal.registry.manifest(goal.repository, tag)
-        if held is not None and held.digest != image.digest:
-            say(f"{goal}:{tag} moves from {held.digest[:19]}")
+    for tag, held in found.tags.items():
+        if held is not None and held != image.digest:
+            say(f"{goal}:{tag} moves from {held[:19]}")
     sent = _copy(origin, goal, found.plan, progress)
     # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
     for name in (image.digest, *found.tags):
@@ -173,7 +175,7 @@ def promote(
         _verify(goal, name, image)
     total = sum(blob.size for blob in found.blobs.values())
     there = total - sum(found.blobs[digest].size for digest in sent)
-    return Promoted(image.digest, sum(sent.values()), there, found.tags)
+    return Promoted(image.digest, sum(sent.values()), there, tuple(found.tags))
 
 
 def _copy(origin: Place, goal: Place, todo: Plan, progress: Progress) -> dict[str, int]:

@@ -93,7 +93,7 @@ def outlook(job: Job, meeting: Callable[[], None], *, apply: bool) -> Outlook:
     there = repository.found(door.ecr, place.repository) if wanted is not None else None
     meeting()
     exists = wanted is None or there is not None
-    lines = _repository_lines(place, wanted, there)
+    lines = repository_lines(place, wanted, there)
     problems = repository.problems(wanted) if wanted is not None else []
     pushed = False
     for tag in job.tags:
@@ -112,15 +112,8 @@ def outlook(job: Job, meeting: Callable[[], None], *, apply: bool) -> Outlook:
     return Outlook(tuple(lines), tuple(problems), there, pushed)
 
 
-def repository_lines(door: Door, wanted: repository.Wanted | None) -> list[str]:
-    """What would become of a repository; nothing on a registry that is not AWS's."""
-    place = door.destination
-    return _repository_lines(place, wanted, repository.found(door.ecr, place.repository) if wanted else None)
-
-
-def _repository_lines(
-    place: Destination, wanted: repository.Wanted | None, there: repository.Found | None
-) -> list[str]:
+def repository_lines(place: Destination, wanted: repository.Wanted | None, there: repository.Found | None) -> list[str]:
+    """What would become of a repository that is `there`, or is not; nothing on a registry that is not AWS's."""
     if wanted is None:
         return []
     if there is None:

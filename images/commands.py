@@ -182,5 +182,5 @@ def render_pins(
     written = pins.render_dockerfiles(kit)
     if not no_locks:
         written += locks.lock_again(kit, rows, network.gather(os.environ).index.folders)
-    for path in dict.fromkeys(written):
+    for path in written:
         result.print(escape(str(path.relative_to(pins.ROOT))))

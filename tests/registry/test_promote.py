@@ -307,11 +307,13 @@ def test_what_a_look_says_and_that_it_changes_nothing(
     found = look(Place(client, "a/b"), "1", Place(goal, "c"), ["1", "2"])
     assert found.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
     place = Place(goal, "c")
-    assert tag_line(place, "2", found.image) == f"{place}:2 will be put"
-    assert tag_line(place, "1", found.image) == (
+    held, digest = found.tags, found.image.digest
+    assert held == {"1": other.manifest.digest, "2": None}
+    assert tag_line(place, "2", held["2"], digest) == f"{place}:2 will be put"
+    assert tag_line(place, "1", held["1"], digest) == (
         f"{place}:1 will move from {other.manifest.digest[:19]}, where the repository lets a tag move"
     )
-    assert tag_line(place, "1", other.manifest) == f"{place}:1 is there already, with this image"
+    assert tag_line(place, "1", held["1"], other.manifest.digest) == f"{place}:1 is there already, with this image"
     assert sorted(path for path in target.storage.rglob("*")) == before
 
 
