@@ -59,6 +59,9 @@ test: ## everything that CI checks: lint, unit, image and local mode tests, and 
 .PHONY: setup
 setup: .venv/installed-$(FILES) ## the environment of build.py, in .venv
 
+.PHONY: setup-tests
+setup-tests: .venv/tested ## that, and what the tests need, which `push` runs first
+
 .PHONY: lint
 lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
 	.venv/bin/ruff check .

@@ -42,10 +42,34 @@ class Aws:
 
         What is given has been checked by `destination.option_problems`.
         """
-        regions = regions or [self._usual_region()]
+        if not regions:
+            usual = self.region()
+            if usual is None:
+                raise UserError(aws_errors.NO_REGION)
+            regions = [usual]
         accounts = accounts or [self.login(regions[0]).account]
         pairs = ((region, account) for region in regions for account in accounts)
         return [EcrRegistry(account, region) for region, account in dict.fromkeys(pairs)]
+
+    def credentials(self) -> str | None:
+        """Where boto3 finds credentials, such as `env`, and never what they are; None without any."""
+        with explained("AWS credentials"):
+            found = self._session.get_credentials()
+        return str(found.method) if found else None
+
+    def region(self) -> str | None:
+        """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not; None where
+        none is set.
+        """
+        ours, theirs = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
+        if ours and theirs and ours != theirs:
+            raise UserError(
+                f"AWS_REGION is {ours} and AWS_DEFAULT_REGION is {theirs}: give --region, or unset one of them."
+            )
+        with explained("ecr:GetAuthorizationToken"):
+            region = str(ours or self._session.region_name or "")
+        refuse(region_problems(region) if region else [])
+        return region or None
 
     def login(self, region: str, *, fips: bool = False) -> EcrLogin:
         """To every registry of a region that these credentials may use."""
@@ -84,20 +108,6 @@ class Aws:
         if account:
             client.meta.events.register("provide-client-params.ecr", name_registry)
         return client
-
-    def _usual_region(self) -> str:
-        """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not."""
-        ours, theirs = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
-        if ours and theirs and ours != theirs:
-            raise UserError(
-                f"AWS_REGION is {ours} and AWS_DEFAULT_REGION is {theirs}: give --region, or unset one of them."
-            )
-        with explained("ecr:GetAuthorizationToken"):
-            region = str(ours or self._session.region_name or "")
-        if not region:
-            raise UserError(aws_errors.NO_REGION)
-        refuse(region_problems(region))
-        return region
 
 
 def _must_be_an_object(response_dict: dict[str, Any], **_: Any) -> None:

@@ -83,12 +83,12 @@ def architecture(seen: Probe) -> Finding:
 
 def disk(seen: Probe) -> Finding:
     """Room where the engine keeps its images."""
-    name, remedy = "Disk", "docker system prune"
+    name, remedy = "Disk", "docker builder prune   # old layers; python build.py clean removes the kit's images as well"
     if seen.disk_free is None:
         return Finding(
             name, "warn", f"free space can't be seen from here; {DISK_WANTED_GB:.0f} GB are wanted", "docker system df"
         )
-    free = f"{seen.disk_free / _GB:.0f} GB free"
+    free = f"{seen.disk_free // (_GB / 10) / 10:.1f} GB free"
     if seen.disk_free < DISK_NEEDED_GB * _GB:
         return Finding(name, "missing", f"{free}, and a build needs {DISK_NEEDED_GB:.0f}", remedy)
     if seen.disk_free < DISK_WANTED_GB * _GB:
@@ -167,18 +167,31 @@ def compose(seen: Probe) -> Finding:
     return Finding("Compose", "ok", seen.compose)
 
 
+def tests(seen: Probe) -> Finding:
+    """What the images' tests need, which a push runs first."""
+    if not seen.tests:
+        return Finding("Tests", "warn", "not installed: a push tests its images first", "make setup-tests")
+    return Finding("Tests", "ok", "installed")
+
+
 def credentials(seen: Probe) -> Finding:
-    """AWS credentials and region, which only a push needs."""
-    if seen.aws_error:
-        found = f"found ({seen.credentials}), but " if seen.credentials else ""
-        remedy = "aws configure list   # says where each setting comes from"
-        return Finding("AWS credentials", "warn", found + seen.aws_error, remedy)
+    """AWS credentials and region, which only a push to ECR needs."""
+    name = "AWS"
+    has = [f"credentials ({seen.credentials})"] if seen.credentials else []
+    has += [seen.region] if seen.region else []
+    if seen.aws_error:  # a sentence that says itself what to do
+        return Finding(name, "warn", ", ".join(has) + ", but " * bool(has) + seen.aws_error)
+    lacks = ["no region"] if seen.region is None else []
+    remedy = "export AWS_REGION=us-east-1   # or push with --region"
     if seen.credentials is None:
-        return Finding("AWS credentials", "warn", "none: a push to ECR needs them", "aws configure")
-    return Finding("AWS credentials", "ok", f"found ({seen.credentials})")
+        lacks.insert(0, "no credentials")
+        remedy = "export AWS_PROFILE=NAME   # or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; and AWS_REGION"
+    if lacks:
+        return Finding(name, "warn", f"{', '.join([*has, *lacks])}: a push to ECR needs both", remedy)
+    return Finding(name, "ok", ", ".join(has))
 
 
-CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, efa, compose, credentials)
+CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, efa, compose, tests, credentials)
 
 
 def passes_gpus(info: Mapping[str, Any]) -> bool:

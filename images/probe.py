@@ -15,7 +15,7 @@ import requests
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
-from berth.images import network, pins
+from berth.images import network, pins, testing
 from berth.images.base import local_base
 from berth.images.engine import connect, find_client
 from berth.images.errors import UserError
@@ -27,7 +27,6 @@ PUBLIC_INDEX = "https://pypi.org/simple"
 _PATIENCE_S = 10
 _ENGINE_PATIENCE_S = 30  # of one that builds meanwhile
 _CONTAINER_PATIENCE_S = 60.0
-_ANY_ACCOUNT = "0" * 12  # with which boto3's region is looked for, and nobody is asked for the account
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,9 @@ class Probe:
 
     `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
     docker/base.sh can run here; `index_error` says why the package index gives no answer. `networks` is what each
-    training image with CUDA says of its way between hosts, by tag. `credentials` is where boto3 found AWS's, and
-    `aws_error` the sentence with which a push would refuse what is set here for AWS.
+    training image with CUDA says of its way between hosts, by tag. `tests` is whether what the images' tests need is
+    installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the sentence with
+    which a push would refuse what is set here for AWS.
     """
 
     machine: str
@@ -57,7 +57,9 @@ class Probe:
     efa_devices: int = 0
     networks: Mapping[str, str] = field(default_factory=dict)
     compose: str | None = None
+    tests: bool = False
     credentials: str | None = None
+    region: str | None = None
     aws_error: str = ""
 
 
@@ -68,7 +70,7 @@ def probe() -> Probe:
     client, client_error = _client()
     base, registry_error = _base() if engine else (None, "")
     index, index_error = asking_index()
-    credentials, aws_error = asking_aws()
+    credentials, region, aws_error = asking_aws()
     return Probe(
         machine=platform.machine(),
         engine=engine,
@@ -87,7 +89,9 @@ def probe() -> Probe:
         efa_devices=_efa_devices(),
         networks=_networks() if engine else {},
         compose=_compose(),
+        tests=testing.installed(),
         credentials=credentials,
+        region=region,
         aws_error=aws_error,
     )
 
@@ -179,25 +183,18 @@ def _compose() -> str | None:
     return None
 
 
-def aws_settings() -> tuple[str | None, str]:
-    """Where boto3 found credentials, never what they are, and what is wrong with AWS's settings here ("" for nothing).
+def aws_settings() -> tuple[str | None, str | None, str]:
+    """Where boto3 found credentials, never what they are, the region, and what is wrong with AWS's settings here.
 
     Nobody has to have any: without credentials and without a region nothing is wrong.
     """
-    import boto3  # half a second, which `run` would pay as well
+    from berth.ecr.aws import Aws  # boto3 takes half a second, which `run` would pay as well
 
-    from berth.ecr import aws_errors  # what a push would say, in its words
-    from berth.ecr.aws import Aws
-
-    method = None
+    aws = Aws()
+    credentials = region = None
     try:
-        with aws_errors.explained("AWS credentials"):
-            session = boto3.Session()
-            found = session.get_credentials()
-            method = str(found.method) if found else None
-            region = os.environ.get("AWS_REGION") or session.region_name
-        if method or region:
-            Aws().registries(accounts=[_ANY_ACCOUNT])
+        credentials = aws.credentials()
+        region = aws.region()
     except UserError as error:
-        return method, str(error)
-    return method, ""
+        return credentials, region, str(error)
+    return credentials, region, ""

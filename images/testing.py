@@ -18,6 +18,11 @@ def command(images: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", *(every if len(images) > 1 else some)]
 
 
+def installed() -> bool:
+    """Whether what the tests need is installed here."""
+    return importlib.util.find_spec("testinfra") is not None
+
+
 def run(
     images: Sequence[str], profile: str, environ: Mapping[str, str] = os.environ, *, to_stderr: bool = False
 ) -> int:
@@ -25,7 +30,7 @@ def run(
 
     to_stderr: for a command whose stdout is its result.
     """
-    if importlib.util.find_spec("testinfra") is None:
-        raise UserError("the tests' packages are not installed here: run `make image-tests`, which brings them.")
+    if not installed():
+        raise UserError("the tests' packages are not installed here: run `make setup-tests`, then this again.")
     out = sys.stderr if to_stderr else None
     return subprocess.run(command(images), cwd=ROOT, env={**environ, "BERTH_PROFILE": profile}, stdout=out).returncode

@@ -29,7 +29,9 @@ WELL = Probe(
     base="berth-base:bookworm",
     memory=16 * GB,
     compose="docker-compose version 1.29.2",
+    tests=True,
     credentials="shared-credentials-file",
+    region="eu-west-1",
 )
 
 
@@ -46,7 +48,8 @@ def test_a_machine_where_all_is_well() -> None:
         ("GPU", "ok", ""),
         ("EFA", "ok", ""),
         ("Compose", "ok", ""),
-        ("AWS credentials", "ok", ""),
+        ("Tests", "ok", ""),
+        ("AWS", "ok", ""),
     ]
     assert doctor.can_build(found)
 
@@ -103,7 +106,12 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             id="windows-containers",
         ),
         pytest.param(
-            replace(WELL, disk_free=5 * GB), "Disk", "missing", "5 GB free", "docker system prune", id="disk-full"
+            replace(WELL, disk_free=6 * GB - 1),
+            "Disk",
+            "missing",
+            "5.9 GB free, and a build needs 6",
+            "docker builder prune",
+            id="disk-full",
         ),
         pytest.param(replace(WELL, base=None), "Base image", "ok", "a build pulls it", "", id="base-to-pull"),
         pytest.param(
@@ -134,11 +142,11 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, disk_free=20 * GB),
             "Disk",
             "ok",
-            "20 GB free; a profile with CUDA wants 30",
+            "20.0 GB free; a profile with CUDA wants 30",
             "",
             id="disk-for-cpu-only",
         ),
-        pytest.param(replace(WELL, disk_free=10 * GB), "Disk", "warn", "10 GB free", "prune", id="disk-tight"),
+        pytest.param(replace(WELL, disk_free=10 * GB), "Disk", "warn", "10.0 GB free", "prune", id="disk-tight"),
         pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be seen", "system df", id="disk-elsewhere"),
         pytest.param(replace(WELL, memory=2 * GB), "Memory", "warn", "2 GB", "batch_size=4", id="little-memory"),
         pytest.param(
@@ -185,24 +193,33 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             id="efa-in-the-image",
         ),
         pytest.param(replace(WELL, compose=None), "Compose", "warn", "not found", "docker-compose", id="no-compose"),
+        pytest.param(replace(WELL, tests=False), "Tests", "warn", "a push tests", "make setup-tests", id="no-tests"),
         pytest.param(
-            replace(WELL, credentials=None), "AWS credentials", "warn", "none", "aws configure", id="no-credentials"
+            replace(WELL, credentials=None), "AWS", "warn", "no credentials", "export AWS_PROFILE", id="no-credentials"
         ),
         pytest.param(
-            replace(WELL, credentials=None, aws_error="there is no AWS profile 'x': set AWS_PROFILE."),
-            "AWS credentials",
+            replace(WELL, region=None),
+            "AWS",
+            "warn",
+            "credentials (shared-credentials-file), no region: a push",
+            "export AWS_REGION=",
+            id="no-region",
+        ),
+        pytest.param(
+            replace(WELL, credentials=None, region=None, aws_error="there is no AWS profile 'x': set AWS_PROFILE."),
+            "AWS",
             "warn",
             "there is no AWS profile 'x': set AWS_PROFILE.",
-            "aws configure list",
+            "",
             id="no-aws-profile",
         ),
         pytest.param(
-            replace(WELL, aws_error="'x' is no region: give one."),
-            "AWS credentials",
+            replace(WELL, region=None, aws_error="'x' is no region: give one."),
+            "AWS",
             "warn",
-            "found (shared-credentials-file), but 'x' is no region: give one.",
-            "aws configure list",
-            id="no-region",
+            "credentials (shared-credentials-file), but 'x' is no region: give one.",
+            "",
+            id="no-such-region",
         ),
     ],
 )

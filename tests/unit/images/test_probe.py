@@ -72,10 +72,10 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             id="a-misspelt-region",
         ),
         pytest.param(
-            KEYS,
+            KEYS | {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"},
             "env",
-            "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile.",
-            id="no-region",
+            "AWS_REGION is eu-west-1 and AWS_DEFAULT_REGION is eu-west-2: give --region, or unset one of them.",
+            id="two-regions",
         ),
         pytest.param(
             {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE"},
@@ -129,4 +129,19 @@ def test_settings_of_aws(
 ) -> None:
     for name, text in environment.items():
         monkeypatch.setenv(name, text.format(folder=folder))
-    assert aws_settings() == (found, said.format(folder=folder))
+    credentials, _, error = aws_settings()
+    assert (credentials, error) == (found, said.format(folder=folder))
+
+
+@pytest.mark.parametrize(
+    ("environment", "region"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1", id="boto3s"),
+        pytest.param({"AWS_REGION": "eu-west-1"}, "eu-west-1", id="the-command-lines"),
+    ],
+)
+def test_the_region(environment: dict[str, str], region: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (KEYS | environment).items():
+        monkeypatch.setenv(name, text)
+    assert aws_settings() == ("env", region, "")
