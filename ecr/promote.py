@@ -103,7 +103,6 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
         for document in attach.attached(origin.registry, origin.repository, checked.digest)
     )
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
-    goal.registry.ping()  # here, for of several threads each would wait by itself for one that does not answer
     manifests = {tag: goal.registry.manifest(goal.repository, tag) for tag in tags}
     held = {tag: None if found is None else found.digest for tag, found in manifests.items()}
     refuse(_occupied(goal, held, checked.digest))

@@ -20,7 +20,7 @@ from berth.images.inventory import bills, debian
 from berth.images.together import Later, side_by_side
 
 Say = Callable[[str], None]
-_LAST_WORDS_S = 10.0
+_BILL_ENDS_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,9 @@ def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, aws: Aw
 
 def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, Outlook]], list[str]]:
     """The jobs that nothing forbids, each with what it meets, and why the others can't be done. Reads only."""
-
-    # Each registry once: of several threads each would wait by itself for one that does not answer.
-    registries = {job.door.destination.host: job.door.registry for job in jobs}
-    meetings = {host: Later(registry.ping) for host, registry in registries.items()}
-
-    def one(job: Job, _: threading.Event) -> Outlook:
-        return outlook(job, meetings[job.door.destination.host], apply=apply)
-
     good: list[tuple[Job, Outlook]] = []
     failures: list[str] = []
-    for job, seen in zip(jobs, side_by_side(jobs, one), strict=True):
+    for job, seen in zip(jobs, side_by_side(jobs, lambda job, _: outlook(job, apply=apply)), strict=True):
         if isinstance(seen, UserError):
             failures.append(str(seen))
             continue
@@ -147,6 +139,6 @@ def publish(
     finally:
         # A bill that is being made has a container, which goes when it ends.
         for each in written.values():
-            each.settle(_LAST_WORDS_S)
+            each.settle(_BILL_ENDS_S)
     failures = [str(each) for each in done if isinstance(each, UserError)]
     return [each for each in done if not isinstance(each, UserError)], failures

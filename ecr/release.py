@@ -82,14 +82,14 @@ class Outlook:
     pushed: bool = False
 
 
-def outlook(job: Job, meeting: Callable[[], None], *, apply: bool) -> Outlook:
+def outlook(job: Job, *, apply: bool) -> Outlook:
     """Reads the repository and the tags.
 
-    meeting: waits until the registry has answered; apply: whether the repository will be made as it should be before
-    the push, after which no tag of it moves.
+    apply: whether the repository will be made as it should be before the push, after which no tag of it moves.
     """
     image, door, wanted = job.image, job.door, job.wanted
     place = door.destination
+    meeting = Later(door.registry.ping)  # while AWS is asked
     there = repository.found(door.ecr, place.repository) if wanted is not None else None
     meeting()
     exists = wanted is None or there is not None

@@ -29,6 +29,7 @@ from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.refusals import RegistryAnswer, sentence
 from berth.images.errors import UserError
 from berth.images.network import in_few_words, innermost, without_password
+from berth.images.together import Later
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each next try, where a registry does not say itself how long to wait."""
@@ -89,7 +90,8 @@ class Transport:
         self._certificates = certificates / host
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._base = ""
+        self._asking: Later[str] | None = None
+        self._base = ""  # once it has answered
         self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
         # Shared by threads: its pool is made for that, and its cookie jar has a lock.
         self._session = requests.Session()
@@ -100,11 +102,20 @@ class Transport:
         self._proxies = {"no_proxy": none} if self._loopback else {}
 
     def base(self) -> str:
-        """`https://HOST`, or `http://HOST` on loopback; UserError where no registry answers there."""
+        """`https://HOST`, or `http://HOST` on loopback; UserError where no registry answers there.
+
+        Threads that want it at the same time wait for one answer: a host that says nothing is waited for once.
+        """
         with self._lock:
-            if not self._base:
-                self._base = self._probe()
-            return self._base
+            asking = self._asking = self._asking or Later(self._probe)
+        try:
+            self._base = asking()
+        except UserError:
+            with self._lock:
+                if self._asking is asking:
+                    self._asking = None  # whoever asks after this may find it running
+            raise
+        return self._base
 
     def patiently(self, act: Callable[[], _T]) -> _T:
         """Does it, again after a pause each time it is dropped; UserError when the pauses are used up."""
@@ -206,7 +217,7 @@ class Transport:
                 if base != bases[-1]:
                     continue
                 if failure.silent:
-                    raise UserError(_unreached(self.host, str(failure))) from None
+                    raise UserError(_unreached(self.host, str(failure), begun=False)) from None
                 raise UserError(
                     f"{self.host} answers no HTTPS ({failure}), and plain HTTP is for loopback addresses only: give "
                     "the registry a certificate, or mend its port."
@@ -301,7 +312,7 @@ class Transport:
                 f"{host} can't be asked ({said}): mend the registry's name, or the CA bundle that "
                 "REQUESTS_CA_BUNDLE names."
             )
-        return Dropped(_unreached(host, said), said)
+        return Dropped(_unreached(host, said, begun=bool(self._base)), said)
 
     def _drop_if_retried(self, answer: RegistryAnswer, repository: str, doing: str) -> None:
         if answer.retried:
@@ -364,19 +375,23 @@ def _origin(url: str) -> tuple[str, str | None, int]:
 
 def hostname(host: str) -> str:
     """The name or address in HOST or HOST:PORT, without brackets; UserError where it is none."""
-    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?", host)
-    if not found or int(found[2] or 1) not in range(1, 65536):
+    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\w*))?", host)
+    if not found:
         raise UserError(
             f"{without_password(' '.join(host.split()))[:120] or 'nothing'} is no registry: give HOST or HOST:PORT, "
             "without https:// and without a path."
         )
+    port = found[2]
+    if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and int(port) in range(1, 65536)):
+        raise UserError(f"{host[:120]} is no registry: {port[:20] or 'nothing'} is no port, which has 1 to 65535.")
     return found[1].strip("[]").lower()
 
 
-def _unreached(host: str, reason: str) -> str:
+def _unreached(host: str, reason: str, *, begun: bool) -> str:
+    """begun: whether the registry has answered before, so that something may have arrived there."""
     return (
         f"{host} can't be reached ({reason}): see that the name and the port are right and that the registry runs, "
-        "then run this again; what arrived is not sent again."
+        f"then run this again{'; what arrived is not sent again' * begun}."
     )
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
+from berth.images.errors import UserError
+from berth.images.together import side_by_side
 from tests.registry.blobs import BLOB, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, Waits, no_login, refusal
 from tests.registry.fault_proxy import FaultProxy
@@ -116,7 +119,7 @@ def test_nobody_listens(waits: Waits) -> None:
     host = f"127.0.0.1:{free_port()}"
     assert refusal(Client(host, no_login, sleep=waits.sleep).ping) == (
         f"{host} can't be reached (Connection refused): see that the name and the port are right and that the registry "
-        "runs, then run this again; what arrived is not sent again."
+        "runs, then run this again."
     )
     assert waits == []
 
@@ -130,9 +133,34 @@ def test_a_host_that_takes_the_call_and_never_speaks(monkeypatch: pytest.MonkeyP
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         assert refusal(Client(host, no_login, sleep=waits.sleep).ping) == (
             f"{host} can't be reached (timed out): see that the name and the port are right and that the registry "
-            "runs, then run this again; what arrived is not sent again."
+            "runs, then run this again."
         )
     assert waits == []
+
+
+def test_threads_wait_together_for_a_host_that_never_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_CONNECT_S", 0.5)
+    monkeypatch.setattr(transport, "_FIRST_READ_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = Client(f"127.0.0.1:{silent.getsockname()[1]}", no_login)
+        refused = side_by_side(range(4), lambda *_: client.ping())
+        assert len({str(each) for each in refused}) == 1
+        assert all(isinstance(each, UserError) for each in refused)
+        assert _calls(silent) == 2  # by HTTPS and by HTTP
+        # Nothing is remembered of it.
+        refusal(client.ping)
+        assert _calls(silent) == 2
+
+
+def _calls(server: socket.socket) -> int:
+    """How many have called a server that has answered none of them yet."""
+    server.setblocking(False)
+    number = 0
+    with suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            number += 1
+    return number
 
 
 def test_a_registry_that_has_answered_is_waited_for_longer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

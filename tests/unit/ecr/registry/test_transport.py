@@ -12,12 +12,18 @@ def nobody(renew: bool) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["", "https://x", "x/y", "user:secret@host", "x:99999", "x:0", "a b", "x:", "::1", "-x", "x\ny", "ü.example"],
+    ["", "https://x", "x/y", "user:secret@host", "a b", "::1", "-x", "x\ny", "ü.example"],
 )
 def test_what_is_no_host(host: str) -> None:
     with pytest.raises(UserError, match="is no registry: give HOST or HOST:PORT, without") as refusal:
         Transport(host, nobody)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "", "notaport", "٣", "5_0"])
+def test_what_is_no_port(port: str) -> None:
+    with pytest.raises(UserError, match=f"x:{port} is no registry: {port or 'nothing'} is no port, which has 1 to"):
+        Transport(f"x:{port}", nobody)
 
 
 @pytest.mark.parametrize("host", ["x", "x:1", "127.0.0.1:5000", "[::1]:5000", "[::1]", "a-b.example_c:65535"])
