@@ -91,9 +91,18 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
 )
 
 
+def reason(error: str) -> str:
+    """An engine's error on one line, without the request that Go puts before it: a URL of some hundred characters, and
+    of a connection the addresses of both its ends.
+    """
+    said = re.sub(r"\s+", " ", error).strip().rstrip(".")
+    said = re.sub(r'\b(Get|Head|Post|Put|Patch|Delete) "?https?://[^\s"]+"?: ', "", said)
+    return re.sub(r"\b(dial|read|write) (tcp|udp)\b[^a-z]*:( (connect|read|write):)? ", "", said)
+
+
 def verdict(error: str, host: str, repository: str) -> Verdict:
     """What an engine's error asks for; one that is not known stops, for a retry would hide it."""
-    said = re.sub(r"\s+", " ", error).strip().rstrip(".")
+    said = reason(error)
     where = f"{host}/{repository}"
     for pattern, remedy, sentence in _TABLE:
         found = re.search(pattern, said, re.IGNORECASE)

@@ -39,6 +39,9 @@ def showing_layers(console: Console) -> Iterator[Show]:
                 return
             if key not in tasks:
                 tasks[key] = bars.add_task(escape(f"{place} {state.layer}"), total=state.total or None)
+            if state.waits:  # nor is there a speed
+                bars.reset(tasks[key])
+                return
             bars.update(tasks[key], completed=min(state.current, state.total or state.current))
 
     with bars:

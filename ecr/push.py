@@ -14,7 +14,7 @@ import requests
 from docker.errors import APIError, DockerException
 from urllib3.exceptions import HTTPError
 
-from berth.ecr.answers import Remedy, verdict
+from berth.ecr.answers import Remedy, reason, verdict
 from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.references import Reference
 from berth.ecr.stream import LayerState, PushStream
@@ -66,15 +66,13 @@ def push(
     *,
     show: Callable[[LayerState], None] = lambda state: None,
     say: Callable[[str], None] = lambda line: None,
-    stopped: threading.Event | None = None,
-    sleep: Callable[[float], object] | None = None,
+    stopped: threading.Event,
 ) -> Sent:
     """Pushes what the engine has under `reference`; UserError where it stays refused.
 
-    show: called with each layer that went on; say: a line for each further try; stopped: set by another thread, ends
-    the push before a try or at its next event; sleep: waits so many seconds, without it until `stopped` at most.
+    show: called with each layer that went on; say: a line for each further try, the engine's own included; stopped: set
+    by another thread, ends the push before a try, at its next event, or in a wait.
     """
-    stopped = stopped or threading.Event()
     stream = PushStream()
     tries = failures = 0
     renew = False
@@ -82,7 +80,7 @@ def push(
         if stopped.is_set():
             raise KeyboardInterrupt
         before = len(stream.sent)
-        error = _try(client, reference, login, renew, stream, show, stopped)
+        error = _try(client, reference, login, renew, stream, show, say, stopped)
         tries += 1
         if not error:
             return Sent(frozenset(stream.sent), tries)
@@ -96,8 +94,8 @@ def push(
         renew = found.remedy is Remedy.LOGIN
         wait = 0.0 if renew else min(2.0 ** (failures - 1), _LONGEST_WAIT_S)
         how = "with a new login" if renew else f"in {wait:.0f} s"
-        say(f"{reference}: {error.strip()}; trying again {how}, {len(stream.sent)} layers have arrived")
-        (sleep or stopped.wait)(wait)
+        say(f"{reference}: {reason(error)}; trying again {how}, {len(stream.sent)} layers have arrived")
+        stopped.wait(wait)
 
 
 def _try(
@@ -107,6 +105,7 @@ def _try(
     renew: bool,
     stream: PushStream,
     show: Callable[[LayerState], None],
+    say: Callable[[str], None],
     stopped: threading.Event,
 ) -> str:
     """One push into `stream`; the error that ended it, empty where it ended well."""
@@ -119,7 +118,10 @@ def _try(
         for event in events:
             if stopped.is_set():
                 raise KeyboardInterrupt
+            told = stream.retried
             state = stream.feed(event)
+            if stream.retried and not told:
+                say(f"{reference}: a layer does not get through; the engine tries it again by itself, for up to 50 s")
             if state is not None:
                 show(state)
     except APIError as error:
@@ -131,6 +133,6 @@ def _try(
 
 def _gone(error: Exception) -> UserError:
     return UserError(
-        f"the Docker engine went away in the middle of the push ({type(error).__name__}): start it again, then push "
-        "again; what arrived is not sent again."
+        f"the Docker engine went away ({type(error).__name__}): start it again, then push again; what arrived is not "
+        "sent again."
     )

@@ -14,12 +14,16 @@ _ENDS = {"Pushed": "sent", "Layer already exists": "there"}
 
 @dataclass(slots=True)
 class LayerState:
-    """One layer on its way: bytes of its plain tar; `end` is empty, `sent`, `there` or `mounted`."""
+    """One layer on its way: bytes of its plain tar; `end` is empty, `sent`, `there` or `mounted`.
+
+    waits: it broke off, and the engine will send it again from its beginning.
+    """
 
     layer: str
     current: int = 0
     total: int = 0
     end: str = ""
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -46,14 +50,16 @@ class PushStream:
             detail = event.get("progressDetail") or {}
             # The engine's count runs past its own total, which leaves the tar's padding out.
             state.current, state.total = int(detail.get("current", 0)), int(detail.get("total", 0) or state.total)
+            state.waits = False
             return state
         if status in _ENDS or status.startswith("Mounted from"):
             # What was sent stays sent: an image may hold a layer twice, and where a push breaks off, the engine does
             # not say of a layer that it arrived, and finds it there in the next try.
             state.end = state.end or ("sent" if state.current else _ENDS.get(status, "mounted"))
             return state
-        if status.startswith("Retrying in"):
-            self.retried = True
+        if status.startswith("Retrying in"):  # each second of the wait
+            self.retried = state.waits = True
+            return state
         return None
 
     @property

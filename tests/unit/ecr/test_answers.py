@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.ecr.answers import Remedy, verdict
+from berth.ecr.answers import Remedy, reason, verdict
 
 HOST = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 
@@ -46,3 +46,21 @@ def test_an_error_is_retried_only_where_that_can_help(error: str, remedy: Remedy
 
 def test_a_digest_in_a_sentence_is_no_status_of_http() -> None:
     assert verdict("manifest blob unknown: sha256:ab401cd5034290", HOST, "r").remedy is Remedy.STOP
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (
+            'Patch "https://x:5000/v2/b/blobs/uploads/1?_s=a": write tcp 10.0.0.1:4->10.0.0.2:5: write: broken pipe',
+            "broken pipe",
+        ),
+        ("Get https://x/v2/: dial tcp 127.0.0.1:5000: connect: connection refused", "connection refused"),
+        ('Put "http://x/v2/": read tcp 10.0.0.1:4: read: connection reset by peer\n', "connection reset by peer"),
+        ("dial tcp: lookup x.example: no such host", "lookup x.example: no such host"),
+        ("received unexpected HTTP status: 503 Service Unavailable", None),
+        ("denied: the tag is immutable", None),
+    ],
+)
+def test_what_a_user_reads_of_an_error(error: str, short: str | None) -> None:
+    assert reason(error) == (short or error)

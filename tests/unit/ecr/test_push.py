@@ -36,9 +36,21 @@ def failing(message: str) -> dict[str, Any]:
     return {"error": message, "errorDetail": {"message": message}}
 
 
+class Waits(threading.Event):
+    """An event that takes no time to wait for, and knows how long was waited for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return self.is_set()
+
+
 def run(engine: ScriptedEngine) -> tuple[Any, list[float], list[bool]]:
     """The push's result, its waits, and for each login whether it was to be a new one."""
-    waits: list[float] = []
+    waits = Waits()
     logins: list[bool] = []
 
     def login(renew: bool) -> Credentials:
@@ -46,7 +58,7 @@ def run(engine: ScriptedEngine) -> tuple[Any, list[float], list[bool]]:
         return Credentials("AWS", f"token-{len(logins)}")
 
     client: Any = engine
-    return push(client, PLACE, login, sleep=waits.append), waits, logins
+    return push(client, PLACE, login, stopped=waits), waits.seconds, logins
 
 
 def test_a_push_that_ends_well_is_one_try() -> None:
@@ -84,11 +96,25 @@ def test_a_registry_that_stays_away_is_given_up() -> None:
     assert len(engine.asked) == TRIES
 
 
+RETRIED = [{"status": f"Retrying in {seconds} seconds", "id": "a" * 12} for seconds in (5, 4)]
+
+
 def test_what_the_engine_tried_five_times_by_itself_is_tried_once_more() -> None:
-    engine = ScriptedEngine([{"status": "Retrying in 5 seconds", "id": "a" * 12}, failing("HTTP status: 500 Internal")])
+    engine = ScriptedEngine([*RETRIED, failing("HTTP status: 500 Internal")])
     with pytest.raises(UserError, match=r"a full disk"):
         run(engine)
     assert len(engine.asked) == 2
+
+
+def test_each_try_says_once_that_the_engine_tries_by_itself_and_why_the_next_one_follows() -> None:
+    broken = (
+        'Patch "http://registry.example/v2/berth-train/blobs/uploads/1?_state=abc": write tcp 10.0.0.1:4: broken pipe'
+    )
+    lines: list[str] = []
+    client: Any = ScriptedEngine([*RETRIED, failing(broken)], [LAYER])
+    push(client, PLACE, lambda renew: None, say=lines.append, stopped=Waits())
+    alone = "a layer does not get through; the engine tries it again by itself, for up to 50 s"
+    assert lines == [f"{PLACE}: {alone}", f"{PLACE}: broken pipe; trying again in 4 s, 0 layers have arrived"]
 
 
 def test_what_no_retry_can_mend_is_said_at_once() -> None:

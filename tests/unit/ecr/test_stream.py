@@ -48,8 +48,13 @@ def test_a_layer_of_a_push_that_broke_off_was_sent_though_the_next_try_finds_it_
 
 
 def test_it_is_known_that_the_engine_tried_by_itself() -> None:
-    assert fed({"status": "Retrying in 5 seconds", "progressDetail": {}, "id": A}).retried
-    assert not fed({"status": "Pushed", "id": A}).retried
+    waiting = {"status": "Retrying in 5 seconds", "progressDetail": {}, "id": A}
+    pushing = {"status": "Pushing", "progressDetail": {"current": 1, "total": 2}, "id": A}
+    assert not fed(pushing).retried
+    stream = fed(pushing, waiting)
+    assert (stream.retried, stream.layers[A].waits) == (True, True)
+    stream = fed(pushing, waiting, pushing)
+    assert (stream.retried, stream.layers[A].waits) == (True, False)
 
 
 def test_an_error_is_kept() -> None:
