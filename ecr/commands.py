@@ -235,14 +235,18 @@ def uri(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     registry: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only of places with this in their name, such as a region.")
+        str | None, typer.Option(metavar="TEXT", help="The place with this in its name, such as a region.")
     ] = None,
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what estimators take as image_uri: the registry's digest once this build is pushed, else the local name."""
-    kept = [entry for entry in record.load(dist / record.NAME) if registry is None or registry in entry.name]
+    """Print what estimators take as image_uri: the registry's digest once this build is pushed, else the local name.
+
+    One line for each image: of a build that was pushed to several places, --registry says which; --json lists all.
+    """
+    kept = record.load(dist / record.NAME)
     found: list[dict[str, Any]] = []
+    problems: list[str] = []
     for name in which.images:
         try:
             local = built_images.local_image(engine.connect(), name, profile)
@@ -252,15 +256,15 @@ def uri(
                 raise
             local = None
         pushed = uris.pushed_places(name, profile, local, kept)
-        found += [entry.as_dict() for entry in pushed]
-        if registry is not None and not pushed:
-            raise UserError(
-                f"this build of {name} is not on record as pushed to {registry}: run `python build.py push`."
-            )
+        chosen = uris.narrowed(pushed, registry)
+        found += [entry.as_dict() for entry in chosen]
+        if not (as_json and chosen):
+            problems += uris.choice_problems(name, profile, pushed, registry)
         if local is not None and not pushed:
             found.append(uris.of_the_engine(local))
             for problem in doubles_problem(local.exact_tag, local.labels):
                 say(problem)
+    refuse(problems)
     if as_json:
         print_json(found)
         return

@@ -17,6 +17,7 @@ from berth.images import disk
 from berth.images.errors import UserError
 
 NAME = "images.json"
+_THIS_MACHINE = ("127.0.0.1", "[::1]", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,10 @@ class Pushed:
 
     @property
     def place(self) -> tuple[str, str, str, str]:
-        """What a later push takes the place of."""
-        return self.image, self.profile, self.host, self.repository
+        """What a later push takes the place of: a port of this machine is one place by whichever name."""
+        name, _, port = self.host.rpartition(":")
+        host = f"localhost:{port}" if name in _THIS_MACHINE else self.host
+        return self.image, self.profile, host, self.repository
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, the two URIs first."""

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from berth.ecr.image import LocalImage
+from berth.ecr.names import region_problems
 from berth.ecr.record import Pushed
+from berth.images import pins
 
 
 def pushed_places(image: str, profile: str, local: LocalImage | None, record: Sequence[Pushed]) -> list[Pushed]:
@@ -16,6 +18,39 @@ def pushed_places(image: str, profile: str, local: LocalImage | None, record: Se
     if local is None:
         return [entry for entry in of_it if entry.config == of_it[-1].config]
     return [entry for entry in of_it if entry.local_id == local.id]
+
+
+def narrowed(places: Sequence[Pushed], text: str | None) -> list[Pushed]:
+    """Those with a text in host and repository, or the one that it names whole; all of them without a text."""
+    return [entry for entry in places if entry.name == text] or [
+        entry for entry in places if (text or "") in entry.name
+    ]
+
+
+def choice_problems(image: str, profile: str, places: Sequence[Pushed], text: str | None) -> list[str]:
+    """Why `text` does not choose one of the places of a build, a sentence; nothing where it is in one place, or in none
+    and none was asked for.
+    """
+    found = narrowed(places, text)
+    if len(found) > 1:
+        return [
+            f"this build of {image} is in {len(found)} places, {_listed(found)}: choose with --registry and a part of "
+            "that name which the others do not have, or list them with --json."
+        ]
+    if found or text is None:
+        return []
+    elsewhere = f", only to {_listed(places)}" if places else ""
+    option = "" if profile == pins.DEFAULT_PROFILE else f" --profile {profile}"
+    if not region_problems(text):
+        option += f" --region {text}"
+    return [
+        f"this build of {image} is not on record as pushed to {text}{elsewhere}: run `python build.py push "
+        f"{image}{option}`."
+    ]
+
+
+def _listed(places: Sequence[Pushed]) -> str:
+    return " and ".join(entry.name for entry in places)
 
 
 def of_the_engine(local: LocalImage) -> dict[str, Any]:

@@ -46,6 +46,14 @@ def test_what_is_kept_is_read_back_and_a_later_push_takes_the_place_of_an_earlie
     assert sorted(path.name for path in file.parent.iterdir()) == [".lock", "images.json"]
 
 
+def test_this_machine_by_another_name_is_the_same_place(tmp_path: Path) -> None:
+    file = tmp_path / "images.json"
+    names = ("127.0.0.1:5000", "[::1]:5000", "localhost:5000", "localhost:5001", "h:5000", "localhost.example:5000")
+    for host in names:
+        keep([replace(ENTRY, host=host)], file)
+    assert [entry.host for entry in load(file)] == list(names[2:])
+
+
 def test_a_folder_in_the_place_of_the_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"can't be read as the record"):
         load(tmp_path)
