@@ -22,6 +22,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # A gzip stream (wbits 31) at the level that engines push with.
 _LEVEL = 6
 _LABEL_LENGTH = 60
+# A layer of the kit: by its script, or by the script's first word where one makes several.
+_OURS = re.compile(r"/tmp/layers/(?:(?:nvidia|kit)\.sh (?P<part>\w+)|(?P<script>\w+)\.sh)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,11 @@ def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
 
 
 def short_label(created_by: str) -> str:
-    """The instruction without what every line repeats, cut to the width of a table's column."""
+    """The name of a layer of the kit, as README.md has it; else the instruction without what every line repeats, cut to
+    the width of a table's column.
+    """
+    if ours := _OURS.search(created_by):
+        return ours["part"] or ours["script"]
     text = re.sub(r"\s+", " ", created_by).strip()
     text = re.sub(r"\s*# buildkit$", "", text)
     text = re.sub(r"^RUN (\|\d+ (\S+=\S* )*)?", "RUN ", text)

@@ -5,7 +5,6 @@ layers (level 6), which is what travels; MB are 10^6 bytes.
 """
 
 import json
-import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,7 +31,7 @@ TOP_PACKAGES = 15
 _MB = 1_000_000
 # The layers of files that are no packages, EFA, SMDDP with GDRCopy, and cuda-compat: a build may leave each out, and
 # whether it does is no matter of the budget.
-_FILE_LAYERS = re.compile(r"/(efa|smdistributed|compat)\.sh\b")
+_FILE_LAYERS = ("efa", "smdistributed", "compat")
 _NOTICED_MB = 0.1
 _USER_CACHE = CACHE / "sizes"
 _SAVED = "image-"
@@ -74,7 +73,7 @@ class ImageSize:
     @property
     def files(self) -> int:
         """Bytes, gzipped, of the layers of files that are no packages."""
-        return sum(layer.compressed for layer in self.layers if _FILE_LAYERS.search(layer.made_by))
+        return sum(layer.compressed for layer in self.layers if layer.made_by in _FILE_LAYERS)
 
     @property
     def within_budget(self) -> bool:

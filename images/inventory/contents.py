@@ -33,7 +33,7 @@ from berth.images.pins import CACHE
 KEPT = 20
 """How many images' contents the cache holds, a few megabytes each."""
 _USER_CACHE = CACHE / "contents"
-_FORM = "1"  # of what is kept: another one is read anew
+_FORM = "2"  # of what is kept: another one is read anew
 _PIECE = 1 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _RECORDS = re.compile(RECORDS)
@@ -110,7 +110,8 @@ def contents(
     known = _load(kept)
     if known is None:
         try:
-            known = read_saved(_Stream(found.save(chunk_size=_PIECE)), lambda done: step(f"{image}: {done}"))
+            step(f"{image}: reading the files of {len(attributes['RootFS'].get('Layers') or ())} layers")
+            known = read_saved(_Stream(found.save(chunk_size=_PIECE)))
         except APIError as error:
             reason = str(error.explanation or error).rstrip(".")
             raise UserError(
@@ -129,9 +130,7 @@ def is_record(path: str) -> bool:
     return bool(_RECORDS.fullmatch(path)) and ".." not in path.split("/")
 
 
-def read_saved(
-    archive: IO[bytes] | io.RawIOBase, step: Callable[[str], None]
-) -> tuple[tuple[Made, ...], dict[str, File], dict[str, bytes]]:
+def read_saved(archive: IO[bytes] | io.RawIOBase) -> tuple[tuple[Made, ...], dict[str, File], dict[str, bytes]]:
     """The layers, files and records of an archive of `docker save`, read from its begin to its end.
 
     Its members come in any order, and which of them is which layer may stand in the last one: every layer is read by
@@ -152,7 +151,6 @@ def read_saved(
                 head = reader.peek(_HEAD)  # type: ignore[attr-defined]  # a BufferedReader, says tarfile's source
                 if _is_layer(head):
                     layers[name] = read_layer(reader, head)
-                    step(f"{len(layers)} layers are read")
                 elif head[:1] in (b"{", b"["):
                     texts[name] = reader.read(LARGEST_RECORD)
     if "manifest.json" not in texts:

@@ -83,7 +83,11 @@ class FakeEngine:
     def __init__(self, saved: bytes, fault: Exception | None = None) -> None:
         self.saved, self.fault, self.times = saved, fault, 0
         self.id = IMAGE_ID
-        self.attrs = {"Created": "2026-11-21T23:25:10Z", "Config": {"Labels": {"berth.kit": "serve"}}}
+        self.attrs = {
+            "Created": "2026-11-21T23:25:10Z",
+            "Config": {"Labels": {"berth.kit": "serve"}},
+            "RootFS": {"Layers": ["sha256:1", "sha256:2"]},
+        }
 
     @property
     def images(self) -> "FakeEngine":
@@ -134,9 +138,11 @@ def test_both_forms_of_the_archive_give_the_same(form: str, tmp_path: Path) -> N
 
 def test_what_was_read_is_kept_by_the_images_id(tmp_path: Path) -> None:
     engine = FakeEngine(archive([LOWER, UPPER], "older"))
-    first = read(engine, tmp_path)
-    assert read(engine, tmp_path) == first
-    assert engine.times == 1
+    steps: list[str] = []
+    client: Any = engine
+    first = contents(client, "berth-serve:cpu", cache=tmp_path, step=steps.append)
+    assert contents(client, "berth-serve:cpu", cache=tmp_path, step=steps.append) == first
+    assert (engine.times, steps) == (1, ["berth-serve:cpu: reading the files of 2 layers"])
     (tmp_path / f"{'1' * 64}.zip").write_bytes(b"what a full disk has left")
     assert read(engine, tmp_path) == first
     assert engine.times == 2
