@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,17 @@ _TIMEOUT_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Vulnerable:
-    """A package with a known vulnerability: its names, its own first, and the versions that mend it."""
+    """A package with a known vulnerability: its names, its own first, and the versions that mend it.
+
+    images, profiles: whose locks have it, as in Locked.
+    """
 
     name: str
     version: str
     ids: tuple[str, ...]
     fixed: tuple[str, ...]
+    images: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
 
 
 def ask_advisories(
@@ -38,7 +43,10 @@ def ask_advisories(
     One file of requirements holds a package once, so that what profiles have in several versions takes several rounds.
     """
     rounds: list[dict[str, str]] = []
-    for name, version in sorted({(package.name, Version(package.version).public) for package in packages}):
+    holders: dict[tuple[str, str], list[Locked]] = {}
+    for package in packages:
+        holders.setdefault((package.name, Version(package.version).public), []).append(package)
+    for name, version in sorted(holders):
         fitting = next((each for each in rounds if name not in each), None)
         if fitting is None:
             rounds.append(fitting := {})
@@ -50,7 +58,7 @@ def ask_advisories(
             vulnerable, skipped = understood(_run_audit(each, network, osv_url))
         except UserError as error:
             return found, [str(error)]
-        found += vulnerable
+        found += [_held(each, holders.get((each.name, each.version), ())) for each in vulnerable]
         unknown += skipped
     if not unknown:
         return found, []
@@ -60,6 +68,14 @@ def ask_advisories(
         f"service has no answer for {some(unknown)}; run it where https://pypi.org/pypi answers for them, or name a "
         "service with OSV's interface by --osv-url."
     ]
+
+
+def _held(vulnerable: Vulnerable, holders: Sequence[Locked]) -> Vulnerable:
+    return replace(
+        vulnerable,
+        images=tuple(dict.fromkeys(image for each in holders for image in each.images)),
+        profiles=tuple(dict.fromkeys(profile for each in holders for profile in each.profiles)),
+    )
 
 
 def understood(answer: Mapping[str, Any]) -> tuple[list[Vulnerable], list[str]]:

@@ -14,31 +14,51 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """A package in one version; `profiles` are those whose locks have it, `build` for tools of the build.
+    """A package in one version; `images` and `profiles` are those whose locks have it, both empty for build tools.
 
     pinned: whether docker/pins.toml names the version, so that a newer one is chosen there; else the locks alone do.
     """
 
     name: str
     version: str
+    images: tuple[str, ...]
     profiles: tuple[str, ...]
     pinned: bool
 
 
 def wanted(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[Locked]:
     """Every package of the profiles' locks, by name and version; texts by path, such as deps/serve-cpu.txt."""
-    places: dict[tuple[str, str], list[str]] = {}
+    holders: dict[tuple[str, str], set[str]] = {}
     for path, text in sorted(texts.items()):
-        profile = "build" if path.startswith("build/") else re.split("[/-]", path.removesuffix(".txt"))[-1]
-        if profile not in (*profiles, "build"):
+        images, of = _holders(path)
+        if of and of not in profiles:
             continue
         for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ \\\n]+)", text, flags=re.MULTILINE):
-            places.setdefault((name, version), []).append(profile)
+            holders.setdefault((name, version), set()).update((*images, of))
     named = {*kit.build_tools}
     for profile_name in profiles:
         profile = kit.profile(profile_name)
         named |= {*profile.packages, *(each.partition("==")[0] for each in cuda_requirements(profile))}
-    return [Locked(*key, tuple(dict.fromkeys(where)), key[0] in named) for key, where in sorted(places.items())]
+    return [
+        Locked(
+            *key,
+            images=tuple(image for image in pins.IMAGES if image in held),
+            profiles=tuple(name for name in profiles if name in held),
+            pinned=key[0] in named,
+        )
+        for key, held in sorted(holders.items())
+    ]
+
+
+def _holders(path: str) -> tuple[Sequence[str], str]:
+    """The images that a lock is for, and its profile; neither for the build's own tools."""
+    layer, _, name = path.removesuffix(".txt").partition("/")
+    if layer == "build":
+        return (), ""
+    image, _, profile = name.rpartition("-")
+    if layer == "openmpi":
+        image = "train"
+    return (image,) if image else pins.IMAGES, profile
 
 
 def lock_texts(locks: Path) -> dict[str, str]:

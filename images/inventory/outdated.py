@@ -48,7 +48,20 @@ class Outdated:
     @property
     def insecure(self) -> bool:
         """Whether there is a known vulnerability, or an update of Debian's security archive."""
-        return bool(self.vulnerable) or any(update.security for each in self.debian for update in each.updates)
+        return bool(self.vulnerable or self._security)
+
+    @property
+    def _security(self) -> int:
+        """How many packages Debian's security archive has newer, each once."""
+        return len({update.name for each in self.debian for update in each.updates if update.security})
+
+    def verdict(self) -> str:
+        """One line: how much of each kind was found, and whether that is all."""
+        missing = f", answers that are missing, see above: {len(self.unanswered)}" if self.unanswered else ""
+        return (
+            f"vulnerable packages: {len(self.vulnerable)}, security updates of Debian: {self._security}, newer "
+            f"releases: {len(self.newer)}{missing}."
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -95,12 +108,14 @@ def find_outdated(
 
 
 def render(found: Outdated) -> Group:
-    """The tables and what was not asked, for a rich console."""
-    parts: list[RenderableType] = []
+    """What is not known, the tables and the verdict, for a rich console."""
+    parts: list[RenderableType] = [Text(sentence, style="bold") for sentence in found.unanswered]
+    parts += [Text(sentence) for sentence in found.unasked]
     if found.vulnerable:
-        table = _table("known vulnerabilities", "package", "version", "vulnerability", "mended in")
+        table = _table("known vulnerabilities", "package", "version", "vulnerability", "mended in", "in")
         for known in found.vulnerable:
-            table.add_row(known.name, known.version, ", ".join(known.ids), ", ".join(known.fixed) or "no release yet")
+            mended = ", ".join(known.fixed) or "no release yet"
+            table.add_row(known.name, known.version, ", ".join(known.ids), mended, _where(known.images, known.profiles))
         parts.append(table)
     for each in found.debian:
         if each.updates:
@@ -111,11 +126,11 @@ def render(found: Outdated) -> Group:
         else:
             parts.append(Text(f"{each.image}: Debian's archive has nothing newer."))
     if found.newer:
-        table = _table("newer releases", "package", "version", "newest", "profiles", "chosen by")
+        table = _table("newer releases", "package", "version", "newest", "in", "chosen by")
         for newer in found.newer:
             chosen = "docker/pins.toml" if newer.locked.pinned else "locks"
-            profiles = ", ".join(newer.locked.profiles)
-            table.add_row(newer.locked.name, newer.locked.version, newer.newest, profiles, chosen)
+            where = _where(newer.locked.images, newer.locked.profiles)
+            table.add_row(newer.locked.name, newer.locked.version, newer.newest, where, chosen)
         parts.append(table)
         pinned = {newer.locked.pinned for newer in found.newer}
         if True in pinned:
@@ -124,8 +139,11 @@ def render(found: Outdated) -> Group:
             )
         if False in pinned:
             parts.append(Text("Of what the locks chose, `outdated --lock` takes all that docker/pins.toml allows."))
-    parts += [Text(sentence, style="bold") for sentence in found.unanswered]
-    return Group(*parts, *(Text(sentence) for sentence in found.unasked))
+    return Group(*parts, Text(found.verdict()))
+
+
+def _where(images: Sequence[str], profiles: Sequence[str]) -> str:
+    return f"{', '.join(images)}: {', '.join(profiles)}" if images else "the build's tools"
 
 
 def _table(title: str, *columns: str) -> Table:

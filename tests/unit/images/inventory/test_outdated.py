@@ -23,9 +23,10 @@ from berth.images.inventory.releases import Newer
 from berth.images.network import Network, PackageIndex
 
 KIT = pins.load()
-RICH = Locked("rich", "14.0.0", ("cpu",), False)
-TORCH = Locked("torch", "2.13.0+cpu", ("cpu",), True)
-OLD_TORCH = Locked("torch", "2.5.1", ("cu124",), True)
+BOTH = ("train", "serve")
+RICH = Locked("rich", "14.0.0", ("serve",), ("cpu",), False)
+TORCH = Locked("torch", "2.13.0+cpu", BOTH, ("cpu",), True)
+OLD_TORCH = Locked("torch", "2.5.1", BOTH, ("cu124",), True)
 
 
 def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
@@ -128,16 +129,18 @@ def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
         "deps/serve-cpu.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
         "deps/train-cu124.txt": "rich==15.0.0\ntransformers==5.15.0\n",
         "nccl/cu130.txt": "nvidia-nccl-cu13==2.29.7\n",
+        "openmpi/cpu.txt": "mpi4py==4.1.2\n",
         "pytorch/cpu.txt": "torch==2.13.0+cpu\n",
         "debian/cpu.txt": "libc6 2.36-9\n",
     }
     assert locked.wanted(KIT, ["cpu", "cu124"], texts) == [
-        Locked("rich", "15.0.0", ("cpu", "cu124"), False),
-        Locked("torch", "2.13.0+cpu", ("cpu",), True),
-        Locked("transformers", "5.15.0", ("cu124",), True),
-        Locked("uv", "0.9.30", ("build",), True),
+        Locked("mpi4py", "4.1.2", ("train",), ("cpu",), True),
+        Locked("rich", "15.0.0", BOTH, ("cpu", "cu124"), False),
+        Locked("torch", "2.13.0+cpu", BOTH, ("cpu",), True),
+        Locked("transformers", "5.15.0", ("train",), ("cu124",), True),
+        Locked("uv", "0.9.30", (), (), True),
     ]
-    assert locked.wanted(KIT, ["cu130"], texts)[0] == Locked("nvidia-nccl-cu13", "2.29.7", ("cu130",), True)
+    assert locked.wanted(KIT, ["cu130"], texts)[0] == Locked("nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), True)
 
 
 def test_the_index_is_asked_once_a_name(service: str) -> None:
@@ -191,7 +194,7 @@ def advisory(name: str, fixed: str) -> dict[str, Any]:
 def test_known_vulnerabilities_of_every_version(service: str) -> None:
     IndexAndAdvisoriesDouble.vulnerable[("torch", "2.5.1")] = advisory("torch", "2.6.0")
     found = advisories.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
-    assert found == ([Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",))], [])
+    assert found == ([Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",), BOTH, ("cu124",))], [])
     # Advisories know no build such as +cpu.
     assert sorted(IndexAndAdvisoriesDouble.asked) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
 
@@ -262,7 +265,7 @@ def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
 
 ALL = Outdated(
     (Newer(TORCH, "2.15.0"), Newer(RICH, "15.0.0")),
-    (Vulnerable("rich", "14.0.0", ("PYSEC-1",), ()),),
+    (Vulnerable("rich", "14.0.0", ("PYSEC-1",), (), ("serve",), ("cpu",)),),
     (
         ImageUpdates("berth-serve:cpu", (Update("libc6", "2.36-9", "2.36-10", True),)),
         ImageUpdates("berth-train:cpu", ()),
@@ -276,9 +279,23 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
     console = Console(width=140, file=io.StringIO(), record=True)
     console.print(outdated.render(ALL))
     text = console.export_text()
-    for said in ("no release yet", "berth-train:cpu: Debian's archive has nothing newer.", "docker/pins.toml", "locks"):
+    for said in (
+        "no release yet",
+        "serve: cpu",
+        "train, serve: cpu",
+        "berth-train:cpu: Debian's archive has nothing newer.",
+        "docker/pins.toml",
+        "locks",
+    ):
         assert said in text
-    assert text.rstrip().endswith("Vulnerabilities of x are not known.\nThe base image is not asked for.")
+    assert text.startswith("Vulnerabilities of x are not known.\nThe base image is not asked for.")
+    assert text.rstrip().endswith(
+        "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2, answers that are missing, see "
+        "above: 1."
+    )
+    tools = Outdated(newer=(Newer(Locked("uv", "0.9.30", (), (), True), "0.9.31"),))
+    console.print(outdated.render(tools))
+    assert "the build's tools" in console.export_text()
     assert json.loads(json.dumps(ALL.as_dict()))["insecure"] is True
 
 
