@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from berth.ecr import destination, documents, names, publish, record
+from berth.ecr import destination, documents, publish, record
 from berth.ecr import image as built_images
 from berth.ecr import promote as promotion
 from berth.ecr import push as pushing
@@ -178,12 +178,7 @@ def promote(
     as_json: JsonOption = False,
 ) -> None:
     """Copy an image by digest between registries, repositories, regions or accounts, without an engine."""
-    origin, goal = references.parse(source), references.parse(target)
-    if not origin.version:
-        raise UserError(f"{source} names a repository: give the tag or the digest of the image in it as well.")
-    if goal.digest:
-        raise UserError(f"{target} names a digest, which the copy has by itself: give a tag, or the repository alone.")
-    refuse(names.host_problems(origin.host), names.host_problems(goal.host))
+    origin, goal = _from_and_to(source, target)
     doors = enter([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
     wanted = publish.Wish().repository(doors[1].destination)
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
@@ -222,6 +217,26 @@ def promote(
         for tag in done.tags:
             result.print(escape(f"  {references.Reference(goal.host, goal.repository, tag)}"))
     say(f"{done.bytes_sent / 1e6:.1f} MB copied, {done.bytes_there / 1e6:.1f} MB were in that registry already")
+
+
+def _from_and_to(source: str, target: str) -> tuple[references.Reference, references.Reference]:
+    """The two arguments of a promotion, taken apart; UserError with everything that is wrong with them."""
+    problems: list[str] = []
+    found: list[references.Reference] = []
+    for what, text in (("FROM", source), ("TO", target)):
+        try:
+            found.append(references.parse(text, what))
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        problems += [f"{what}: {problem}" for problem in destination.reference_problems(found[-1])]
+        if what == "FROM" and not found[-1].version:
+            problems.append(f"FROM {text} names a repository: give the tag or the digest of the image in it as well.")
+        if what == "TO" and found[-1].digest:
+            problems.append(f"TO {text} has a digest, which the copy has by itself: give a tag, or none.")
+    refuse(problems)
+    origin, goal = found
+    return origin, goal
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -53,11 +53,28 @@ def name_problems(images: Sequence[str], host: str | None, repository: str | Non
             f"--repository {repository} would hold both images: write {{image}} where the name differs, such as "
             "team/berth-{image}, or push one image."
         )
-    for image in images:
-        problems += names.repository_problems(_name(repository, image))
+    if unknown := re.search(r"\{(?!image\})[^}]*\}", repository or ""):
+        problems.append(f"--repository has {unknown[0]}, and only {{image}} stands for something: train or serve.")
+    else:
+        for image in images:
+            problems += place_problems(host, _name(repository, image))
     for tag in tags:
         problems += names.tag_problems(tag)
     return list(dict.fromkeys(problems + (names.host_problems(host) if host is not None else [])))
+
+
+def place_problems(host: str | None, repository: str) -> list[str]:
+    """What is wrong with the name of a repository at `host`, or in ECR without one."""
+    return names.repository_problems(repository, ecr=host is None or names.parse_host(host) is not None)
+
+
+def reference_problems(reference: Reference) -> list[str]:
+    """What is wrong with an image's whole name, a sentence each."""
+    return [
+        *names.host_problems(reference.host),
+        *place_problems(reference.host, reference.repository),
+        *(names.tag_problems(reference.tag) if reference.tag else []),
+    ]
 
 
 def _name(repository: str | None, image: str) -> str:

@@ -12,10 +12,11 @@ from functools import cache
 
 from botocore.loaders import create_loader
 
-# What ECR's own service model says of `RepositoryName`; Docker's grammar of a path is the same.
+# What ECR's own service model says of `RepositoryName`; Docker's grammar of a path is the same, but for the length.
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
-_REPOSITORY_LENGTH = range(2, 257)
+_ECR_LENGTH = range(2, 257)
+_LENGTH = range(1, 256)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TAG_LENGTH = 128
 _ACCOUNT = re.compile(r"[0-9]{12}")
@@ -97,8 +98,8 @@ def host_problems(host: str) -> list[str]:
     return [] if lower == right else [f"{host} is no host of ECR: its registry in {match['region']} is {right}."]
 
 
-def repository_problems(name: str) -> list[str]:
-    """What is wrong with the name of a repository, without host and tag."""
+def repository_problems(name: str, *, ecr: bool = True) -> list[str]:
+    """What is wrong with the name of a repository, without host and tag; ecr: in ECR, else in another registry."""
     if not name:
         return ["the repository name is empty: give one such as berth-train."]
     what = f"the repository name {_short(name)}"
@@ -106,16 +107,15 @@ def repository_problems(name: str) -> list[str]:
         name
     ):  # a host alone could be a repository's name, and is never meant as one
         return [f"{what} has a host, a tag or a digest in it: give the name alone, and tags with --tag."]
-    if _REPOSITORY.fullmatch(name) and len(name) in _REPOSITORY_LENGTH:
+    who, lengths = ("ECR", _ECR_LENGTH) if ecr else ("a registry", _LENGTH)
+    if _REPOSITORY.fullmatch(name) and len(name) in lengths:
         return []
-    if len(name) not in _REPOSITORY_LENGTH:
-        return [
-            f"{what} is {len(name)} long: ECR takes {_REPOSITORY_LENGTH[0]} to {_REPOSITORY_LENGTH[-1]} characters."
-        ]
+    if len(name) not in lengths:
+        return [f"{what} is {len(name)} long: give one of {lengths[0]} to {lengths[-1]} characters, as {who} takes."]
     rule = "lower-case letters and digits, parted by single . _ or /, or by -"
     near = _repaired(name)
-    hint = f", for example {near}" if _REPOSITORY.fullmatch(near) and len(near) in _REPOSITORY_LENGTH else ""
-    return [f"{what} is not allowed{_odd(name, 'a-z0-9._/-')}: ECR takes {rule}{hint}."]
+    hint = f", for example {near}" if _REPOSITORY.fullmatch(near) and len(near) in lengths else ""
+    return [f"{what} is not allowed{_odd(name, 'a-z0-9._/-')}: {who} takes {rule}{hint}."]
 
 
 def tag_problems(tag: str) -> list[str]:
@@ -159,7 +159,8 @@ def _repaired(name: str) -> str:
 def _odd(text: str, allowed: str) -> str:
     """Which characters of a text are not among the allowed ones, as words; empty where it is their order."""
     odd = list(dict.fromkeys(re.findall(rf"[^{allowed}]", text)))
-    return f" for {' and '.join(repr(character) for character in odd[:5])}" if odd else ""
+    said = ["a space" if character == " " else repr(character) for character in odd[:5]]
+    return f" for {' and '.join(said)}" if odd else ""
 
 
 def _short(text: str) -> str:

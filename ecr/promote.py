@@ -4,6 +4,7 @@
 sent again, so that a promotion that was cut off goes on where it was. What is attached to the image goes with it.
 """
 
+import difflib
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     """
     manifest = origin.registry.manifest(origin.repository, reference)
     if manifest is None:
-        raise UserError(f"{origin} has no image {reference}: look at its tags and digests, or push it there first.")
+        raise UserError(_absent(origin, reference))
     checked = guard.checked(origin.registry, origin.repository, manifest, guard.ANYTHING)
     tags = tuple(tags) or tuple(filter(None, [exact_tag(checked.labels)]))
     refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
@@ -110,6 +111,18 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
     todo = plan(list(blobs.values()), there, same_registry=origin.registry.host == goal.registry.host)
     return Found(checked.manifest, held, documents, blobs, todo)
+
+
+def _absent(origin: Place, reference: str) -> str:
+    """That there is no such image, and what there is instead, where the registry lets that be listed."""
+    try:
+        tags = origin.registry.tags(origin.repository)
+    except UserError:
+        return f"{origin} has no image {reference}: look at its tags and digests, or push it there first."
+    if not tags:
+        return f"{origin} has no image {reference}, and no tag at all: see that this is the repository's name."
+    near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]
+    return f"{origin} has no image {reference}, and {len(tags)} tags, such as {', '.join(near)}: give one of them."
 
 
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:

@@ -5,13 +5,9 @@ from dataclasses import dataclass
 
 from berth.images.errors import UserError
 
-_SHAPE = re.compile(
-    r"(?P<host>localhost(?::\d+)?|\[[0-9a-fA-F:]+\](?::\d+)?|[\w-]+:\d+|[\w-]+(?:\.[\w-]+)+(?::\d+)?)"
-    r"/(?P<repository>[a-z0-9._/-]+)"
-    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
-    r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
-    re.ASCII,
-)
+# With a port, with a dot, in brackets, or localhost: without any of them it is the first part of an engine's name.
+_HOST = re.compile(r"(?:localhost|\[[0-9a-fA-F:]+\]|[\w-]+(?:\.[\w-]+)+)(?::\w*)?|[\w-]+:\w+", re.ASCII)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +34,23 @@ class Reference:
         return f"{self.name}@{self.digest}" if self.digest else self.name + (f":{self.tag}" if self.tag else "")
 
 
-def parse(text: str) -> Reference:
-    """UserError says what a whole name looks like; a name without a registry is an engine's, and none of these."""
-    found = _SHAPE.fullmatch(text)
-    if found is None:
+def parse(text: str, what: str) -> Reference:
+    """Takes a name apart, of which repository and tag may still be none that a registry takes.
+
+    what: the argument that it is, for UserErrors. A name without a registry is an engine's, and none of these.
+    """
+    name, at, digest = text.partition("@")
+    host, _, path = name.partition("/")
+    repository, colon, tag = path.partition(":")
+    if not path or not _HOST.fullmatch(host):
         raise UserError(
-            f"{text!r} names no image in a registry: write HOST/REPOSITORY:TAG or HOST/REPOSITORY@sha256:DIGEST in "
-            "small letters, such as 111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train:0.1.0."
+            f"{what} {text[:300]!r} begins with no registry: write HOST/REPOSITORY, without https://, such as "
+            "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train:0.1.0."
         )
-    return Reference(found["host"], found["repository"], found["tag"] or "", found["digest"] or "")
+    if colon and not tag:
+        raise UserError(f"{what} {text[:300]!r} has a colon without a tag behind it: give one, or leave the colon out.")
+    if at and not _DIGEST.fullmatch(digest):
+        raise UserError(
+            f"{what} {text[:300]!r} has no digest behind its @: that is sha256: and 64 digits of 0-9 and a-f."
+        )
+    return Reference(host, repository, tag, digest)

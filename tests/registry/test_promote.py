@@ -214,9 +214,10 @@ def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultP
     assert "the manifest is an index" in refusal(
         lambda: promote(Place(client, "a/b"), "index", Place(goal, "c"), ["1"])
     )
-    assert f"{client.host}/a/b has no image nothing: " in refusal(
-        lambda: promote(Place(client, "a/b"), "nothing", Place(goal, "c"), ["1"])
-    )
+    said = refusal(lambda: promote(Place(client, "a/b"), "othr", Place(goal, "c"), ["1"]))
+    assert said == f"{client.host}/a/b has no image othr, and 2 tags, such as other: give one of them."
+    said = refusal(lambda: promote(Place(client, "no/such"), "1", Place(goal, "c"), ["1"]))
+    assert said == f"{client.host}/no/such has no image 1, and no tag at all: see that this is the repository's name."
     assert before.requests == []
 
 

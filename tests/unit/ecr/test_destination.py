@@ -10,11 +10,13 @@ from berth.ecr.destination import (
     image_problems,
     name_problems,
     option_problems,
+    reference_problems,
     tag_problem,
     warnings,
 )
 from berth.ecr.image import LocalImage
 from berth.ecr.names import EcrRegistry
+from berth.ecr.registry.references import Reference
 
 OCI = "org.opencontainers.image"
 IMAGE = LocalImage(
@@ -53,6 +55,21 @@ def test_two_images_want_two_repositories() -> None:
     assert "write {image} where the name differs" in name_problems(["train", "serve"], None, "team/berth", [])[0]
     assert name_problems(["train"], None, "team/berth", []) == []
     assert name_problems(["train", "serve"], None, "team/{image}", ["1.0"]) == []
+
+
+def test_only_the_images_name_is_filled_in() -> None:
+    assert name_problems(["train", "serve"], None, "x/{foo}-{image}", []) == [
+        "--repository has {foo}, and only {image} stands for something: train or serve."
+    ]
+
+
+def test_ecrs_lengths_are_for_ecr() -> None:
+    assert name_problems(["train"], "127.0.0.1:5000", "z", []) == []
+    for host in (None, DUBLIN.host):
+        assert "'z' is 1 long: give one of 2 to 256" in name_problems(["train"], host, "z", [])[0]
+    assert reference_problems(Reference("127.0.0.1:5000", "z", "1")) == []
+    problems = reference_problems(Reference(DUBLIN.host, "z", "-"))
+    assert [problem.partition(" is ")[0] for problem in problems] == ["the repository name 'z'", "the tag '-'"]
 
 
 def test_everything_that_is_wrong_with_the_names_is_said_once() -> None:

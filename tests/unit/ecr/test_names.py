@@ -110,9 +110,9 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
         (names.region_problems, "aws-global", "'aws-global' is no region that this boto3 knows"),
         (names.region_problems, "", "such as us-east-1: give one"),
         (names.repository_problems, "", "the repository name is empty: give one such as berth-train."),
-        (names.repository_problems, "a", "'a' is 1 long: ECR takes 2 to 256 characters."),
-        (names.repository_problems, "x" * 257, "is 257 long: ECR takes 2 to 256 characters."),
-        (names.repository_problems, "Berth Train", f"for 'B' and ' ' and 'T': {RULE}, for example berth-train."),
+        (names.repository_problems, "a", "'a' is 1 long: give one of 2 to 256 characters, as ECR takes."),
+        (names.repository_problems, "x" * 257, "is 257 long: give one of 2 to 256 characters, as ECR"),
+        (names.repository_problems, "Berth Train", f"for 'B' and a space and 'T': {RULE}, for example berth-train."),
         (names.repository_problems, "team//berth", f"'team//berth' is not allowed: {RULE}, for example team/berth."),
         (names.repository_problems, "a..b", f"{RULE}, for example a-b."),
         (names.repository_problems, "berth-", f"{RULE}, for example berth."),
@@ -129,6 +129,7 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
         (names.tag_problems, "1.0+cu130", "the tag '1.0+cu130' is not allowed for '+': a registry takes letters"),
         (names.tag_problems, "-x", "the tag '-x' is not allowed: a registry takes"),
         (names.tag_problems, "prod\n", "for '\\n'"),
+        (names.tag_problems, "bad tag", "the tag 'bad tag' is not allowed for a space: a registry takes"),
         (names.tag_problems, "née", "for 'é'"),
     ],
 )
@@ -136,3 +137,13 @@ def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -
     (sentence,) = check(wrong)
     assert said in sentence
     assert sentence.endswith(".")
+
+
+def test_other_registries_take_other_lengths() -> None:
+    assert names.repository_problems("z", ecr=False) == []
+    assert names.repository_problems("x" * 256, ecr=False) == [
+        f"the repository name '{'x' * 57}...' is 256 long: give one of 1 to 255 characters, as a registry takes."
+    ]
+    (sentence,) = names.repository_problems("Z", ecr=False)
+    assert sentence.startswith("the repository name 'Z' is not allowed for 'Z': a registry takes lower-case letters")
+    assert sentence.endswith(", for example z.")

@@ -21,29 +21,32 @@ ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
     ],
 )
 def test_a_name_is_taken_apart_and_put_together(text: str, reference: Reference) -> None:
-    assert parse(text) == reference
+    assert parse(text, "FROM") == reference
     assert str(reference) == text
 
 
 def test_a_digest_beside_a_tag_is_what_counts() -> None:
-    reference = parse(f"{ECR}/berth-train:1@{DIGEST}")
+    reference = parse(f"{ECR}/berth-train:1@{DIGEST}", "FROM")
     assert reference.tag == "1"
     assert reference.version == DIGEST
     assert str(reference) == f"{ECR}/berth-train@{DIGEST}"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "said"),
     [
-        "berth-train:cpu",
-        "team/berth-train:cpu",
-        "",
-        f"{ECR}/Upper:1",
-        f"{ECR}/a:b:c",
-        f"{ECR}/a@sha256:12",
-        "https://h.x/a",
+        ("berth-train:cpu", "begins with no registry: write HOST/REPOSITORY, without https://, such as"),
+        ("team/berth-train:cpu", "begins with no registry"),
+        ("nonesuch", "begins with no registry"),
+        ("", "begins with no registry"),
+        (f"{ECR}/", "begins with no registry"),
+        ("https://h.x/a", "begins with no registry"),
+        (f"{ECR}/a:", "has a colon without a tag behind it: give one, or leave the colon out."),
+        (f"{ECR}/a@sha256:12", "has no digest behind its @: that is sha256: and 64 digits of 0-9 and a-f."),
+        (f"{ECR}/a:1@", "has no digest behind its @"),
     ],
 )
-def test_a_name_without_a_registry_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=r"names no image in a registry: write HOST/REPOSITORY"):
-        parse(text)
+def test_what_names_no_image_in_a_registry_is_said_with_the_argument(text: str, said: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        parse(text, "TO")
+    assert str(refusal.value).startswith(f"TO {text!r} {said}")
