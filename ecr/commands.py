@@ -128,7 +128,7 @@ def push(
             with showing_layers(note) as show:
                 released, more = publish.publish(client, good, dist, wish, say=say, show=show)
         except KeyboardInterrupt:
-            say("what has arrived stays in the registry: the next push goes on from there")
+            say("layers that have arrived whole stay in the registry: the next push sends the others")
             raise
         failures += more
     _print(released, as_json)
@@ -160,9 +160,11 @@ def _print(released: list[Released], as_json: bool) -> None:
         if each.scan is not None:
             found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
             result.print(f"  ECR's scan: {found or 'nothing found'}")
+    for host in dict.fromkeys(each.pushed.host for each in released):
+        if is_loopback(hostname(host)):
+            say(f"{host} is on this machine, from where SageMaker pulls nothing: no estimator is shown.")
     for each in released:
         if is_loopback(hostname(each.pushed.host)):
-            say(f"{each.pushed.host} is on this machine: from there SageMaker pulls nothing.")
             continue
         say(f"\n# {each.pushed.tagged_uri}\n{snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)}")
 
@@ -205,7 +207,7 @@ def promote(
         with showing_blobs(note) as progress:
             done = promotion.promote(there, origin.version, here, tags, say=say, progress=progress)
     except KeyboardInterrupt:
-        say("what has arrived stays in the registry: the next promotion goes on from there")
+        say("layers that have arrived whole stay in the registry: the next promotion sends the others")
         raise
     record.keep_copy(done.digest, goal.host, goal.repository, done.tags, dist / record.NAME)
     at = references.Reference(goal.host, goal.repository, digest=done.digest)

@@ -7,7 +7,6 @@ from typing import Any
 import docker
 
 from berth.images import engine, labels, pins
-from berth.images.plan import SOURCE_LABEL
 
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
@@ -33,12 +32,12 @@ class LocalImage:
 
     @property
     def version(self) -> str:
-        return self.labels.get(f"{SOURCE_LABEL}.version", "0")
+        return self.labels.get(f"{labels.SOURCE}.version", "0")
 
     @property
     def revision(self) -> str:
         """12 digits of the commit, with "-dirty" behind where uncommitted changes are in it."""
-        return self.labels.get(f"{SOURCE_LABEL}.revision", "none")
+        return self.labels.get(f"{labels.SOURCE}.revision", "none")
 
     @property
     def dirty(self) -> bool:
@@ -47,7 +46,7 @@ class LocalImage:
     @property
     def exact(self) -> str:
         """The tag that says which build it is, such as 0.1.0-cpu-1a2b3c4d5e6f."""
-        return f"{self.version}-{self.profile}-{self.revision}"
+        return labels.exact(self.labels, self.profile)
 
     @property
     def exact_tag(self) -> str:
@@ -79,7 +78,7 @@ class LocalImage:
 
 def exact_tag(found: Mapping[str, str]) -> str:
     """The tag that says which build an image is, by its labels alone; empty where it is none of the kit's."""
-    parts = [found.get(name, "") for name in (f"{SOURCE_LABEL}.version", labels.PROFILE, f"{SOURCE_LABEL}.revision")]
+    parts = [found.get(name, "") for name in (f"{labels.SOURCE}.version", labels.PROFILE, f"{labels.SOURCE}.revision")]
     return "-".join(parts) if all(parts) else ""
 
 

@@ -15,8 +15,8 @@ from berth.ecr.image import doubles_problem, exact_tag, is_dirty
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
+from berth.images import labels
 from berth.images.errors import UserError, refuse
-from berth.images.plan import SOURCE_LABEL
 from berth.images.together import side_by_side
 
 WORKERS = 4
@@ -128,7 +128,7 @@ def _absent(origin: Place, reference: str) -> str:
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
     """What its labels forbid, as a push does: a test's double anywhere, and uncommitted changes under another's tag."""
     problems = doubles_problem(image, found)
-    revision = found.get(f"{SOURCE_LABEL}.revision", "")
+    revision = found.get(f"{labels.SOURCE}.revision", "")
     loose = [tag for tag in tags if is_dirty(revision) and not tag.endswith(revision)] if revision else []
     if loose:
         problems.append(

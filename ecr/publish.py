@@ -110,7 +110,7 @@ def publish(
         made = bills.bill(client, image.id)
         if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):
             say(moved)
-        return bills.write(made, dist / f"berth-{image.image}-{image.exact}.cdx.json")
+        return bills.write(made, dist / bills.file_name(image.image, image.exact))
 
     # One push at a time to each registry: the layers that images share go once, where it takes those of the second from
     # the repository of the first.

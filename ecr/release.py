@@ -99,7 +99,8 @@ def outlook(job: Job, *, apply: bool) -> Outlook:
     for tag in job.tags:
         held = door.registry.manifest(place.repository, tag) if exists else None
         if held is None:
-            lines.append(f"{place}:{tag} will be pushed")
+            size = f", {image.size / 1e6:.1f} MB unpacked" if tag == job.tags[0] else ""
+            lines.append(f"{place}:{tag} will be pushed{size}")
         elif _is(image, held, door):
             lines.append(f"{place}:{tag} is there already, with this image")
             pushed = pushed or tag == job.tags[0]

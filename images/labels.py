@@ -24,8 +24,16 @@ STARTED = "berth.started"
 MACHINE = "berth.machine"
 """Host name and process namespace in which `PID` means something."""
 
+SOURCE = "org.opencontainers.image"
+"""Begins OCI's labels of what an image was made from: `.version`, `.revision`, `.created` and more."""
+
 DOUBLE = "+double"
 """How the version of a part ends that a test's double stands in for, such as berth.efa="1.47.0+double"."""
+
+
+def exact(found: Mapping[str, str], profile: str) -> str:
+    """The tag that says which build an image is, such as 0.1.0-cpu-1a2b3c4d5e6f; its labels name version and commit."""
+    return f"{found.get(f'{SOURCE}.version', '0')}-{profile}-{found.get(f'{SOURCE}.revision', 'none')}"
 
 
 def doubles(found: Mapping[str, str]) -> list[str]:

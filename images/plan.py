@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.images import pins
+from berth.images import labels, pins
 from berth.images.errors import UserError
 
-SOURCE_LABEL = "org.opencontainers.image"
 # BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
 # the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.
 BUILDKIT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
@@ -68,14 +67,14 @@ def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[st
 def image_labels(profile: pins.Profile, version: str, revision: Revision, base: Base) -> dict[str, str]:
     """The labels that the Dockerfile can't know; its own say the profile and the versions inside."""
     found = {
-        f"{SOURCE_LABEL}.version": version,
-        f"{SOURCE_LABEL}.revision": str(revision),
-        f"{SOURCE_LABEL}.base.name": base.reference,
-        f"{SOURCE_LABEL}.base.digest": base.digest,
-        f"{SOURCE_LABEL}.licenses": "Apache-2.0",
+        f"{labels.SOURCE}.version": version,
+        f"{labels.SOURCE}.revision": str(revision),
+        f"{labels.SOURCE}.base.name": base.reference,
+        f"{labels.SOURCE}.base.digest": base.digest,
+        f"{labels.SOURCE}.licenses": "Apache-2.0",
     }
     if revision.created:
-        found[f"{SOURCE_LABEL}.created"] = revision.created
+        found[f"{labels.SOURCE}.created"] = revision.created
     return found
 
 

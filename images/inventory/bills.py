@@ -52,6 +52,11 @@ def bill_of(found: Inside, files: Mapping[str, pins.File]) -> bom.Bill:
     return bom.completed(found, syft.run(found), files)
 
 
+def file_name(image: str, exact: str) -> str:
+    """Of the bill of a build; exact: the tag that says which build."""
+    return f"berth-{image}-{exact}.cdx.json"
+
+
 def write(made: bom.Bill, path: Path) -> Path:
     """Writes the document as JSON, whole or not at all; its path."""
     text = json.dumps(made.document, indent=1, ensure_ascii=False) + "\n"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.images import engine, locks, network, pins
+from berth.images import engine, labels, locks, network, pins
 from berth.images.errors import UserError
 from berth.images.inventory import bills, bom, debian, diff
 from berth.images.inventory import licences as licensing
@@ -41,10 +41,11 @@ def bill(
     """Write the bill of materials of built images: every package of Debian and Python, with version, hash, licence."""
     if record and which is not Which.all:
         raise UserError("--record is for both images together: leave out which image, or the option.")
-    made = [_bill(image, profile) for image in which.images]
-    packages = [package for each in made for package in each.packages]
-    for each in made:
-        path = bills.write(each, dist / f"{each.image.replace(':', '-')}.cdx.json")
+    made = {image: _bill(image, profile) for image in which.images}
+    packages = [package for each in made.values() for package in each.packages]
+    for image, each in made.items():
+        exact = labels.exact(engine.find_image(engine.connect(), each.image_id).labels, profile)
+        path = bills.write(each, dist / bills.file_name(image, exact))
         result.print(escape(f"{path}  {len(each.packages)} packages"))
     if record:
         result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))

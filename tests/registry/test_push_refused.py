@@ -14,7 +14,7 @@ import pytest
 from berth.ecr import commands
 from berth.ecr.registry import transport
 from berth.images import labels, pins
-from berth.images.plan import SOURCE_LABEL
+from berth.images.labels import SOURCE
 from berth.images.terminal import Which
 from tests.registry import made_images
 from tests.registry.conftest import refusal
@@ -49,8 +49,8 @@ def make_image(other_engine: docker.DockerClient) -> MakeImage:
         found = {
             labels.KIT: "train",
             "berth.efa": efa,
-            f"{SOURCE_LABEL}.version": "0.1.0",
-            f"{SOURCE_LABEL}.revision": revision,
+            f"{SOURCE}.version": "0.1.0",
+            f"{SOURCE}.revision": revision,
         }
         content, _ = made_images.layer(1, 1000)
         lines = [f'LABEL "{name}"="{text}"' for name, text in found.items()]
@@ -100,7 +100,7 @@ def test_without_such_labels_the_same_image_could_go(machine: Machine, make_imag
     assert done.stdout.splitlines() == [
         f"{place}: will be created: immutable tags, scan on push, AES-256, a lifecycle policy (20 of *-cpu-*, 20 of "
         "*-cu130-*, 20 of *-cu124-*, untagged for 30 days)",
-        f"{place}:0.1.0-{PROFILE}-{REVISION} will be pushed",
+        f"{place}:0.1.0-{PROFILE}-{REVISION} will be pushed, 0.0 MB unpacked",
         f"{place}:1.0 will be pushed",
     ]
     assert requests(machine) == {"GET /v2/"}  # whether it answers

@@ -15,7 +15,7 @@ from berth.ecr.image import LocalImage
 from berth.images import files, locks, pins
 from berth.images.errors import UserError
 from berth.images.inventory import outdated
-from berth.images.plan import SOURCE_LABEL
+from berth.images.labels import SOURCE
 
 BYTES = b"the content of a file that is no package"
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -257,7 +257,7 @@ def test_a_pin_that_is_not_rendered_yet_is_passed(command: ModuleType, capsys: p
 def test_uri_says_of_a_double_that_it_may_not_be_published(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    labels = {"berth.efa": "1+double", f"{SOURCE_LABEL}.version": "1", f"{SOURCE_LABEL}.revision": "2"}
+    labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
     image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
     monkeypatch.setattr("berth.ecr.image.local_image", lambda *_: image)
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
