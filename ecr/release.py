@@ -27,6 +27,7 @@ from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Manifest
 from berth.ecr.registry.references import Reference
+from berth.ecr.registry.transport import Transport
 from berth.ecr.stream import LayerState, sent_and_there, with_few_left
 from berth.images.errors import UserError
 from berth.images.together import Later
@@ -51,7 +52,7 @@ def enter(destinations: Sequence[Destination], aws: Aws, say: Say) -> list[Door]
         if place.host not in doors:
             login = StoredLogin(place.host) if place.ecr is None else aws.login(place.ecr.region, fips=place.ecr.fips)
             ecr = None if place.ecr is None else aws.ecr(place.ecr)
-            doors[place.host] = Door(place, Registry(place.host, login, say=say), login, ecr)
+            doors[place.host] = Door(place, Registry(Transport(place.host, login, say=say)), login, ecr)
     return [replace(doors[place.host], destination=place) for place in destinations]
 
 

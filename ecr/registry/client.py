@@ -7,15 +7,12 @@ sentences.
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from berth.ecr.registry import challenge, transport, trust
+from berth.ecr.registry import challenge, transport
 from berth.ecr.registry.challenge import Scopes
-from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
 from berth.ecr.registry.refusals import RegistryAnswer, sentence
 from berth.ecr.registry.transport import Dropped, Transport
@@ -24,23 +21,14 @@ from berth.images.errors import UserError
 
 
 class Registry:
-    """The registry at `host` (HOST or HOST:PORT), logged in to by `login`; several threads may use it.
+    """The registry at the other end of `transport`; several threads may use it.
 
-    certificates: where the Docker engine has the CAs of registries; say: told of each wait before another try; sleep:
-    waits so many seconds. Every method raises UserError for what the user can mend, and tries what may go better again.
+    Every method raises UserError for what the user can mend, and tries what may go better again.
     """
 
-    def __init__(
-        self,
-        host: str,
-        login: Login,
-        *,
-        certificates: Path = trust.CERTIFICATES,
-        say: Callable[[str], None] = lambda _: None,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        self.host = host
-        self._transport = Transport(host, login, certificates=certificates, say=say, sleep=sleep)
+    def __init__(self, transport: Transport) -> None:
+        self.host = transport.host
+        self._transport = transport
 
     def ping(self) -> None:
         """UserError where no registry answers, or none whose certificate is trusted; logs in nowhere."""

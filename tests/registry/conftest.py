@@ -11,6 +11,7 @@ import pytest
 from berth.ecr.registry import upload
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials, Login
+from berth.ecr.registry.transport import Transport
 from berth.images.errors import UserError
 from tests.registry.blobs import PART
 from tests.registry.ecr_double import ecr_double
@@ -144,7 +145,7 @@ def client_of(waits: Waits) -> MakeClient:
         options.setdefault("sleep", waits.sleep)
         if isinstance(place, Registry):
             options.setdefault("certificates", place.certificates)
-        return Client(place.host, login, **options)  # type: ignore[arg-type]
+        return Client(Transport(place.host, login, **options))  # type: ignore[arg-type]
 
     return make
 

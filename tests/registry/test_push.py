@@ -13,6 +13,7 @@ from berth.ecr.image import local_image
 from berth.ecr.login import EcrLogin
 from berth.ecr.registry import attach
 from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.transport import Transport
 from berth.images import engine, pins
 from tests.registry import made_images
 from tests.registry.ecr_double import REGIONS, TOKEN
@@ -72,7 +73,7 @@ def pushed(machine: Machine, released: list[str]) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def inside(machine: Machine) -> Client:
     """Our own client of the registry, to look at what is there."""
-    return Client(machine.ecr.host(), EcrLogin(machine.ecr.client()))
+    return Client(Transport(machine.ecr.host(), EcrLogin(machine.ecr.client())))
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)

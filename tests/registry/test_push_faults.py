@@ -21,6 +21,7 @@ from berth.ecr.push import Sent, push, tagged
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.references import Reference
+from berth.ecr.registry.transport import Transport
 from berth.ecr.stream import LayerState
 from berth.images import engine, pins
 from berth.images.errors import UserError
@@ -76,11 +77,11 @@ class Pushing:
     def __call__(self) -> Sent:
         reference = Reference(self.proxy.host, NAME, "1")
         with tagged(self.client, self.image, reference):
-            return push(self.client, reference, self.login, say=self.said.append)
+            return push(self.client, reference, self.login, say=self.said.append, stopped=threading.Event())
 
     def once(self) -> int:
         """Bytes that have to go over the wire once."""
-        manifest = Client(self.proxy.host, self.login).manifest(NAME, "1")
+        manifest = Client(Transport(self.proxy.host, self.login)).manifest(NAME, "1")
         assert manifest is not None
         return sum(blob.size for blob in manifest.blobs)
 
@@ -129,6 +130,7 @@ def test_a_busy_registry_is_waited_for(status: int, pushing: Pushing, fault_row:
     pushing.proxy.answer(status, method="PATCH", skip=1, times=2, headers={"Retry-After": "1"})
     sent = pushing()
     assert len(sent.layers) == LAYERS
+    assert "a layer does not get through; the engine tries it again by itself" in pushing.said[0]
     again = pushing.sent_again()
     fault_row(f"two uploads are answered with {status}", "pushed, after a wait", again)
 
@@ -212,7 +214,7 @@ def test_an_engine_that_is_killed_in_the_middle_is_named(proxy: FaultProxy, tmp_
             pytest.raises(UserError, match=r"^the Docker engine went away in the middle of the push") as refusal,
             tagged(other, image, place),
         ):
-            push(other, place, lambda renew: Credentials("AWS", "token"), show=kill)
+            push(other, place, lambda renew: Credentials("AWS", "token"), show=kill, stopped=threading.Event())
     fault_row("the engine is killed in the middle", str(refusal.value), 0)
 
 
@@ -232,7 +234,7 @@ def test_ctrl_c_leaves_no_name_behind_and_the_next_push_goes_on(
     out, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert out == ""
-    (said,) = [line for line in error.splitlines() if "the next push goes on from there" in line]
+    (said,) = [line for line in error.splitlines() if "the next push sends the others" in line]
     assert "Traceback" not in error
     assert not any(tag.startswith(proxy.host) for each in engine_client.images.list() for tag in each.tags)
     assert not (tmp_path / "dist" / "images.json").exists()

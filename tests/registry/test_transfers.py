@@ -11,6 +11,7 @@ import pytest
 
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.transport import Transport
 from tests.registry import made_images
 from tests.registry.blobs import BLOB, DIGEST, MISSING, PART, content, open_blob, send
 from tests.registry.conftest import MakeClient, MakeRegistry, Waits, no_login, refusal
@@ -217,7 +218,7 @@ def test_an_upload_that_never_gets_further_is_given_up(proxy: FaultProxy, client
 def test_a_read_goes_on_where_it_was_dropped(client: Client, client_of: MakeClient, waits: Waits) -> None:
     send(client)
     with serving(Halves) as host:
-        reading = Client(host, no_login, sleep=waits.sleep)
+        reading = Client(Transport(host, no_login, sleep=waits.sleep))
         assert content(reading) == BLOB
         assert Halves.ranges == [None, "bytes=325000-", "bytes=487500-"]
     assert waits == [1, 1]
@@ -248,7 +249,7 @@ class Halves(http.server.BaseHTTPRequestHandler):
 def test_a_registry_without_ranges_is_read_from_its_beginning(client: Client, proxy: FaultProxy) -> None:
     send(client)
     proxy.answer(200, path="blobs/", times=9, body=BLOB)
-    assert content(Client(proxy.host, no_login), 70_000) == BLOB[70_000:]
+    assert content(Client(Transport(proxy.host, no_login)), 70_000) == BLOB[70_000:]
 
 
 def test_a_registry_that_is_killed_and_started_again(

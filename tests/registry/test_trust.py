@@ -11,6 +11,7 @@ import pytest
 
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.transport import Transport
 from berth.images.errors import UserError
 from berth.images.together import side_by_side
 from tests.registry.blobs import BLOB, content, send
@@ -79,7 +80,7 @@ def test_a_file_that_is_no_certificate(client_of: MakeClient, registry: Registry
 
 def test_plain_http_is_for_loopback_only(registry: Registry, monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
     monkeypatch.setattr(transport, "is_loopback", lambda _: False)
-    client = Client(registry.host, no_login, sleep=waits.sleep)
+    client = Client(Transport(registry.host, no_login, sleep=waits.sleep))
     assert "and plain HTTP is for loopback addresses only" in refusal(client.ping)
 
 
@@ -93,7 +94,7 @@ def test_other_hosts_are_asked_through_the_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, waits: Waits
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://user:secret@127.0.0.1:9")
-    said = refusal(Client("registry.example", no_login, sleep=waits.sleep).ping)
+    said = refusal(Client(Transport("registry.example", no_login, sleep=waits.sleep)).ping)
     assert said == (
         "the proxy of the environment does not let registry.example be reached (Connection refused): look at "
         "HTTPS_PROXY, or put the host into NO_PROXY."
@@ -117,7 +118,7 @@ def test_what_is_no_registry(
 
 def test_nobody_listens(waits: Waits) -> None:
     host = f"127.0.0.1:{free_port()}"
-    assert refusal(Client(host, no_login, sleep=waits.sleep).ping) == (
+    assert refusal(Client(Transport(host, no_login, sleep=waits.sleep)).ping) == (
         f"{host} can't be reached (Connection refused): see that the name and the port are right and that the registry "
         "runs, then run this again."
     )
@@ -131,7 +132,7 @@ def test_a_host_that_takes_the_call_and_never_speaks(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(transport, "_READ_S", NONE_S)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
-        assert refusal(Client(host, no_login, sleep=waits.sleep).ping) == (
+        assert refusal(Client(Transport(host, no_login, sleep=waits.sleep)).ping) == (
             f"{host} can't be reached (timed out): see that the name and the port are right and that the registry "
             "runs, then run this again."
         )
@@ -142,7 +143,7 @@ def test_threads_wait_together_for_a_host_that_never_speaks(monkeypatch: pytest.
     monkeypatch.setattr(transport, "_CONNECT_S", 0.5)
     monkeypatch.setattr(transport, "_FIRST_READ_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = Client(f"127.0.0.1:{silent.getsockname()[1]}", no_login)
+        client = Client(Transport(f"127.0.0.1:{silent.getsockname()[1]}", no_login))
         refused = side_by_side(range(4), lambda *_: client.ping())
         assert len({str(each) for each in refused}) == 1
         assert all(isinstance(each, UserError) for each in refused)
@@ -172,7 +173,7 @@ def test_a_registry_that_has_answered_is_waited_for_longer(client: Client, monke
 
 def test_a_bundle_of_the_environment_that_is_not_there(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle")
-    said = refusal(Client(registry.host, no_login).ping)
+    said = refusal(Client(Transport(registry.host, no_login)).ping)
     assert "invalid path: /no/such/bundle): mend" in said
 
 
