@@ -381,7 +381,8 @@ def test_a_fault_of_the_kits_own_stays_one() -> None:
         {}["ours"]
 
 
-def test_clients_are_made_without_credentials_and_then_say_so() -> None:
+def test_clients_are_made_without_credentials_and_then_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # other tests of this process may have used it
     with pytest.raises(UserError, match="there are no AWS credentials"):
         ask()
     assert boto3.DEFAULT_SESSION is None  # of a process that may have threads, none shares its state
