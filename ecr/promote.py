@@ -116,9 +116,10 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
 def _absent(origin: Place, reference: str) -> str:
     """That there is no such image, and what there is instead, where the registry lets that be listed."""
     try:
-        tags = origin.registry.tags(origin.repository)
+        every = origin.registry.tags(origin.repository)
     except UserError:
         return f"{origin} has no image {reference}: look at its tags and digests, or push it there first."
+    tags = [tag for tag in every if not tag.startswith("sha256-")]  # those are lists of referrers
     if not tags:
         return f"{origin} has no image {reference}, and no tag at all: see that this is the repository's name."
     near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]
