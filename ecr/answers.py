@@ -93,9 +93,10 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
 
 def reason(error: str) -> str:
     """An engine's error on one line, without the request that Go puts before it: a URL of some hundred characters, and
-    of a connection the addresses of both its ends.
+    of a connection the addresses of both its ends. Of an answer that is no registry's the status is left.
     """
     said = re.sub(r"\s+", " ", error).strip().rstrip(".")
+    said = re.sub(r"\berror parsing HTTP (\d{3}) response body: .*", r"status \1", said)
     said = re.sub(r'\b(Get|Head|Post|Put|Patch|Delete) "?https?://[^\s"]+"?: ', "", said)
     return re.sub(r"\b(dial|read|write) (tcp|udp)\b[^a-z]*:( (connect|read|write):)? ", "", said)
 

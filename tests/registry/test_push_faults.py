@@ -125,12 +125,19 @@ def test_a_token_that_expires_in_the_middle_is_renewed(
     fault_row("the token expires in the middle", pushing.said[0], again)
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_registry_is_waited_for(status: int, pushing: Pushing, fault_row: Row) -> None:
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (429, ": status 429; trying again in 1 s, "),
+        (500, ": a layer does not get through; the engine tries it again by itself"),
+        (503, ": a layer does not get through; the engine tries it again by itself"),
+    ],
+)
+def test_a_busy_registry_is_waited_for(status: int, said: str, pushing: Pushing, fault_row: Row) -> None:
     pushing.proxy.answer(status, method="PATCH", skip=1, times=2, headers={"Retry-After": "1"})
     sent = pushing()
     assert len(sent.layers) == LAYERS
-    assert "a layer does not get through; the engine tries it again by itself" in pushing.said[0]
+    assert said in pushing.said[0]
     again = pushing.sent_again()
     fault_row(f"two uploads are answered with {status}", "pushed, after a wait", again)
 
@@ -211,7 +218,7 @@ def test_an_engine_that_is_killed_in_the_middle_is_named(proxy: FaultProxy, tmp_
         image = str(other.images.get("berth-test:1").id)
         place = Reference(proxy.host, NAME, "1")
         with (
-            pytest.raises(UserError, match=r"^the Docker engine went away in the middle of the push") as refusal,
+            pytest.raises(UserError, match=r"^the Docker engine went away") as refusal,
             tagged(other, image, place),
         ):
             push(other, place, lambda renew: Credentials("AWS", "token"), show=kill, stopped=threading.Event())

@@ -60,6 +60,10 @@ def test_a_digest_in_a_sentence_is_no_status_of_http() -> None:
         ("dial tcp: lookup x.example: no such host", "lookup x.example: no such host"),
         ("received unexpected HTTP status: 503 Service Unavailable", None),
         ("denied: the tag is immutable", None),
+        (
+            "error parsing HTTP 429 response body: invalid character '<' looking for beginning of value: \"<html>\"",
+            "status 429",
+        ),
     ],
 )
 def test_what_a_user_reads_of_an_error(error: str, short: str | None) -> None:
