@@ -74,14 +74,14 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"too ?many ?requests|rate exceeded|throttl|\b429\b|\b50[0234]\b|unavailable|internal server error",
         Remedy.RETRY,
-        "{host} is too busy or broken ({said}): push again later, and what arrived is not sent again; its own log "
-        "may say more, such as a full disk.",
+        "{where}: the registry is too busy or broken ({said}): push again later, what arrived is not sent again; its "
+        "own log may say more, such as a full disk.",
     ),
     (
         r"\bEOF\b|connection re(set|fused)|broken pipe|time(d )?out|deadline exceeded|closed network connection|"
         r"no route to host|temporary failure|try again|server misbehaving|blob upload (unknown|invalid)",
         Remedy.RETRY,
-        "the connection to {host} broke again and again ({said}): push again; what arrived is not sent again.",
+        "{where}: the connection broke again and again ({said}): push again; what arrived is not sent again.",
     ),
     (
         r"no such host",

@@ -1,5 +1,6 @@
 """The commands of build.py that are about registries: push, promote and uri. Arguments in, a result out."""
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from berth.ecr import uri as uris
 from berth.ecr.aws import Aws
 from berth.ecr.display import showing_blobs, showing_layers
 from berth.ecr.image import doubles_problem
+from berth.ecr.names import account_problems
 from berth.ecr.registry import references
 from berth.ecr.registry.transport import hostname, is_loopback
 from berth.ecr.release import Released, enter, repository_lines
@@ -76,9 +78,9 @@ def push(
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
-    """Push tested images to Amazon ECR or another registry; ends with the image_uri that estimators take."""
+    """Push tested images to Amazon ECR or another registry. It ends with the image_uri that estimators take."""
     tags = tuple(tag or ())
-    regions, accounts = _words(region), _words(account_id)
+    regions, accounts, pullers = _words(region), _words(account_id), allow_pull or []
     settings = {
         "--keep": keep != documents.KEEP,
         "--untagged-days": untagged_days != documents.DAYS,
@@ -90,9 +92,9 @@ def push(
     refuse(
         destination.name_problems(which.images, registry, repository, tags),
         destination.option_problems(registry, regions, accounts, of_ecr),
-        ["--kms-key is empty: give a key's id, ARN or alias, or leave it out for AES-256."] if kms_key == "" else [],
+        [] if kms_key is None else repositories.kms_problems(kms_key),
+        *(account_problems(puller) for puller in pullers if puller != "sagemaker"),
     )
-    pullers = allow_pull or []
     wish = publish.Wish(
         tags=tags,
         lifecycle=documents.lifecycle(keep, untagged_days),
@@ -128,7 +130,7 @@ def push(
             with showing_layers(note) as show:
                 released, more = publish.publish(client, good, dist, wish, say=say, show=show)
         except KeyboardInterrupt:
-            say("layers that have arrived whole stay in the registry: the next push sends the others")
+            say("interrupted: layers that have arrived whole stay in the registry: the next push sends the others")
             raise
         failures += more
     _print(released, as_json)
@@ -136,7 +138,8 @@ def push(
 
 
 def _words(listed: str | None) -> list[str]:
-    return [] if listed is None else [word.strip() for word in listed.split(",")]
+    """What stands between commas or spaces; a list of nothing is one empty word, which nobody takes."""
+    return [] if listed is None else re.findall(r"[^,\s]+", listed) or [""]
 
 
 def _test(which: Which, profile: str) -> None:
@@ -179,7 +182,7 @@ def promote(
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy an image by digest between registries, repositories, regions or accounts, without an engine."""
+    """Copy an image by digest to another repository. It may be in another region or account; no engine is needed."""
     origin, goal = _from_and_to(source, target)
     doors = enter([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
     wanted = publish.Wish().repository(doors[1].destination)
@@ -207,7 +210,7 @@ def promote(
         with showing_blobs(note) as progress:
             done = promotion.promote(there, origin.version, here, tags, say=say, progress=progress)
     except KeyboardInterrupt:
-        say("layers that have arrived whole stay in the registry: the next promotion sends the others")
+        say("interrupted: layers that have arrived whole stay in the registry: the next promotion sends the others")
         raise
     record.keep_copy(done.digest, goal.host, goal.repository, done.tags, dist / record.NAME)
     at = references.Reference(goal.host, goal.repository, digest=done.digest)
@@ -225,6 +228,9 @@ def _from_and_to(source: str, target: str) -> tuple[references.Reference, refere
     """The two arguments of a promotion, taken apart; UserError with everything that is wrong with them."""
     problems: list[str] = []
     found: list[references.Reference] = []
+    if "@" in target:
+        problems.append(f"TO {target} has a digest, which the copy has by itself: give a tag, or none.")
+        target = target.partition("@")[0]
     for what, text in (("FROM", source), ("TO", target)):
         try:
             found.append(references.parse(text, what))
@@ -234,8 +240,6 @@ def _from_and_to(source: str, target: str) -> tuple[references.Reference, refere
         problems += [f"{what}: {problem}" for problem in destination.reference_problems(found[-1])]
         if what == "FROM" and not found[-1].version:
             problems.append(f"FROM {text} names a repository: give the tag or the digest of the image in it as well.")
-        if what == "TO" and found[-1].digest:
-            problems.append(f"TO {text} has a digest, which the copy has by itself: give a tag, or none.")
     refuse(problems)
     origin, goal = found
     return origin, goal
@@ -257,9 +261,10 @@ def uri(
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what estimators take as image_uri: the registry's digest once this build is pushed, else the local name.
+    """Print what estimators take as image_uri.
 
-    One line for each image: of a build that was pushed to several places, --registry says which; --json lists all.
+    That is the registry's digest once this build is pushed, else the local name. One line for each image: of a build
+    that was pushed to several places, --registry says which; --json lists all.
     """
     kept = record.load(dist / record.NAME)
     found: list[dict[str, Any]] = []

@@ -48,16 +48,16 @@ def place_of(host: str, repository: str) -> Destination:
 def name_problems(images: Sequence[str], host: str | None, repository: str | None, tags: Sequence[str]) -> list[str]:
     """What is wrong with the names that were given, a sentence each."""
     problems = []
-    if repository is not None and len(images) > 1 and "{image}" not in repository:
-        problems.append(
-            f"--repository {repository} would hold both images: write {{image}} where the name differs, such as "
-            "team/berth-{image}, or push one image."
-        )
     if unknown := re.search(r"\{(?!image\})[^}]*\}", repository or ""):
         problems.append(f"--repository has {unknown[0]}, and only {{image}} stands for something: train or serve.")
     else:
         for image in images:
             problems += place_problems(host, _name(repository, image))
+    if repository is not None and not problems and len(images) > 1 and "{image}" not in repository:
+        problems.append(
+            f"--repository {repository} would hold both images: write {{image}} where the name differs, such as "
+            "team/berth-{image}, or push one image."
+        )
     for tag in tags:
         problems += names.tag_problems(tag)
     return list(dict.fromkeys(problems + (names.host_problems(host) if host is not None else [])))

@@ -15,6 +15,8 @@ from berth.ecr.stream import LayerState
 
 Show = Callable[[Destination, LayerState], None]
 
+_SMALL, _LARGE = 50_000, 100_000_000
+"""Bytes of a blob that is worth a line, and of a layer that takes so long that a log says when it begins."""
 _ENDS = {"sent": "sent", "there": "is there already", "mounted": "taken from another repository"}
 
 
@@ -39,6 +41,8 @@ def showing_layers(console: Console) -> Iterator[Show]:
                 return
             if key not in tasks:
                 tasks[key] = bars.add_task(escape(f"{place} {state.layer}"), total=state.total or None)
+                if bars.disable and state.total > _LARGE:
+                    bars.print(escape(f"  {place} {state.layer}: sending {state.total / 1e6:.1f} MB"), soft_wrap=True)
             if state.waits:  # nor is there a speed
                 bars.reset(tasks[key])
                 return
@@ -62,6 +66,8 @@ def showing_blobs(console: Console) -> Iterator[Copying]:
             bars.update(tasks[blob.digest], completed=arrived)
             if arrived == blob.size and bars.tasks[tasks[blob.digest]].visible:
                 bars.update(tasks[blob.digest], visible=False)
+                if blob.size < _SMALL:
+                    return
                 bars.print(f"  {blob.digest[:19]}: {blob.size / 1e6:.1f} MB copied", soft_wrap=True)
 
     with bars:

@@ -22,6 +22,8 @@ _TAG_LENGTH = 128
 _ACCOUNT = re.compile(r"[0-9]{12}")
 # ACCOUNT.dkr.ecr.REGION.SUFFIX; with `-fips` the endpoint whose cryptography is validated by FIPS 140.
 _ECR = re.compile(r"(?P<account>[^.]+)\.dkr\.ecr(?P<fips>-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)")
+REFERRERS = "sha256-"
+"""How the tag begins under which a registry without the referrers API lists what refers to an image."""
 _PUBLIC = ("public.ecr.aws", "ecr-public.aws.com")
 
 
@@ -76,7 +78,7 @@ def region_problems(region: str) -> list[str]:
     hint = f"the nearest is {near}: give that" if near else "such as us-east-1: give one"
     return [
         f"{region!r} is no region that this boto3 knows, {hint}, or, if the region is new, take a newer boto3 with "
-        "`make lock`."
+        "`make lock setup`."
     ]
 
 
@@ -120,6 +122,10 @@ def repository_problems(name: str, *, ecr: bool = True) -> list[str]:
 
 def tag_problems(tag: str) -> list[str]:
     """What is wrong with a tag."""
+    if tag.startswith(REFERRERS):
+        return [
+            f"the tag {_short(tag)} is of the kind under which registries list what refers to an image: give another."
+        ]
     if _TAG.fullmatch(tag):
         return []
     if not tag:

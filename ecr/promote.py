@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from berth.ecr.destination import is_of_a_build
 from berth.ecr.image import doubles_problem, exact_tag, is_dirty
+from berth.ecr.names import REFERRERS
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
@@ -51,6 +52,7 @@ class Found:
         return (
             f"{len(self.plan.there)} of {len(self.blobs)} blobs are there, "
             f"{sum(blob.size for blob in todo) / 1e6:.1f} MB to {'mount' if self.plan.mount else 'send'}"
+            f"{', with what is attached to the image' if self.documents else ''}"
         )
 
 
@@ -119,7 +121,7 @@ def _absent(origin: Place, reference: str) -> str:
         every = origin.registry.tags(origin.repository)
     except UserError:
         return f"{origin} has no image {reference}: look at its tags and digests, or push it there first."
-    tags = [tag for tag in every if not tag.startswith("sha256-")]  # those are lists of referrers
+    tags = [tag for tag in every if not tag.startswith(REFERRERS)]
     if not tags:
         return f"{origin} has no image {reference}, and no tag at all: see that this is the repository's name."
     near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]

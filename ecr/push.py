@@ -94,7 +94,8 @@ def push(
         renew = found.remedy is Remedy.LOGIN
         wait = 0.0 if renew else min(2.0 ** (failures - 1), _LONGEST_WAIT_S)
         how = "with a new login" if renew else f"in {wait:.0f} s"
-        say(f"{reference}: {reason(error)}; trying again {how}, {len(stream.sent)} layers have arrived")
+        there = sum(bool(layer.end) for layer in stream.layers.values())
+        say(f"{reference}: {reason(error)}; trying again {how}, {there} of {len(stream.layers)} layers are there")
         stopped.wait(wait)
 
 

@@ -65,10 +65,14 @@ class Pushed:
 
     @property
     def place(self) -> tuple[str, str, str, str]:
-        """What a later push takes the place of: a port of this machine is one place by whichever name."""
+        """What a later push takes the place of."""
+        return (self.image, self.profile, *self.repository_key)
+
+    @property
+    def repository_key(self) -> tuple[str, str]:
+        """Host and repository, to be compared: a port of this machine is one place by whichever name."""
         name, _, port = self.host.rpartition(":")
-        host = f"localhost:{port}" if name in _THIS_MACHINE else self.host
-        return self.image, self.profile, host, self.repository
+        return f"localhost:{port}" if name in _THIS_MACHINE else self.host, self.repository
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, the two URIs first."""
@@ -105,15 +109,18 @@ def check(file: Path) -> None:
 def keep(pushed: Iterable[Pushed], file: Path) -> None:
     """Adds to the record; two pushes at the same time both get in, and a reader never sees half a file.
 
-    Tags of the same image at the same place stay: a push without them takes none of them away.
+    Tags of the same image at the same place stay: a push without them takes none of them away. A tag that another image
+    had there is that one's no more.
     """
     with _locked(file):
         new = {entry.place: entry for entry in pushed}
+        moved = {(*entry.repository_key, tag) for entry in new.values() for tag in entry.tags}
         entries = []
         for entry in load(file):
             later = new.get(entry.place)
             if later is None:
-                entries.append(entry)
+                tags = tuple(tag for tag in entry.tags if (*entry.repository_key, tag) not in moved)
+                entries.append(replace(entry, tags=tags))
             elif later.digest == entry.digest:
                 new[entry.place] = replace(later, tags=tuple(dict.fromkeys((*later.tags, *entry.tags))))
         entries += new.values()

@@ -74,13 +74,14 @@ class Outlook:
     """What a push meets: lines for the user, and the problems that forbid it.
 
     there: the repository as it is, None where there is none or where it is not AWS's; pushed: the exact tag names this
-    very image already.
+    very image already; moves: lines on the tags that name another image now.
     """
 
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     there: repository.Found | None = None
     pushed: bool = False
+    moves: tuple[str, ...] = ()
 
 
 def outlook(job: Job, *, apply: bool) -> Outlook:
@@ -97,6 +98,7 @@ def outlook(job: Job, *, apply: bool) -> Outlook:
     lines = repository_lines(place, wanted, there)
     problems = repository.problems(wanted) if wanted is not None else []
     pushed = False
+    moves = []
     for tag in job.tags:
         held = door.registry.manifest(place.repository, tag) if exists else None
         if held is None:
@@ -111,7 +113,8 @@ def outlook(job: Job, *, apply: bool) -> Outlook:
             problems.append(problem)
         else:
             lines.append(f"{place}:{tag} will move from {held.digest[:19]}")
-    return Outlook(tuple(lines), tuple(problems), there, pushed)
+            moves.append(f"{place}:{tag} moves from {held.digest[:19]}")
+    return Outlook(tuple(lines), tuple(problems), there, pushed, tuple(moves))
 
 
 def repository_lines(place: Destination, wanted: repository.Wanted | None, there: repository.Found | None) -> list[str]:
@@ -140,7 +143,7 @@ class Released:
 
     def summary(self) -> str:
         """One line: how much went, how much was there, and how fast."""
-        rate = f", {self.bytes_sent / 1e6 / self.seconds:.1f} MB/s" if self.bytes_sent and self.seconds else ""
+        rate = f", {self.bytes_sent / 1e6 / self.seconds:.1f} MB/s" if self.bytes_sent > 1e6 and self.seconds else ""
         return (
             f"{self.pushed.host}/{self.pushed.repository}: {self.bytes_sent / 1e6:.1f} MB sent, "
             f"{self.bytes_there / 1e6:.1f} MB were there, {self.seconds:.1f} s{rate}"
@@ -169,6 +172,8 @@ def release(
     place = door.destination
     if job.wanted is not None:
         repository.ensure(door.ecr, job.wanted, seen.there, apply=apply, say=say)
+    for move in seen.moves:
+        say(move)
     # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
     # for seconds, so it waits until this push leaves one idle.
     laid = Later(lambda: _lay(door, bill()), at_once=False)

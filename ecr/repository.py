@@ -108,8 +108,8 @@ class Repository:
 def problems(wanted: Wanted) -> list[str]:
     """What is wrong with the settings themselves, a sentence each."""
     found = repository_problems(wanted.name)
-    if wanted.kms_key is not None and not _KMS_KEY.fullmatch(wanted.kms_key):
-        found.append(f"{wanted.kms_key!r} is no KMS key: give its id, alias/NAME or its ARN.")
+    if wanted.kms_key is not None:
+        found += kms_problems(wanted.kms_key)
     for name, value in wanted.tags.items():
         if not 1 <= len(name) <= 128 or len(value) > 256 or not _AWS_TAG.fullmatch(name + value):
             found.append(
@@ -119,6 +119,13 @@ def problems(wanted: Wanted) -> list[str]:
         elif name.lower().startswith("aws:"):
             found.append(f"the AWS tag {name!r} begins with aws:, which is AWS's own: give it another name.")
     return found
+
+
+def kms_problems(key: str) -> list[str]:
+    """What is wrong with the name of a KMS key, whether there is one or not."""
+    if _KMS_KEY.fullmatch(key):
+        return []
+    return [f"{key!r} is no KMS key: give its id, alias/NAME or its ARN, or leave --kms-key out for AES-256."]
 
 
 def settings(wanted: Wanted) -> list[str]:

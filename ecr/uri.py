@@ -41,12 +41,11 @@ def choice_problems(image: str, profile: str, places: Sequence[Pushed], text: st
         return []
     elsewhere = f", only to {_listed(places)}" if places else ""
     option = "" if profile == pins.DEFAULT_PROFILE else f" --profile {profile}"
-    if not region_problems(text):
-        option += f" --region {text}"
-    return [
-        f"this build of {image} is not on record as pushed to {text}{elsewhere}: run `python build.py push "
-        f"{image}{option}`."
-    ]
+    if region_problems(text):
+        advice = "push it there, or name another place"
+    else:
+        advice = f"run `python build.py push {image}{option} --region {text}`"
+    return [f"this build of {image} is not on record as pushed to {text}{elsewhere}: {advice}."]
 
 
 def _listed(places: Sequence[Pushed]) -> str:

@@ -63,7 +63,7 @@ def build(
     mirror: MirrorOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the docker build lines; build nothing.")] = False,
 ) -> None:
-    """Build images, tagged berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
+    """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
     searching = Later(engine.find_client)
     row = pins.load().profile(profile).without(without or [])
     for line in dict.fromkeys(line for image in which.images for line in plan.left_out(row, image)):
@@ -120,7 +120,7 @@ def run_tests(which: WhichArgument = Which.all, profile: ProfileOption = pins.DE
 def size(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
 ) -> None:
-    """Show where an image's bytes are: by layer, by package, against its budget."""
+    """Show an image's bytes by layer and by package, and its budget."""
     budget = pins.load().profile(profile).budget
     client = engine.connect()
     found = []
@@ -137,7 +137,7 @@ def size(
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine lacks, each with the command that mends it; exit code 0 if the images can be built here."""
+    """Say what this machine lacks, and how to mend it. Exit code 0 if the images can be built here."""
     findings = doctoring.findings(probing.probe())
     result.print(doctoring.render(findings))
     raise typer.Exit(0 if doctoring.can_build(findings) else 1)
@@ -171,7 +171,7 @@ def render_pins(
     ] = None,
     mirror: MirrorOption = None,
 ) -> None:
-    """Render docker/pins.toml into the Dockerfiles' defaults and make the hashed locks of every profile again."""
+    """Bring docker/pins.toml into the Dockerfiles, and lock again. The locks have hashes and are one a profile."""
     kit = pins.load()
     rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
     if fetch is not None:

@@ -63,9 +63,9 @@ def find_image(client: docker.DockerClient, image: str) -> Image:
 def _absence(image: str) -> str:
     named = _KIT_NAME.fullmatch(image)
     if named is None or named["profile"] not in pins.load().profiles:
-        return f"There is no image {image} here: give one that `docker images` lists."
+        return f"there is no image {image} here: give one that `docker images` lists."
     build = f"python build.py build {named['image']} --profile {named['profile']}"
-    return f"There is no image {image} here: build it with `{build}`."
+    return f"there is no image {image} here: build it with `{build}`."
 
 
 def drives_buildkit(version: str, has_buildx: Callable[[], bool]) -> bool:

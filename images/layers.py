@@ -90,12 +90,14 @@ def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
 
 
 def short_label(created_by: str) -> str:
-    """The name of a layer of the kit, as README.md has it; else the instruction without what every line repeats, cut to
-    the width of a table's column.
+    """The name of a layer of the kit, or of Debian's base, as README.md has it; else the instruction without what every
+    line repeats, cut to the width of a table's column.
     """
     if ours := _OURS.search(created_by):
         return ours["part"] or ours["script"]
     text = re.sub(r"\s+", " ", created_by).strip()
+    if re.match(r"(Imported from|# debian\.sh) ", text):
+        return "base"
     text = re.sub(r"\s*# buildkit$", "", text)
     text = re.sub(r"^RUN (\|\d+ (\S+=\S* )*)?", "RUN ", text)
     text = re.sub(r"^(RUN )?/bin/sh -c (#\(nop\) )?", r"\1", text).strip()

@@ -42,7 +42,7 @@ def run_train(
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
 ) -> None:
-    """Run a training job on this machine, in one container a host, and keep its model.tar.gz."""
+    """Run a training job on this machine. Each host is a container; the model comes as model.tar.gz."""
     hyperparameters = _pairs(hyperparameter or [], "--hyperparameter")
     if (code is None) != (entry_point is None):
         raise UserError("--code and --entry-point go together: give the folder and the program in it.")
@@ -106,7 +106,7 @@ def demo(
     output: Annotated[Path, typer.Option(help="Where the model and the plot go.")] = Path("out"),
     profile: ProfileOption = pins.DEFAULT_PROFILE,
 ) -> None:
-    """Fine-tune on the embedded sample, serve the result and ask it two questions."""
+    """Fine-tune on the embedded sample, serve the result, ask it."""
     raise typer.Exit(demonstration.demo(f"berth-train:{profile}", f"berth-serve:{profile}", output, result))
 
 
@@ -117,6 +117,6 @@ def gpu_check(
         "out/gpu-check.json"
     ),
 ) -> None:
-    """Measure this machine's GPUs in both images, beside what they could do; exit code 0 if no check fails."""
+    """Measure this machine's GPUs in both images. Exit code 0 if no check fails."""
     passed = gpu_checking.gpu_check(profile, output, log=_plain, say=say)
     raise typer.Exit(0 if passed else 1)

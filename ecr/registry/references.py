@@ -40,11 +40,15 @@ def parse(text: str, what: str) -> Reference:
     what: the argument that it is, for UserErrors. A name without a registry is an engine's, and none of these.
     """
     name, at, digest = text.partition("@")
-    host, _, path = name.partition("/")
+    host, slash, path = name.partition("/")
     repository, colon, tag = path.partition(":")
+    if scheme := re.match(r"\w+://", text):
+        raise UserError(f"{what} {text[:300]!r} begins with {scheme[0]}: leave that out.")
+    if _HOST.fullmatch(host) and not path and (slash or host.startswith("localhost") or "." in host):
+        raise UserError(f"{what} {text[:300]!r} is a registry alone: write the repository behind it, HOST/REPOSITORY.")
     if not path or not _HOST.fullmatch(host):
         raise UserError(
-            f"{what} {text[:300]!r} begins with no registry: write HOST/REPOSITORY, without https://, such as "
+            f"{what} {text[:300]!r} begins with no registry: write HOST/REPOSITORY, such as "
             "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train:0.1.0."
         )
     if colon and not tag:

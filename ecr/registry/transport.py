@@ -378,8 +378,8 @@ def hostname(host: str) -> str:
     found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\w*))?", host)
     if not found:
         raise UserError(
-            f"{without_password(' '.join(host.split()))[:120] or 'nothing'} is no registry: give HOST or HOST:PORT, "
-            "without https:// and without a path."
+            f"{without_password(' '.join(host.split()))[:120] or 'an empty name'} is no registry: give HOST or "
+            "HOST:PORT, without https:// and without a path."
         )
     port = found[2]
     if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and int(port) in range(1, 65536)):

@@ -41,7 +41,7 @@ def bill(
     known = _load(kept, made_by)
     if known is None:
         found = inside(client, image_id)
-        step(f"{image}: syft reads the packages")
+        step(f"{image}: reading the packages")
         known = bill_of(found, files)
         _store(kept, made_by, known)
     return replace(known, image=image)

@@ -38,7 +38,7 @@ def bill(
         typer.Option("--record", help="Record Debian's versions in docker/debian as those that were tested."),
     ] = False,
 ) -> None:
-    """Write the bill of materials of built images: every package of Debian and Python, with version, hash, licence."""
+    """Write the bill of materials of built images. It has each package's version, hash and licence."""
     if record and which is not Which.all:
         raise UserError("--record is for both images together: leave out which image, or the option.")
     made = {image: _bill(image, profile) for image in which.images}
@@ -57,22 +57,25 @@ def bill(
 def licences(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
 ) -> None:
-    """Show the licences of what is inside built images, and what a person has to look at."""
+    """Show the licences inside, and what a person has to look at."""
     found = [licensing.report(_bill(image, profile)) for image in which.images]
     if as_json:
         print_json([each.as_dict() for each in found])
         return
     for each in found:
         result.print(licensing.render(each))
+    for each in found:
+        for sentence in each.sentences():
+            result.print(escape(f"{each.image}: {sentence}"))
 
 
 @app.command("diff")
 def compare(
-    before: Annotated[str, typer.Argument(metavar="A", help="An image on this engine: a tag or an id.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="An image on this engine: a tag or an id.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="Another one.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show what differs between two images, by layer, package and file; exit code 1 if anything but times does."""
+    """Show what differs between two images. Exit code 1 if anything but times of files does."""
     client = engine.connect()
     for image in (before, after):
         engine.find_image(client, image)  # both, before one is read for long
@@ -97,10 +100,10 @@ def outdated(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show newer releases, known vulnerabilities and Debian's updates, and lock again if asked to.
+    """Show newer releases, vulnerabilities and Debian's updates.
 
-    Exit code 1 if anything was found insecure, or if somebody that should know did not answer. A newer release of what
-    docker/pins.toml names is taken by a change there, and `pins`.
+    With --lock it then locks again. Exit code 1 if anything was found insecure, or if somebody that should know did not
+    answer. A newer release of what docker/pins.toml names is taken by a change there, and `pins`.
     """
     if osv_url is not None and not osv_url.startswith(("https://", "http://")):
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
@@ -123,5 +126,7 @@ def outdated(
 
 def _bill(image: str, profile: str) -> bom.Bill:
     pins.load().profile(profile)  # one that there is not is said as that
-    with doing(f"berth-{image}:{profile}: reading what is inside") as step:
-        return bills.bill(engine.connect(), f"berth-{image}:{profile}", step=step)
+    client, name = engine.connect(), f"berth-{image}:{profile}"
+    engine.find_image(client, name)
+    with doing(f"{name}: reading what is inside") as step:
+        return bills.bill(client, name, step=step)

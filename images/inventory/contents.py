@@ -11,6 +11,7 @@ import io
 import json
 import posixpath
 import re
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -33,7 +34,7 @@ from berth.images.pins import CACHE
 KEPT = 20
 """How many images' contents the cache holds, a few megabytes each."""
 _USER_CACHE = CACHE / "contents"
-_FORM = "2"  # of what is kept: another one is read anew
+_FORM = "3"  # of what is kept: another one is read anew
 _PIECE = 1 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _RECORDS = re.compile(RECORDS)
@@ -220,7 +221,8 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, found: Mapp
                 digest.update(piece)
             sha256 = digest.hexdigest()
     size = member.size if kind == "file" else 0
-    file = File(kind, member.mode, member.uid, member.gid, size, float(member.mtime), sha256, target, attributes)
+    mode = stat.S_IMODE(member.mode)  # some tools write the kind of file into it as well
+    file = File(kind, mode, member.uid, member.gid, size, float(member.mtime), sha256, target, attributes)
     return Read(file, record)
 
 

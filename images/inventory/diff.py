@@ -65,7 +65,7 @@ class PackageChange:
 @dataclass(frozen=True, slots=True)
 class FileChange:
     """A path that differs. how: added, removed, content (bytes, kind or a link's target), mode (mode, owner or extended
-    attributes) or time; `made_by` is the layer that it comes from, in the later image where it is in both.
+    attributes) or time; `made_by` is the layer that makes it differ, of the later image where both have one.
     """
 
     path: str
@@ -120,7 +120,7 @@ def described(
 ) -> Described:
     """Reads an image of the engine; cache, step and errors as in `contents`."""
     found = contents(client, image, cache=cache, step=step)
-    step(f"{image}: syft reads the packages")
+    step(f"{image}: reading the packages")
     return Described(found, bill_of(inside_of(found), pins.load().files))
 
 
@@ -214,13 +214,16 @@ def _versions(packages: Iterable[Package]) -> dict[tuple[str, str], tuple[str, .
 
 def _files(before: Contents, after: Contents) -> tuple[FileChange, ...]:
     changes = []
+    shared = {each.diff_id for each in before.layers} & {each.diff_id for each in after.layers}
     for path in sorted(before.files.keys() | after.files.keys()):
         old, new = before.files.get(path), after.files.get(path)
-        last = after.layers[new.layer] if new is not None else before.layers[old.layer] if old is not None else None
-        assert last is not None, "the path is of one of the two"
         change = _file_change(old, new)
-        if change is not None:
-            changes.append(FileChange(path, *change, last.made_by))
+        if change is None:
+            continue
+        came_from = [each.layers[file.layer] for each, file in ((after, new), (before, old)) if file is not None]
+        # A layer that both have makes no difference: then the other image has the path from another one.
+        last = next((layer for layer in came_from if layer.diff_id not in shared), came_from[0])
+        changes.append(FileChange(path, *change, last.made_by))
     return tuple(changes)
 
 

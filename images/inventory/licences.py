@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +15,7 @@ from berth.images.inventory import spdx
 from berth.images.inventory.bom import Bill, Package
 
 NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
+_PUBLIC_DOMAIN = f"{spdx.REFERENCE}public-domain"  # as Debian writes it; it asks for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,15 @@ class Licensed:
 class Report:
     """The licences of an image, the one of most packages first.
 
-    `unknown` are packages that name none, `nvidia` those under NVIDIA's own licences.
+    `unknown` are packages that name none, `nvidia` those under NVIDIA's own licences, `unnamed` those whose one licence
+    is not in SPDX's list.
     """
 
     image: str
     groups: tuple[Licensed, ...]
     unknown: tuple[str, ...]
     nvidia: tuple[str, ...]
+    unnamed: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -50,6 +52,8 @@ class Report:
                 f"NVIDIA's own licence holds for {', '.join(self.nvidia)}: read its terms on passing them on, in "
                 "the License.txt of each package or at https://docs.nvidia.com/cuda/eula, before you do."
             )
+        if self.unnamed:
+            said.append(f"No licence of SPDX's list is named by {', '.join(self.unnamed)}: read what came with each.")
         if self.unknown:
             said.append(
                 f"No licence is known of {', '.join(self.unknown)}: read what came with it, for a Debian package "
@@ -70,19 +74,25 @@ def report(bill: Bill) -> Report:
         tuple(sorted(licensed, key=lambda each: (-len(each.packages), each.licence))),
         _names(unknown),
         _names(package for package in bill.packages if NVIDIA in package.licence),
+        _names(package for package in bill.packages if _is_unnamed(package.licence)),
     )
 
 
-def render(found: Report) -> Group:
-    """The table and what to look at, for a rich console."""
+def render(found: Report) -> Table:
+    """The table, for a rich console."""
     title = Text(f"{found.image}: licences")
     table = Table("licence", "packages", "which", title=title, title_justify="left", show_lines=True)
+    table.columns[0].overflow = "fold"
     table.columns[1].justify = "right"
     for group in found.groups:
         table.add_row(Text(group.licence), str(len(group.packages)), Text(", ".join(group.packages)))
     if found.unknown:
         table.add_row(Text("unknown", style="bold"), str(len(found.unknown)), Text(", ".join(found.unknown)))
-    return Group(table, *(Text(sentence) for sentence in found.sentences()))
+    return table
+
+
+def _is_unnamed(licence: str) -> bool:
+    return licence.startswith(spdx.REFERENCE) and " " not in licence and licence not in (NVIDIA, _PUBLIC_DOMAIN)
 
 
 def _names(packages: Iterable[Package]) -> tuple[str, ...]:

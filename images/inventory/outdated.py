@@ -57,7 +57,7 @@ class Outdated:
 
     def verdict(self) -> str:
         """One line: how much of each kind was found, and whether that is all."""
-        missing = f", answers that are missing, see above: {len(self.unanswered)}" if self.unanswered else ""
+        missing = "; this is not all, for not everything is known: see above" if self.unanswered else ""
         return (
             f"vulnerable packages: {len(self.vulnerable)}, security updates of Debian: {self._security}, newer "
             f"releases: {len(self.newer)}{missing}."

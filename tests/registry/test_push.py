@@ -220,6 +220,7 @@ def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
     assert f"the repository {name} differs: image tags: mutable, wanted: immutable\n" in moved.stderr
     assert f"the repository {name} differs: scan on push: off, wanted: on\n" in moved.stderr
     assert f"the repository {name} is left as it is: --apply changes it.\n" in moved.stderr
+    assert f"/{name}:stable moves from {theirs.manifest.digest[:19]}\n" in moved.stderr
     assert (digest_of("stable"), digest_of("old")) == (pushed["serve"]["digest"], theirs.manifest.digest)
     assert settings(machine, name) == before
 

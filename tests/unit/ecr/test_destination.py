@@ -82,9 +82,9 @@ def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry
     assert option_problems(None, ["eu-west-1", "us-east-1"], ["111122223333"]) == []
     assert option_problems("127.0.0.1:5000", ["eu-west-1", "us-east1", ""], ["1"]) == [
         "'us-east1' is no region that this boto3 knows, the nearest is us-east-1: give that, or, if the region is new, "
-        "take a newer boto3 with `make lock`.",
+        "take a newer boto3 with `make lock setup`.",
         "'' is no region that this boto3 knows, such as us-east-1: give one, or, if the region is new, take a newer "
-        "boto3 with `make lock`.",
+        "boto3 with `make lock setup`.",
         "'1' is no AWS account: give its number of 12 digits, not its name.",
         "--registry 127.0.0.1:5000 names the place by itself, and --region and --account are ECR's: give one or the "
         "other.",

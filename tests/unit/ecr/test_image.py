@@ -40,7 +40,7 @@ def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
     with pytest.raises(UserError) as refusal:
         local_image(client, "train", "cu124")
     assert str(refusal.value) == (
-        "There is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`."
+        "there is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`."
     )
 
 

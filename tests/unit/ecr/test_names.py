@@ -127,6 +127,11 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
         (names.tag_problems, "", "a tag is empty: give one such as 1.0, or leave --tag out."),
         (names.tag_problems, "x" * 129, "is 129 long: a registry takes 128 characters at most."),
         (names.tag_problems, "1.0+cu130", "the tag '1.0+cu130' is not allowed for '+': a registry takes letters"),
+        (
+            names.tag_problems,
+            "sha256-1",
+            "the tag 'sha256-1' is of the kind under which registries list what refers to",
+        ),
         (names.tag_problems, "-x", "the tag '-x' is not allowed: a registry takes"),
         (names.tag_problems, "prod\n", "for '\\n'"),
         (names.tag_problems, "bad tag", "the tag 'bad tag' is not allowed for a space: a registry takes"),

@@ -114,7 +114,7 @@ def test_each_try_says_once_that_the_engine_tries_by_itself_and_why_the_next_one
     client: Any = ScriptedEngine([*RETRIED, failing(broken)], [LAYER])
     push(client, PLACE, lambda renew: None, say=lines.append, stopped=Waits())
     alone = "a layer does not get through; the engine tries it again by itself, for up to 50 s"
-    assert lines == [f"{PLACE}: {alone}", f"{PLACE}: broken pipe; trying again in 4 s, 0 layers have arrived"]
+    assert lines == [f"{PLACE}: {alone}", f"{PLACE}: broken pipe; trying again in 4 s, 0 of 1 layers are there"]
 
 
 def test_what_no_retry_can_mend_is_said_at_once() -> None:

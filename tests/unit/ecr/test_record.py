@@ -56,6 +56,19 @@ def test_this_machine_by_another_name_is_the_same_place(tmp_path: Path) -> None:
     assert [entry.host for entry in load(file)] == list(names[2:])
 
 
+def test_a_tag_that_moves_to_another_image_is_no_more_the_first_ones(tmp_path: Path) -> None:
+    file = tmp_path / "images.json"
+    elsewhere = replace(ENTRY, repository="prod/y")
+    serve = replace(ENTRY, image="serve", digest="sha256:9", tags=("0.1.0-cpu-1a2b", "rc"))
+    keep([ENTRY, elsewhere, serve], file)
+    keep([replace(serve, host="localhost:5000", tags=("stable",))], file)
+    assert [(entry.image, entry.repository, entry.tags) for entry in load(file)] == [
+        ("train", "berth-train", ("0.1.0-cpu-1a2b",)),
+        ("train", "prod/y", ENTRY.tags),
+        ("serve", "berth-train", ("stable", "0.1.0-cpu-1a2b", "rc")),
+    ]
+
+
 def test_a_folder_in_the_place_of_the_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"can't be read as the record"):
         load(tmp_path)

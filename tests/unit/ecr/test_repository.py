@@ -233,7 +233,7 @@ def test_settings_that_are_wrong_are_refused_together_before_anything_is_asked()
     assert said.count(" Also, ") == 3
     for part in (
         "the repository name 'Berth' is not allowed",
-        "'my key' is no KMS key: give its id, alias/NAME or its ARN.",
+        "'my key' is no KMS key: give its id, alias/NAME or its ARN, or leave",
         "the AWS tag 'aws:x' begins with aws:",
         "''='' is no AWS tag",
     ):

@@ -86,7 +86,7 @@ def test_a_build_in_several_places_is_no_one_word() -> None:
     [
         ("cpu", [WEST], "us-east-1", f", only to {WEST.name}: run `python build.py push train --region us-east-1`."),
         ("cu130", [], "us-east-1", ": run `python build.py push train --profile cu130 --region us-east-1`."),
-        ("cpu", [], "harbor", ": run `python build.py push train`."),
+        ("cpu", [], "harbor", ": push it there, or name another place."),
     ],
 )
 def test_a_place_that_is_not_on_record_is_said_with_the_push_that_puts_it_there(

@@ -76,7 +76,7 @@ def fake_engine(error: Exception) -> Any:
 def test_an_image_that_is_not_there_is_named_with_the_command_that_builds_it(name: str, what_to_do: str) -> None:
     with pytest.raises(UserError) as refusal:
         find_image(fake_engine(ImageNotFound("no such image")), name)
-    assert str(refusal.value) == f"There is no image {name} here: {what_to_do}"
+    assert str(refusal.value) == f"there is no image {name} here: {what_to_do}"
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,14 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             {"AWS_REGION": "nonsense"},
             None,
             "'nonsense' is no region that this boto3 knows, such as us-east-1: give one, or, if the region is new, "
-            "take a newer boto3 with `make lock`.",
+            "take a newer boto3 with `make lock setup`.",
             id="no-such-region",
         ),
         pytest.param(
             KEYS | {"AWS_DEFAULT_REGION": "us-east1"},
             "env",
             "'us-east1' is no region that this boto3 knows, the nearest is us-east-1: give that, or, if the region is "
-            "new, take a newer boto3 with `make lock`.",
+            "new, take a newer boto3 with `make lock setup`.",
             id="a-misspelt-region",
         ),
         pytest.param(

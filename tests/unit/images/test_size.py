@@ -92,6 +92,8 @@ def test_a_known_layer_is_not_read_again(tmp_path: Path) -> None:
         ),
         pytest.param('RUN /bin/sh -c /tmp/layers/nvidia.sh cudnn "${A}"', "cudnn", id="one-of-several-by-a-script"),
         pytest.param("RUN /bin/sh -c /tmp/layers/kit.sh train", "train", id="the-kit"),
+        pytest.param("Imported from -", "base", id="a-base-of-docker-import"),
+        pytest.param("# debian.sh --arch 'amd64' out/ 'bookworm' '@1700000000'", "base", id="debians-own"),
         pytest.param("COPY " + "x" * 80, "COPY " + "x" * 54 + "…", id="long"),
         pytest.param("", "", id="nothing"),
     ],

@@ -114,7 +114,7 @@ def test_what_does_not_end_does_not_stay() -> None:
         pytest.param(
             FakeEngine(),
             "berth-serve:cu130",
-            "There is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`.",
+            "there is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`.",
             id="no-image",
         ),
         pytest.param(

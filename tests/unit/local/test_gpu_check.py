@@ -115,7 +115,7 @@ def test_an_image_that_is_not_built(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json")
     assert str(refusal.value) == (
-        "There is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`."
+        "there is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`."
     )
     assert engine.created == []
 

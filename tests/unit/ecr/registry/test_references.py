@@ -35,12 +35,14 @@ def test_a_digest_beside_a_tag_is_what_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("berth-train:cpu", "begins with no registry: write HOST/REPOSITORY, without https://, such as"),
+        ("berth-train:cpu", "begins with no registry: write HOST/REPOSITORY, such as"),
         ("team/berth-train:cpu", "begins with no registry"),
         ("nonesuch", "begins with no registry"),
         ("", "begins with no registry"),
-        (f"{ECR}/", "begins with no registry"),
-        ("https://h.x/a", "begins with no registry"),
+        (f"{ECR}/", "is a registry alone: write the repository behind it, HOST/REPOSITORY."),
+        ("127.0.0.1:5000", "is a registry alone"),
+        ("https://h.x/a", "begins with https://: leave that out."),
+        ("http://127.0.0.1:5000/a", "begins with http://: leave that out."),
         (f"{ECR}/a:", "has a colon without a tag behind it: give one, or leave the colon out."),
         (f"{ECR}/a@sha256:12", "has no digest behind its @: that is sha256: and 64 digits of 0-9 and a-f."),
         (f"{ECR}/a:1@", "has no digest behind its @"),

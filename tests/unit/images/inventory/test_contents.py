@@ -230,7 +230,7 @@ def test_an_engine_without_room_is_named(tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"There is no image berth-train:cpu here: build it with"):
+    with pytest.raises(UserError, match=r"there is no image berth-train:cpu here: build it with"):
         contents(FakeEngine(b""), "berth-train:cpu", cache=tmp_path)  # type: ignore[arg-type]  # a fake
 
 

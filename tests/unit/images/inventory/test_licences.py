@@ -25,6 +25,8 @@ BILL = Bill(
         package("nvidia-nccl-cu13", licences.NVIDIA),
         package("nvidia-nvtx", "Apache-2.0"),
         package("odd", f"{licences.NVIDIA} AND MIT"),
+        package("loose", "LicenseRef-ad-hoc"),
+        package("free", "LicenseRef-public-domain"),
     ),
     {},
 )
@@ -37,19 +39,29 @@ def test_packages_by_licence_the_commonest_first() -> None:
         Licensed("Apache-2.0", ("nvidia-nvtx 1.0",)),
         Licensed("LicenseRef-NVIDIA-Proprietary", ("nvidia-nccl-cu13 1.0",)),
         Licensed("LicenseRef-NVIDIA-Proprietary AND MIT", ("odd 1.0",)),
+        Licensed("LicenseRef-ad-hoc", ("loose 1.0",)),
+        Licensed("LicenseRef-public-domain", ("free 1.0",)),
     )
     assert found.unknown == ("cuda-toolkit 1.0",)
     assert found.nvidia == ("nvidia-nccl-cu13 1.0", "odd 1.0")
 
 
-def test_what_to_look_at_stands_below_the_table() -> None:
+def test_what_to_look_at_is_named_apart() -> None:
     found = licences.report(BILL)
     console = Console(width=100, file=io.StringIO(), record=True)
     console.print(licences.render(found))
-    shown = " ".join(console.export_text().split())
-    assert "NVIDIA's own licence holds for nvidia-nccl-cu13 1.0, odd 1.0: read its terms" in shown
-    assert "No licence is known of cuda-toolkit 1.0: read what came with it" in shown
-    assert "│ unknown" in shown
+    assert "│ unknown" in console.export_text()
+    nvidia, unnamed, unknown = found.sentences()
+    assert nvidia.startswith("NVIDIA's own licence holds for nvidia-nccl-cu13 1.0, odd 1.0: read its terms")
+    assert unnamed == "No licence of SPDX's list is named by loose 1.0: read what came with each."
+    assert unknown.startswith("No licence is known of cuda-toolkit 1.0: read what came with it")
+
+
+def test_no_name_of_a_licence_is_cut_off() -> None:
+    long = "LicenseRef-" + "x" * 60
+    console = Console(width=60, file=io.StringIO(), record=True)
+    console.print(licences.render(licences.report(Bill("i", "sha256:1", (package("rich", long),), {}))))
+    assert console.export_text().count("x") == 60
 
 
 def test_nothing_to_look_at_is_nothing_said() -> None:

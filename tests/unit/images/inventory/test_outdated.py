@@ -290,8 +290,8 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
         assert said in text
     assert text.startswith("Vulnerabilities of x are not known.\nThe base image is not asked for.")
     assert text.rstrip().endswith(
-        "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2, answers that are missing, see "
-        "above: 1."
+        "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2; this is not all, for not everything "
+        "is known: see above."
     )
     tools = Outdated(newer=(Newer(Locked("uv", "0.9.30", (), (), True), "0.9.31"),))
     console.print(outdated.render(tools))
