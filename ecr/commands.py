@@ -130,7 +130,7 @@ def push(
             with showing_layers(note) as show:
                 released, more = publish.publish(client, good, dist, wish, say=say, show=show)
         except KeyboardInterrupt:
-            say("interrupted: layers that have arrived whole stay in the registry: the next push sends the others")
+            say("interrupted; layers that have arrived whole stay in the registry, and the next push sends the others")
             raise
         failures += more
     _print(released, as_json)
@@ -210,7 +210,7 @@ def promote(
         with showing_blobs(note) as progress:
             done = promotion.promote(there, origin.version, here, tags, say=say, progress=progress)
     except KeyboardInterrupt:
-        say("interrupted: layers that have arrived whole stay in the registry: the next promotion sends the others")
+        say("interrupted; layers that have arrived whole stay in the registry, and the next promotion sends the others")
         raise
     record.keep_copy(done.digest, goal.host, goal.repository, done.tags, dist / record.NAME)
     at = references.Reference(goal.host, goal.repository, digest=done.digest)

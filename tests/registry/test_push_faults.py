@@ -241,7 +241,7 @@ def test_ctrl_c_leaves_no_name_behind_and_the_next_push_goes_on(
     out, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert out == ""
-    (said,) = [line for line in error.splitlines() if "the next push sends the others" in line]
+    (said,) = [line for line in error.splitlines() if "and the next push sends the others" in line]
     assert "Traceback" not in error
     assert not any(tag.startswith(proxy.host) for each in engine_client.images.list() for tag in each.tags)
     assert not (tmp_path / "dist" / "images.json").exists()
