@@ -36,13 +36,12 @@ def showing_layers(console: Console) -> Iterator[Show]:
                     bars.remove_task(tasks.pop(key))
                 if key not in ended:
                     ended.add(key)
-                    size = f", {state.total / 1e6:.1f} MB unpacked" if state.end == "sent" and state.total else ""
-                    bars.print(escape(f"  {place} {state.layer}: {_ENDS[state.end]}{size}"), soft_wrap=True)
+                    bars.print(_line(place, state, _ENDS[state.end], sized=state.end == "sent"), soft_wrap=True)
                 return
             if key not in tasks:
                 tasks[key] = bars.add_task(escape(f"{place} {state.layer}"), total=state.total or None)
                 if bars.disable and state.total > _LARGE:
-                    bars.print(escape(f"  {place} {state.layer}: sending {state.total / 1e6:.1f} MB"), soft_wrap=True)
+                    bars.print(_line(place, state, "begins", sized=True), soft_wrap=True)
             if state.waits:  # nor is there a speed
                 bars.reset(tasks[key])
                 return
@@ -50,6 +49,11 @@ def showing_layers(console: Console) -> Iterator[Show]:
 
     with bars:
         yield show
+
+
+def _line(place: Destination, state: LayerState, what: str, *, sized: bool) -> str:
+    size = f", {state.total / 1e6:.1f} MB unpacked" if sized and state.total else ""
+    return escape(f"  {place} {state.layer}: {what}{size}")
 
 
 @contextmanager
