@@ -18,7 +18,7 @@ from berth.ecr.display import showing_blobs, showing_layers
 from berth.ecr.image import doubles_problem
 from berth.ecr.names import account_problems
 from berth.ecr.registry import references
-from berth.ecr.registry.transport import hostname, is_loopback
+from berth.ecr.registry.hosts import hostname, is_loopback
 from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
 from berth.images import build as building
@@ -163,13 +163,13 @@ def _print(released: list[Released], as_json: bool) -> None:
         if each.scan is not None:
             found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
             result.print(f"  ECR's scan: {found or 'nothing found'}")
-    for host in dict.fromkeys(each.pushed.host for each in released):
-        if is_loopback(hostname(host)):
-            say(f"{host} is on this machine, from where SageMaker pulls nothing: no estimator is shown.")
+    here = {each.pushed.host: None for each in released if is_loopback(hostname(each.pushed.host))}
+    for host in here:
+        say(f"{host} is on this machine, from where SageMaker pulls nothing: no estimator is shown.")
     for each in released:
-        if is_loopback(hostname(each.pushed.host)):
-            continue
-        say(f"\n# {each.pushed.tagged_uri}\n{snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)}")
+        if each.pushed.host not in here:
+            lines = snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)
+            say(f"\n# {each.pushed.tagged_uri}\n{lines}")
 
 
 @app.command()

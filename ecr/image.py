@@ -32,12 +32,12 @@ class LocalImage:
 
     @property
     def version(self) -> str:
-        return self.labels.get(f"{labels.SOURCE}.version", "0")
+        return labels.version(self.labels)
 
     @property
     def revision(self) -> str:
         """12 digits of the commit, with "-dirty" behind where uncommitted changes are in it."""
-        return self.labels.get(f"{labels.SOURCE}.revision", "none")
+        return labels.revision(self.labels)
 
     @property
     def dirty(self) -> bool:
@@ -78,8 +78,8 @@ class LocalImage:
 
 def exact_tag(found: Mapping[str, str]) -> str:
     """The tag that says which build an image is, by its labels alone; empty where it is none of the kit's."""
-    parts = [found.get(name, "") for name in (f"{labels.SOURCE}.version", labels.PROFILE, f"{labels.SOURCE}.revision")]
-    return "-".join(parts) if all(parts) else ""
+    wanted = (f"{labels.SOURCE}.version", labels.PROFILE, f"{labels.SOURCE}.revision")
+    return labels.exact(found, found[labels.PROFILE]) if all(found.get(name) for name in wanted) else ""
 
 
 def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:

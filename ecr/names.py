@@ -12,6 +12,8 @@ from functools import cache
 
 from botocore.loaders import create_loader
 
+from berth.ecr.registry.references import lists_referrers
+
 # What ECR's own service model says of `RepositoryName`; Docker's grammar of a path is the same, but for the length.
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
@@ -22,8 +24,6 @@ _TAG_LENGTH = 128
 _ACCOUNT = re.compile(r"[0-9]{12}")
 # ACCOUNT.dkr.ecr.REGION.SUFFIX; with `-fips` the endpoint whose cryptography is validated by FIPS 140.
 _ECR = re.compile(r"(?P<account>[^.]+)\.dkr\.ecr(?P<fips>-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)")
-REFERRERS = "sha256-"
-"""How the tag begins under which a registry without the referrers API lists what refers to an image."""
 _PUBLIC = ("public.ecr.aws", "ecr-public.aws.com")
 
 
@@ -122,7 +122,7 @@ def repository_problems(name: str, *, ecr: bool = True) -> list[str]:
 
 def tag_problems(tag: str) -> list[str]:
     """What is wrong with a tag."""
-    if tag.startswith(REFERRERS):
+    if lists_referrers(tag):
         return [
             f"the tag {_short(tag)} is of the kind under which registries list what refers to an image: give another."
         ]

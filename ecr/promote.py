@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from berth.ecr.destination import is_of_a_build
 from berth.ecr.image import doubles_problem, exact_tag, is_dirty
-from berth.ecr.names import REFERRERS
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
+from berth.ecr.registry.references import lists_referrers
 from berth.images import labels
 from berth.images.errors import UserError, refuse
 from berth.images.together import side_by_side
@@ -121,7 +121,7 @@ def _absent(origin: Place, reference: str) -> str:
         every = origin.registry.tags(origin.repository)
     except UserError:
         return f"{origin} has no image {reference}: look at its tags and digests, or push it there first."
-    tags = [tag for tag in every if not tag.startswith(REFERRERS)]
+    tags = [tag for tag in every if not lists_referrers(tag)]
     if not tags:
         return f"{origin} has no image {reference}, and no tag at all: see that this is the repository's name."
     near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]

@@ -88,7 +88,7 @@ def disk(seen: Probe) -> Finding:
         return Finding(
             name, "warn", f"free space can't be seen from here; {DISK_WANTED_GB:.0f} GB are wanted", "docker system df"
         )
-    free = f"{seen.disk_free // (_GB / 10) / 10:.1f} GB free"
+    free = f"{seen.disk_free // (_GB / 10) / 10:.1f} GB free"  # cut off: "6.0, and a build needs 6" would be a riddle
     if seen.disk_free < DISK_NEEDED_GB * _GB:
         return Finding(name, "missing", f"{free}, and a build needs {DISK_NEEDED_GB:.0f}", remedy)
     if seen.disk_free < DISK_WANTED_GB * _GB:
@@ -180,11 +180,11 @@ def credentials(seen: Probe) -> Finding:
     has = [f"credentials ({seen.credentials})"] if seen.credentials else []
     has += [seen.region] if seen.region else []
     if seen.aws_error:  # a sentence that says itself what to do
-        return Finding(name, "warn", ", ".join(has) + ", but " * bool(has) + seen.aws_error)
-    lacks = ["no region"] if seen.region is None else []
+        return Finding(name, "warn", f"{', '.join(has)}, but {seen.aws_error}" if has else seen.aws_error)
+    lacks = ["no credentials"] if seen.credentials is None else []
+    lacks += ["no region"] if seen.region is None else []
     remedy = "export AWS_REGION=us-east-1   # or push with --region"
     if seen.credentials is None:
-        lacks.insert(0, "no credentials")
         remedy = "export AWS_PROFILE=NAME   # or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; and AWS_REGION"
     if lacks:
         return Finding(name, "warn", f"{', '.join([*has, *lacks])}: a push to ECR needs both", remedy)

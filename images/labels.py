@@ -33,7 +33,17 @@ DOUBLE = "+double"
 
 def exact(found: Mapping[str, str], profile: str) -> str:
     """The tag that says which build an image is, such as 0.1.0-cpu-1a2b3c4d5e6f; its labels name version and commit."""
-    return f"{found.get(f'{SOURCE}.version', '0')}-{profile}-{found.get(f'{SOURCE}.revision', 'none')}"
+    return f"{version(found)}-{profile}-{revision(found)}"
+
+
+def version(found: Mapping[str, str]) -> str:
+    """The kit's version that an image was built by; "0" where nothing says it."""
+    return found.get(f"{SOURCE}.version", "0")
+
+
+def revision(found: Mapping[str, str]) -> str:
+    """12 digits of the commit, "-dirty" behind it with uncommitted changes; "none" where nothing says it."""
+    return found.get(f"{SOURCE}.revision", "none")
 
 
 def doubles(found: Mapping[str, str]) -> list[str]:

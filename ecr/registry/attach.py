@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, descriptor, digest_of, dumped
+from berth.ecr.registry.references import referrers_tag
 from berth.images.errors import UserError
 
 CYCLONEDX = "application/vnd.cyclonedx+json"
@@ -88,18 +89,14 @@ def _entry(made: Manifest) -> Descriptor:
     return replace(made.descriptor, artifact_type=str(kind), annotations=annotations or {})
 
 
-def _tag(digest: str) -> str:
-    return digest.replace(":", "-")
-
-
 def _listed(registry: Registry, repository: str, digest: str) -> list[Descriptor]:
-    index = registry.manifest(repository, _tag(digest))
+    index = registry.manifest(repository, referrers_tag(digest))
     if index is None:
         return []
     if not index.is_index:
         raise UserError(
-            f"{registry.host}/{repository}:{_tag(digest)} is no index of attached documents, which that tag is for: "
-            "remove the tag."
+            f"{registry.host}/{repository}:{referrers_tag(digest)} is no index of attached documents, which that tag "
+            "is for: remove the tag."
         )
     return [descriptor(each) for each in index.parsed.get("manifests") or []]
 
@@ -112,8 +109,8 @@ def _list(registry: Registry, repository: str, digest: str, entry: Descriptor) -
             return
         entries = [each.as_dict() for each in (*known, entry)]
         index = Manifest(OCI_INDEX, dumped({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}))
-        registry.put_manifest(repository, _tag(digest), index)
+        registry.put_manifest(repository, referrers_tag(digest), index)
     raise UserError(
-        f"{registry.host}/{repository}:{_tag(digest)}, the list of attached documents, is written by others all the "
-        "time: run this again when they are done."
+        f"{registry.host}/{repository}:{referrers_tag(digest)}, the list of attached documents, is written by others "
+        "all the time: run this again when they are done."
     )

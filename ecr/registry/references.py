@@ -8,6 +8,7 @@ from berth.images.errors import UserError
 # With a port, with a dot, in brackets, or localhost: without any of them it is the first part of an engine's name.
 _HOST = re.compile(r"(?:localhost|\[[0-9a-fA-F:]+\]|[\w-]+(?:\.[\w-]+)+)(?::\w*)?|[\w-]+:\w+", re.ASCII)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_REFERRERS = "sha256-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,13 @@ def parse(text: str, what: str) -> Reference:
             f"{what} {text[:300]!r} has no digest behind its @: that is sha256: and 64 digits of 0-9 and a-f."
         )
     return Reference(host, repository, tag, digest)
+
+
+def referrers_tag(digest: str) -> str:
+    """Under which a registry without the referrers API lists what refers to a manifest ("Referrers Tag Schema")."""
+    return digest.replace("sha256:", _REFERRERS)
+
+
+def lists_referrers(tag: str) -> bool:
+    """Whether a tag is of that kind."""
+    return tag.startswith(_REFERRERS)

@@ -4,7 +4,6 @@
 next try is raised as `Dropped`, and `Transport.patiently` does something until it goes well or the pauses are used up.
 """
 
-import ipaddress
 import os
 import re
 import ssl
@@ -26,6 +25,7 @@ from urllib3.exceptions import HTTPError
 from berth.ecr.registry import trust
 from berth.ecr.registry.challenge import Authority, Scopes
 from berth.ecr.registry.credentials import Login
+from berth.ecr.registry.hosts import hostname, is_loopback, origin
 from berth.ecr.registry.refusals import RegistryAnswer, sentence
 from berth.images.errors import UserError
 from berth.images.network import in_few_words, innermost, without_password
@@ -171,7 +171,7 @@ class Transport:
         sending: told the bytes of `body` each time they go out.
         """
         url = self.absolute(path)
-        own = _origin(url) == _origin(self.base())  # to no other host goes a login
+        own = origin(url) == origin(self.base())  # to no other host goes a login
         renewed = False
         while True:
             authorization = self._authority.header(scopes) if own else None
@@ -179,7 +179,7 @@ class Transport:
                 sending(len(body))
             with self._exchange(method, url, doing, authorization, headers or {}, body) as (answer, pieces):
                 # What a redirect led to asks for nothing of ours either.
-                if answer.status != 401 or renewed or not own or _origin(answer.url) != _origin(url):
+                if answer.status != 401 or renewed or not own or origin(answer.url) != origin(url):
                     if answer.status >= 400:
                         answer = self._whole(answer, pieces, doing)
                         self._drop_if_retried(answer, repository, doing)
@@ -194,7 +194,7 @@ class Transport:
         """A URL of a path, or of a Location that the registry gave; UserError where that leaves TLS."""
         try:
             url = urljoin(self.base(), path)
-            _origin(url)
+            origin(url)
         except ValueError:
             raise UserError(
                 f"{self.host} sends on to {without_password(path)[:120]}, which is no address: have its configuration "
@@ -242,7 +242,7 @@ class Transport:
     def _may_see_login(self, url: str) -> bool:
         """Whether a login may go to this URL of a token server: by TLS, or to this machine if the registry is here."""
         try:
-            scheme, name, _ = _origin(url)
+            scheme, name, _ = origin(url)
         except ValueError:
             return False
         return bool(name) and (scheme == "https" or (scheme == "http" and self._loopback and is_loopback(name or "")))
@@ -357,34 +357,6 @@ def patience_s(method: str, *, known: bool) -> tuple[float, float]:
     if not known:
         return _CONNECT_S, _FIRST_READ_S
     return _CONNECT_S, _WRITE_S if method in ("PUT", "PATCH") else _READ_S
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a host's name or address is this machine for sure."""
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
-
-
-def _origin(url: str) -> tuple[str, str | None, int]:
-    """What a login belongs to: scheme, host and port."""
-    found = urlsplit(url)
-    return found.scheme, found.hostname, found.port or {"https": 443}.get(found.scheme, 80)
-
-
-def hostname(host: str) -> str:
-    """The name or address in HOST or HOST:PORT, without brackets; UserError where it is none."""
-    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\w*))?", host)
-    if not found:
-        raise UserError(
-            f"{without_password(' '.join(host.split()))[:120] or 'an empty name'} is no registry: give HOST or "
-            "HOST:PORT, without https:// and without a path."
-        )
-    port = found[2]
-    if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and int(port) in range(1, 65536)):
-        raise UserError(f"{host[:120]} is no registry: {port[:20] or 'nothing'} is no port, which has 1 to 65535.")
-    return found[1].strip("[]").lower()
 
 
 def _unreached(host: str, reason: str, *, begun: bool) -> str:

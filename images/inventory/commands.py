@@ -1,6 +1,7 @@
 """The commands of build.py that are about what an image holds: bill, licences, diff and outdated."""
 
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -41,11 +42,10 @@ def bill(
     """Write the bill of materials of built images. It has each package's version, hash and licence."""
     if record and which is not Which.all:
         raise UserError("--record is for both images together: leave out which image, or the option.")
-    made = {image: _bill(image, profile) for image in which.images}
+    made = _bills(which.images, profile)
     packages = [package for each in made.values() for package in each.packages]
-    for image, each in made.items():
-        exact = labels.exact(engine.find_image(engine.connect(), each.image_id).labels, profile)
-        path = bills.write(each, dist / bills.file_name(image, exact))
+    for file, each in made.items():
+        path = bills.write(each, dist / file)
         result.print(escape(f"{path}  {len(each.packages)} packages"))
     if record:
         result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))
@@ -58,7 +58,7 @@ def licences(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
 ) -> None:
     """Show the licences inside, and what a person has to look at."""
-    found = [licensing.report(_bill(image, profile)) for image in which.images]
+    found = [licensing.report(each) for each in _bills(which.images, profile).values()]
     if as_json:
         print_json([each.as_dict() for each in found])
         return
@@ -124,9 +124,14 @@ def outdated(
     raise typer.Exit(1 if found.insecure or found.unanswered else 0)
 
 
-def _bill(image: str, profile: str) -> bom.Bill:
+def _bills(images: Sequence[str], profile: str) -> dict[str, bom.Bill]:
+    """The bills of the images built last for a profile, by the names of their files."""
     pins.load().profile(profile)  # one that there is not is said as that
-    client, name = engine.connect(), f"berth-{image}:{profile}"
-    engine.find_image(client, name)
-    with doing(f"{name}: reading what is inside") as step:
-        return bills.bill(client, name, step=step)
+    client = engine.connect()
+    made = {}
+    for image in images:
+        name = f"berth-{image}:{profile}"
+        exact = labels.exact(engine.find_image(client, name).labels, profile)
+        with doing(f"{name}: reading what is inside") as step:
+            made[bills.file_name(image, exact)] = bills.bill(client, name, step=step)
+    return made

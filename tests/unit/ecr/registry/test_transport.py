@@ -2,7 +2,8 @@
 
 import pytest
 
-from berth.ecr.registry.transport import Transport, is_loopback, patience_s
+from berth.ecr.registry.hosts import is_loopback
+from berth.ecr.registry.transport import Transport, patience_s
 from berth.images.errors import UserError
 
 

@@ -1,0 +1,36 @@
+"""Hosts of registries, as HOST or HOST:PORT: what is one, which is this machine, and what a login belongs to. Pure."""
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from berth.images.errors import UserError
+from berth.images.network import without_password
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host's name or address is this machine for sure."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+def origin(url: str) -> tuple[str, str | None, int]:
+    """What a login belongs to: scheme, host and port."""
+    found = urlsplit(url)
+    return found.scheme, found.hostname, found.port or {"https": 443}.get(found.scheme, 80)
+
+
+def hostname(host: str) -> str:
+    """The name or address in HOST or HOST:PORT, without brackets; UserError where it is none."""
+    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\w*))?", host)
+    if not found:
+        raise UserError(
+            f"{without_password(' '.join(host.split()))[:120] or 'an empty name'} is no registry: give HOST or "
+            "HOST:PORT, without https:// and without a path."
+        )
+    port = found[2]
+    if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and int(port) in range(1, 65536)):
+        raise UserError(f"{host[:120]} is no registry: {port[:20] or 'nothing'} is no port, which has 1 to 65535.")
+    return found[1].strip("[]").lower()
