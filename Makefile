@@ -34,7 +34,7 @@ TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.
 TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 
 # An editable install links each file: a new or removed one wants a new install, an edited one does not.
-FILES := $(shell ls {qa,gpu,train,serve,images,local,ecr}/*.py {train,serve,images,ecr}/*/*.py 2>/dev/null | cksum | tr ' ' -)
+FILES := $(shell ls {contract,qa,gpu,train,serve,images,local,ecr}/*.py {train,serve,images,ecr}/*/*.py 2>/dev/null | cksum | tr ' ' -)
 
 # The parts of `make test` build on each other, and two of them would fight for the cores.
 .NOTPARALLEL:
@@ -69,7 +69,7 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
 	.venv/bin/hadolint --config docker/hadolint.yaml docker/*.Dockerfile bench/*.Dockerfile
 	.venv/bin/shellcheck --external-sources docker/*.sh docker/layers/*.sh .ci/run
 	cd build/__editable__.* && ../../.venv/bin/mypy --config-file ../../pyproject.toml \
-	  $(foreach room,qa gpu train serve images local ecr,--package berth.$(room)) && \
+	  $(foreach room,contract qa gpu train serve images local ecr,--package berth.$(room)) && \
 	  ../../.venv/bin/mypy --config-file ../../pyproject.toml ../../build.py
 
 .PHONY: unit

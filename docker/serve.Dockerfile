@@ -92,7 +92,7 @@ COPY serve serve
 COPY qa qa
 COPY gpu gpu
 # One pyproject.toml names all of the kit's folders; those of the other image and of the host are empty here.
-RUN mkdir -p ecr/registry images/inventory local train/finetune train/hosts \
+RUN mkdir -p contract ecr/registry images/inventory local train/finetune train/hosts \
     && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM python AS cuda

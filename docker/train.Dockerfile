@@ -22,7 +22,7 @@
 # efa            libfabric and NCCL's plugin for EFA
 # smdistributed  SageMaker's data parallel library, and GDRCopy's
 # deps           transformers, accelerate, datasets, sagemaker-training
-# train          the packages berth.train, berth.qa and berth.gpu
+# train          the packages berth.train, berth.qa, berth.gpu and berth.contract
 #
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the inference
 # image's as well.
@@ -109,6 +109,7 @@ COPY pyproject.toml LICENSE NOTICE ./
 COPY train train
 COPY qa qa
 COPY gpu gpu
+COPY contract contract
 # One pyproject.toml names all of the kit's folders; those of the other image and of the host are empty here.
 RUN mkdir -p ecr/registry images/inventory local serve/engines \
     && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .

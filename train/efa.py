@@ -19,7 +19,6 @@ from berth.gpu import child
 from berth.gpu.driver import torch_cuda
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
-VARIABLE = "BERTH_REQUIRE_EFA"
 # With these NCCL fails where it would have fallen back.
 STRICT = {"NCCL_NET_PLUGIN": "ofi", "NCCL_NET": "AWS Libfabric"}
 _PLUGINS = ("libnccl-net.so", "libnccl-net-ofi.so")

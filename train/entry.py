@@ -21,10 +21,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
+from berth.contract.asked import read_asked
+from berth.contract.errors import JobError
 from berth.gpu import start as gpu_start
 from berth.train import efa, smddp
-from berth.train.asked import read_asked
-from berth.train.failure import FailureFile, JobError
+from berth.train.failure import FailureFile
 from berth.train.hardware import Hardware, probe
 from berth.train.hosts import rendezvous, ssh
 from berth.train.hosts.events import Events, Prepared, Signalled
@@ -99,7 +100,7 @@ def train(places: Places) -> int:
             keys = ssh.private_folder()
             path, major = find_mpirun()
             launcher = Launcher(sys.executable, path, major, str(places.run_dir), str(keys / "ssh_config"))
-            asked = read_asked(job, os.environ)
+            asked = read_asked(job.hyperparameters, job.program, os.environ)
             # Some seconds, for the library imports torch.
             library = smddp.attempt(job, os.environ) if asked.smddp and not asked.problems else None
             fabric = efa.look(environ={**os.environ, **(efa.STRICT if asked.efa else {})})

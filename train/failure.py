@@ -45,10 +45,6 @@ _ECHO = re.compile(
 )
 
 
-class JobError(Exception):
-    """A mistake that the user can mend; the message is the one sentence that says what is wrong and what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class FailureReport:
     """One failure.

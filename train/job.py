@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
+from berth.contract.hyperparameters import is_platform, unquote
 from berth.train.hardware import Hardware
-from berth.train.hyperparameters import is_platform, unquote
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 

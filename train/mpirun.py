@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
 
 
 @dataclass(frozen=True, slots=True)

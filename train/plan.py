@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from berth.contract.asked import REQUIRE_EFA, Asked, read_asked
+from berth.contract.errors import JobError
 from berth.train import efa, smddp
-from berth.train.asked import Asked, read_asked
-from berth.train.failure import JobError
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware
 from berth.train.job import Job, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
@@ -81,7 +81,7 @@ def make_plan(
     `library` is what came of trying SMDDP, None where it was not asked for; `fabric` is what there is of EFA, None
     where nobody looked. Raises JobError, one sentence for each thing that is wrong.
     """
-    asked = read_asked(job, environ)
+    asked = read_asked(job.hyperparameters, job.program, environ)
     problems = list(asked.problems)
     reasons = list(asked.reasons)
     gpus = hardware.usable_gpus
@@ -105,7 +105,7 @@ def make_plan(
     alone = len(job.hosts) == 1
     if asked.efa and not alone and fabric is not None and (missing := _without_efa(backend, fabric)):
         problems.append(
-            f"{efa.VARIABLE} is set but data between hosts would go over TCP, for {missing}; mend that, or unset it."
+            f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; mend that, or unset it."
         )
     if problems:
         raise JobError(" ".join(problems))
@@ -124,7 +124,7 @@ def make_plan(
     if fabric is not None and (fabric.devices or (backend != "gloo" and not alone)):
         reasons.append(efa.line(fabric, backend, alone))
     if asked.efa and alone:
-        reasons.append(f"{efa.VARIABLE} has no effect on one host, whose ranks need no network")
+        reasons.append(f"{REQUIRE_EFA} has no effect on one host, whose ranks need no network")
     interface = choose_interface(job.network_interface, hardware.interfaces, alone)
     if job.network_interface and interface != job.network_interface and not alone:
         reasons.append(

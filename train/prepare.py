@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
 from berth.train.job import Job
 from berth.train.log import get_logger
 

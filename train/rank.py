@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from berth.contract.errors import JobError
 from berth.train import failure, hardware
-from berth.train.failure import FailureReport, JobError
+from berth.train.failure import FailureReport
 from berth.train.lines import Lines
 from berth.train.runfolder import LineOutput, Program, read_program
 

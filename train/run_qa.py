@@ -22,19 +22,20 @@ import transformers
 from transformers import TrainingArguments, enable_full_determinism, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
+from berth.contract.errors import JobError
+from berth.contract.hyperparameters import HyperparameterError, parse
+from berth.contract.old_names import OLD_NAMES
 from berth.qa.spans import EVALUATION, LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count
-from berth.train.failure import JobError, tell
+from berth.train.failure import tell
 from berth.train.finetune import checkpoints, data, model, ranks, report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.old_names import OLD_NAMES
 from berth.train.finetune.ranks import Rank
 from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete, options
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
-from berth.train.hyperparameters import HyperparameterError, parse
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
 

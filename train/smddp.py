@@ -15,8 +15,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from berth.contract.hyperparameters import unquote
 from berth.gpu import child
-from berth.train.hyperparameters import unquote
 from berth.train.job import Job
 
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"

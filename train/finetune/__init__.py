@@ -1,6 +1,6 @@
 """The parts of run_qa: hyperparameters to settings, data to features, training, evaluation, report.
 
-old_names, recipe            typed hyperparameters, older names included, to completed settings
+recipe                       typed hyperparameters to completed settings
 data, model, features        channels and the hub to examples, weights and batches
 ranks, trainer, evaluation   the process group and its checks, the loop, EM and F1 over all ranks
 checkpoints, report          where a job goes on, and what it says and leaves

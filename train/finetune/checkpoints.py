@@ -14,7 +14,7 @@ import numpy
 import torch
 from transformers import trainer as transformers_trainer
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
 from berth.train.finetune.model import WEIGHTS
 
 # Trainer writes this file last: a checkpoint without it was cut off.

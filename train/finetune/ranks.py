@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from berth.contract.errors import JobError
 from berth.train import smddp
-from berth.train.failure import JobError
 from berth.train.hardware import count_cpus
 
 

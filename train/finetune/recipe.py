@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from berth.train.hyperparameters import HyperparameterError, Option, options_of
+from berth.contract.hyperparameters import HyperparameterError, Option, options_of
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default

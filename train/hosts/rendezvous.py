@@ -26,7 +26,7 @@ from importlib import metadata
 from queue import Empty
 from typing import Any
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
 from berth.train.hosts.events import Events, Lost, Message, Signalled
 from berth.train.hosts.wire import SILENCE_SECONDS, Connection, LineSocket, WireError
 from berth.train.log import get_logger

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from queue import Empty
 from typing import Any
 
+from berth.contract.errors import JobError
 from berth.train import failure
-from berth.train.failure import FailureReport, JobError
+from berth.train.failure import FailureReport
 from berth.train.hosts.events import Event, Events, Exited, Lost, Message, Prepared, Signalled
 from berth.train.hosts.rendezvous import Leader, Stopped
 from berth.train.hosts.wire import Connection

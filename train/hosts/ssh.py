@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
 from berth.train.hosts.rendezvous import Introduction
 
 _START_SECONDS = 10.0

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
+from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError
 from berth.qa.windows import Window
 from berth.train.finetune import checkpoints, data, ranks, report
@@ -17,7 +18,6 @@ from berth.train.finetune.features import Collator, WindowDataset, grouped_order
 from berth.train.finetune.ranks import Rank, RankError
 from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete
 from berth.train.finetune.trainer import span_loss
-from berth.train.hyperparameters import HyperparameterError
 
 PATHS = Paths(Path("/opt/ml"))
 CPU = Surroundings(channels=frozenset({"train", "validation"}))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from berth.contract.errors import JobError
 from berth.train import efa
 from berth.train.efa import Fabric
-from berth.train.failure import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher

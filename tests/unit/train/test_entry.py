@@ -15,8 +15,8 @@ from queue import SimpleQueue
 
 import pytest
 
+from berth.contract.errors import JobError
 from berth.train import entry, outputs, prepare
-from berth.train.failure import JobError
 from berth.train.hosts.events import Event, Signalled
 from berth.train.hosts.rendezvous import Introduction, Stopped, kit_version
 from berth.train.job import Job

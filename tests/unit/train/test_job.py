@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import program_arguments, read_job, sagemaker_variables
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.train.failure import JobError
+from berth.contract.errors import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version, of_another, without_notices

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from berth.train.failure import FailureReport, JobError
+from berth.contract.errors import JobError
+from berth.train.failure import FailureReport
 from berth.train.rank import Place, check_place, find_place, rank_environment
 from berth.train.runfolder import Program, Relay, RunFolder
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from berth.train.failure import FailureReport, JobError
+from berth.contract.errors import JobError
+from berth.train.failure import FailureReport
 from berth.train.hosts.events import Events, Exited, Lost, Message, Prepared, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
 from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop

@@ -11,12 +11,11 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from berth.train import efa
-from berth.train.hyperparameters import UNSET, decode, unquote
-from berth.train.job import Job
+from berth.contract.hyperparameters import UNSET, decode, unquote
 
 MOST_PROCESSES = 256
-_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT", efa.VARIABLE)
+REQUIRE_EFA = "BERTH_REQUIRE_EFA"
+_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT", REQUIRE_EFA)
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "mp_parameters": (
@@ -72,9 +71,9 @@ class Asked:
     problems: tuple[str, ...] = ()
 
 
-def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
-    """Read every wish about distribution; never raises, all problems are collected."""
-    values = {name: unquote(text).strip() for name, text in job.hyperparameters.items()}
+def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ: Mapping[str, str]) -> Asked:
+    """Read every wish about distribution; never raises, all problems are collected. `program` is the user's own."""
+    values = {name: unquote(text).strip() for name, text in hyperparameters.items()}
     reasons: list[str] = []
     problems: list[str] = []
     for name, sentence in _REFUSED.items():
@@ -114,31 +113,31 @@ def read_asked(job: Job, environ: Mapping[str, str]) -> Asked:
         if smddp and wish != "smddp":
             reasons.append(f"without smdistributed dataparallel: BERTH_DISTRIBUTION says {wish}")
         smddp = wish == "smddp"
-        if wish == "none" and job.program:
+        if wish == "none" and program:
             reasons = ["once per host: BERTH_DISTRIBUTION says none"]
             mpi = mpi4py = False
-        elif wish != "none" and (job.program or smddp):
+        elif wish != "none" and (program or smddp):
             mpi = mpi4py = True
             reasons.append(f"mpirun: BERTH_DISTRIBUTION says {wish}")
     strict = False
     try:
-        strict = decode(environ.get(efa.VARIABLE, ""), bool) is True
+        strict = decode(environ.get(REQUIRE_EFA, ""), bool) is True
     except ValueError:
-        problems.append(f"{efa.VARIABLE} must be 1 or 0, not {environ[efa.VARIABLE]!r}.")
+        problems.append(f"{REQUIRE_EFA} must be 1 or 0, not {environ[REQUIRE_EFA]!r}.")
 
-    processes, source = _processes(job, values, environ, problems)
+    processes, source = _processes(program, values, environ, problems)
     options, exports = _mpi_options(values, problems)
     return Asked(mpi, mpi4py, smddp, strict, processes, source, options, exports, tuple(reasons), tuple(problems))
 
 
 def _processes(
-    job: Job, values: Mapping[str, str], environ: Mapping[str, str], problems: list[str]
+    program: str | None, values: Mapping[str, str], environ: Mapping[str, str], problems: list[str]
 ) -> tuple[int | None, str]:
     """Processes per host from the first place that says something. A user's program may have a hyperparameter of its
     own by our name.
     """
     places = {"BERTH_PROCESSES_PER_HOST": environ.get("BERTH_PROCESSES_PER_HOST", "")}
-    if job.program is None:
+    if program is None:
         places["processes_per_host"] = values.get("processes_per_host", "")
     places["sagemaker_mpi_num_of_processes_per_host"] = values.get("sagemaker_mpi_num_of_processes_per_host", "")
     for source, text in places.items():

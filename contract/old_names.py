@@ -7,7 +7,7 @@ only what would change the result silently (apex, sharded_ddp, model parallelism
 
 from typing import Any
 
-from berth.train.hyperparameters import OldName
+from berth.contract.hyperparameters import OldName
 
 Applied = tuple[dict[str, Any], str]
 

@@ -14,9 +14,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from transformers import TrainingArguments
 
-from berth.train.finetune.old_names import OLD_NAMES
+from berth.contract.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
+from berth.contract.old_names import OLD_NAMES
 from berth.train.finetune.recipe import Recipe, options
-from berth.train.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
 
 OPTIONS = options(TrainingArguments)
 ENCODINGS: dict[str, Callable[[Any], str]] = {

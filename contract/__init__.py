@@ -1,0 +1,6 @@
+"""What the images and the machine that starts them agree on: read by both sides, standard library only.
+
+errors           a mistake of the user's, in one sentence
+hyperparameters  typed values out of SageMaker's strings        old_names  those of older notebooks
+asked            which distribution a job asks for, and the variables BERTH_*
+"""
