@@ -3,4 +3,5 @@
 errors           a mistake of the user's, in one sentence
 hyperparameters  typed values out of SageMaker's strings        old_names  those of older notebooks
 asked            which distribution a job asks for, and the variables BERTH_*
+archive          model.tar.gz: unpacking one that a stranger may have made
 """

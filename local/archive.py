@@ -6,10 +6,11 @@ The files stand at the archive's root, as SageMaker wants them.
 import os
 import shutil
 import tarfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from berth.contract.archive import ArchiveError
+from berth.contract.archive import unpack as unpack_archive
 from berth.images.errors import UserError
 
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -45,16 +46,11 @@ def pack(folders: Sequence[Path], archive: Path) -> Path | None:
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Unpacks an archive into the new `folder`; nothing of it can land outside, nor be a device or a link out of it."""
-    folder.mkdir(parents=True)
+    """Unpacks an archive into the new `folder`, of which nothing is left if that fails."""
     try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except tarfile.FilterError as error:
-        raise UserError(f"{archive} is refused, for it reaches out of its own folder ({error}).") from None
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
-        raise UserError(f"{archive} can't be unpacked ({reason}): pass a folder or a whole model.tar.gz.") from None
+        unpack_archive(archive, folder)
+    except ArchiveError as error:
+        raise UserError(str(error)) from None
     return folder
 
 

@@ -5,15 +5,14 @@ the SDK's `model_uri` delivers it).
 """
 
 import contextlib
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.train.failure import JobError
+from berth.contract.archive import ArchiveError, unpack
+from berth.contract.errors import JobError
 from berth.train.finetune.data import first_line
 from berth.train.finetune.recipe import Paths, Recipe
 
@@ -65,14 +64,12 @@ def folder(path: Path) -> Iterator[Path]:
     archive = path if path.is_file() else next(iter(sorted(path.glob("*.tar.gz"))), None)
     if inner is None and archive is not None:
         with tempfile.TemporaryDirectory(prefix="berth-model-") as unpacked:
+            content = Path(unpacked) / "model"
             try:
-                with tarfile.open(archive) as packed:
-                    packed.extractall(unpacked, filter="data")
-            except (tarfile.TarError, OSError, EOFError, zlib.error) as reason:
-                raise ModelError(
-                    f"{archive} can't be unpacked ({first_line(reason)}): pack the model anew."
-                ) from reason
-            yield _checked(_holding("config.json", Path(unpacked)), archive)
+                unpack(archive, content)
+            except ArchiveError as reason:
+                raise ModelError(str(reason)) from None
+            yield _checked(_holding("config.json", content), archive)
     else:
         yield _checked(inner, path)
 

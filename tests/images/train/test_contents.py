@@ -1,12 +1,15 @@
 """What the training image holds for mpirun, for the SDK's drivers and for a user's program."""
 
 import os
+from pathlib import Path
 
 import docker
 import pytest
+from docker.types import Mount
 from testinfra.host import Host
 
 from berth.images import pins
+from berth.images.throwaway import run_once
 
 IMAGE = f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 
@@ -97,3 +100,12 @@ def test_every_way_to_start_it_trains(
     assert "berth: launch plan" in said
     assert "berth: failed: There is nothing to do: pass SQuAD files as channel train" in said, said
     assert "Traceback" not in said
+
+
+def test_archives_are_unpacked_or_refused_on_the_images_own_python(client: docker.DockerClient) -> None:
+    cases = Path(__file__).parents[2] / "unit/contract/test_archive.py"
+    mount = Mount("/tmp/cases.py", str(cases), type="bind", read_only=True)
+    said = run_once(client, IMAGE, ["python", "-P", "/tmp/cases.py"], mounts=[mount]).decode().splitlines()
+    assert said[-1].startswith("(3, 11, 2) "), "Debian's Python has no extraction filters, which is the point here"
+    assert said[-1].endswith(f"{len(said) - 1} cases")
+    assert all(line.startswith("ok: ") for line in said[:-1])

@@ -88,7 +88,7 @@ def test_archive_damaged_inside_the_weights(tmp_path: Path) -> None:
     data = archive.read_bytes()
     half = len(data) // 2
     archive.write_bytes(data[:half] + b"\xff" * half)
-    with pytest.raises(ModelError, match=r"can't be unpacked \(Error -3 .*\): pack"), model.folder(archive):
+    with pytest.raises(ModelError, match=r"can't be unpacked \(Error -3 .*\): pass"), model.folder(archive):
         pass
 
 
