@@ -43,14 +43,20 @@ def job(
     excerpt: Excerpt,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Any:
-    """A whole job of the recipe's hyperparameters, on as many hosts as the parameter says."""
+    """A whole job of the recipe's hyperparameters, on as many hosts as the parameter says; two have a packed model."""
     data = tmp_path_factory.mktemp("data")
     for channel, name in {"train": "train", "validation": "heldout"}.items():
         (data / channel).mkdir()
         (data / channel / "squad.json").write_text(json.dumps(excerpt(name, 24)))
+    channels = {name: data / name for name in ("train", "validation")}
+    if request.param == 2:  # as an earlier job leaves it, and as the SDK's model_uri delivers it
+        channels["model"] = data / "model"
+        channels["model"].mkdir()
+        with tarfile.open(channels["model"] / "model.tar.gz", "w:gz") as packed:
+            packed.add(tiny_model, arcname=".")
     ran = train_job(
-        {name: data / name for name in ("train", "validation")},
-        model=tiny_model,
+        channels,
+        model=tiny_model if request.param == 1 else None,
         hosts=request.param,
         hyperparameters={
             "do_train": "True",
