@@ -56,7 +56,7 @@ ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
     --mount=type=bind,source=docker/layers/python.sh,target=/tmp/layers/python.sh \
@@ -67,7 +67,7 @@ ARG PYTHON
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/builder.sh,target=/tmp/layers/builder.sh \
     --mount=type=bind,source=docker/locks/build,target=/tmp/locks \
@@ -78,7 +78,7 @@ ARG PROFILE
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
     --mount=type=bind,source=docker/locks/source,target=/tmp/locks \
@@ -101,7 +101,7 @@ ARG CUDA
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -116,7 +116,7 @@ ARG CUDA
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -131,7 +131,7 @@ ARG CUDNN
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -146,7 +146,7 @@ ARG NCCL
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -162,7 +162,7 @@ ARG TORCH_INDEX
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
@@ -178,7 +178,7 @@ ARG TRITON
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
     /tmp/layers/compiler.sh "${PYTHON}" "${TRITON}"
@@ -190,7 +190,7 @@ ARG CUDA_COMPAT_SHA256
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
     --mount=type=bind,source=docker/files,target=/tmp/files \
@@ -210,7 +210,7 @@ ARG TRANSFORMERS
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
@@ -223,7 +223,7 @@ RUN \
 
 FROM deps AS serve
 RUN \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \

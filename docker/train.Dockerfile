@@ -74,7 +74,7 @@ ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
     --mount=type=bind,source=docker/layers/python.sh,target=/tmp/layers/python.sh \
@@ -85,7 +85,7 @@ ARG PYTHON
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/builder.sh,target=/tmp/layers/builder.sh \
     --mount=type=bind,source=docker/locks/build,target=/tmp/locks \
@@ -96,7 +96,7 @@ ARG PROFILE
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
     --mount=type=bind,source=docker/locks/source,target=/tmp/locks \
@@ -120,7 +120,7 @@ ARG CUDA
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -135,7 +135,7 @@ ARG CUDA
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -150,7 +150,7 @@ ARG CUDNN
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -165,7 +165,7 @@ ARG NCCL
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
@@ -181,7 +181,7 @@ ARG TORCH_INDEX
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
@@ -197,7 +197,7 @@ ARG TRITON
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
     /tmp/layers/compiler.sh "${PYTHON}" "${TRITON}"
@@ -220,7 +220,7 @@ ARG GDRCOPY_SHA256
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
     --mount=type=bind,source=docker/files,target=/tmp/files \
@@ -245,7 +245,7 @@ ENV OPAL_PREFIX=/opt/berth
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/openmpi.sh,target=/tmp/layers/openmpi.sh \
@@ -261,7 +261,7 @@ ENV FI_EFA_USE_HUGE_PAGE=0
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/efa.sh,target=/tmp/layers/efa.sh \
     --mount=type=bind,from=files,source=/files/efa,target=/tmp/installer,rw \
@@ -271,7 +271,7 @@ FROM efa AS smdistributed
 ARG SMDDP
 ARG GDRCOPY
 RUN \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/smdistributed.sh,target=/tmp/layers/smdistributed.sh \
     --mount=type=bind,from=files,source=/files/smddp,target=/tmp/files/smddp \
     --mount=type=bind,from=files,source=/files/gdrcopy,target=/tmp/files/gdrcopy \
@@ -284,7 +284,7 @@ ARG TRANSFORMERS
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
@@ -297,7 +297,7 @@ RUN \
 
 FROM deps AS train
 RUN \
-    --mount=type=tmpfs,target=/tmp --mount=type=cache,target=/root/.cache \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \

@@ -11,7 +11,7 @@ serve) stripped="tokenizers hf_xet yaml" ;;
 esac
 
 install_locked "/tmp/locks/$image-$profile.txt" "$profile"
-/tmp/tools/uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
+/tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
 # sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
 rm -f /opt/berth/bin/train
 # shellcheck disable=SC2086

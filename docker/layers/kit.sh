@@ -3,7 +3,7 @@
 # Usage: kit.sh IMAGE
 set -eu
 
-/tmp/tools/uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/dist/*.whl
+/tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/dist/*.whl
 # uv's note of when the wheel was written, which differs from build to build.
 info=$(echo /opt/berth/lib/python3*/site-packages/berth-*.dist-info)
 sed -i '/\/uv_cache\.json,/d' "$info/RECORD" && rm "$info/uv_cache.json"

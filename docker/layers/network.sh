@@ -55,6 +55,10 @@ install_locked() {
         set -- --find-links "$own"
     fi
     # Any index may serve a file, for its hash decides: the index of torch also has old versions of other packages.
-    /tmp/tools/uv pip install --python /opt/berth/bin/python --no-deps --require-hashes "$@" --index-strategy unsafe-best-match \
-        --link-mode copy --no-progress --requirement "$lock"
+    # Without a cache, which uv keeps unpacked and does not hash again: what somebody changed in it would get into the
+    # image. uv's temporary folder is in the layer, so that its files are linked, not copied, and gone before the step is.
+    unpacked=$(mktemp -d /opt/uv.XXXXXX)
+    TMPDIR=$unpacked /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --require-hashes "$@" \
+        --index-strategy unsafe-best-match --link-mode hardlink --no-progress --requirement "$lock"
+    rmdir "$unpacked"
 }

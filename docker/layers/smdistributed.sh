@@ -14,7 +14,7 @@ if [ "$gdrcopy" != none ]; then
 fi
 
 if [ "$smddp" != none ]; then
-    if ! /tmp/tools/uv pip install --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/files/smddp/*.whl; then
+    if ! /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/files/smddp/*.whl; then
         echo "berth error: the wheel of SMDDP $smddp can't be installed: see the reason above, and pin another, or build with --without smddp." >&2
         exit 1
     fi

@@ -1,7 +1,10 @@
 """Builds themselves: the printed line, a rebuild after an edit, and bases that can't work."""
 
+import hashlib
 import os
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,3 +114,52 @@ def test_without_an_engine_the_sentence_says_how_to_get_one(command_line: Comman
     assert done.returncode == 1
     assert "no Docker engine answers at DOCKER_HOST=unix:///nowhere.sock: run `docker/engine.sh`" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# What uv has unpacked into its cache is changed there: a second install takes it without a word, for all its hashes.
+_WITH_A_CHANGED_CACHE = """
+set -eu
+export UV_OFFLINE=1
+with_a_cache() {
+    /tmp/tools/uv pip install --quiet --no-deps --require-hashes --find-links /tmp/wheels/cpu --target "$1" \\
+        --python /opt/berth/bin/python --requirement /tmp/locks/cpu.txt
+}
+with_a_cache /tmp/first
+echo 'print("changed")' | tee -a /root/.cache/uv/archive-v0/*/pinned.py >/dev/null
+with_a_cache /tmp/second
+PYTHONPATH=/tmp/second python -c 'import pinned'
+. /tmp/layers/network.sh
+install_locked /tmp/locks/cpu.txt cpu
+python -c 'import pinned'
+ls /opt
+"""
+
+
+def test_a_layer_takes_nothing_from_a_changed_cache_of_wheels(
+    client: docker.DockerClient, profile: pins.Profile, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "wheels" / "cpu" / "pinned-1.0-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("pinned.py", 'print("as pinned")\n')
+        file.writestr("pinned-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pinned\nVersion: 1.0\n")
+        file.writestr("pinned-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("pinned-1.0.dist-info/RECORD", "")
+    (tmp_path / "locks").mkdir()
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (tmp_path / "locks" / "cpu.txt").write_text(f"pinned==1.0 --hash=sha256:{digest}\n")
+    folders = {
+        pins.ROOT / "docker" / "layers": "layers",
+        Path(sys.executable).parent: "tools",
+        tmp_path / "wheels": "wheels",
+        tmp_path / "locks": "locks",
+    }
+    said = client.containers.run(
+        f"berth-train:{profile.name}",
+        ["sh", "-c", _WITH_A_CHANGED_CACHE],
+        volumes={str(folder): {"bind": f"/tmp/{name}", "mode": "ro"} for folder, name in folders.items()},
+        network_mode="none",
+        remove=True,
+    ).decode()
+    # First from the second install with the cache, which shows that it takes the change; then from the layer's own.
+    assert said.splitlines() == ["as pinned", "changed", "as pinned", "berth"], said

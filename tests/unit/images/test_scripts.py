@@ -1,6 +1,10 @@
-"""docker/engine.sh and docker/base.sh where they can do nothing: one sentence that says what to do, exit code 1."""
+"""docker/engine.sh and docker/base.sh where they can do nothing: one sentence that says what to do, exit code 1.
+
+And what no step of a build may do, and what a build says of itself.
+"""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -97,3 +101,13 @@ def test_the_revision_says_commit_and_dirt(tmp_path: Path) -> None:
     assert clean.created.startswith("20")
     (tmp_path / "new").write_text("x")
     assert str(revision(tmp_path)) == f"{clean.commit}-dirty"
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_no_step_of_a_build_shares_a_cache_with_another_build(image: str) -> None:
+    # Whoever may build on an engine may write into its cache mounts, and uv does not hash again what lies there.
+    steps = (DOCKER / f"{image}.Dockerfile").read_text()
+    assert "type=cache" not in steps
+    for script in (DOCKER / "layers").glob("*.sh"):
+        for command in re.findall(r"uv pip install.*", script.read_text()):
+            assert "--no-cache" in command, script
