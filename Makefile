@@ -5,16 +5,24 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 OUT ?= out
-SYSTEM_PYTHON := $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name) 2>/dev/null)))
+# Debian's own before another build of 3.11, which may have what Debian's lacks; else the first that is new enough.
+new_enough = $(shell $(1) -c 'import sys; sys.version_info >= (3, 11) and print("$(1)")' 2>/dev/null)
+SYSTEM_PYTHON := $(or $(call new_enough,/usr/bin/python3.11),$(call new_enough,python3.11),$(call new_enough,/usr/bin/python3),$\
+  $(call new_enough,python3.12),$(call new_enough,python3.13),$(call new_enough,python3))
 # As Debian names its packages: python3.11, whose parts are python3.11-venv and python3.11-dev.
 DEBIAN_PYTHON := $(shell $(SYSTEM_PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PYTHON := .venv/bin/python
 UV := .venv/bin/uv
-UV_VERSION := $(shell sed -n 's/^uv = "\([^"]*\)".*/\1/p' docker/pins.toml)
+# An environment of another Python than that is made again.
+IS_OF := sed -nE 's/^(executable|version) = //p' .venv/pyvenv.cfg
+WANTED_OF := $(SYSTEM_PYTHON) -c 'import os, platform, sys; print(os.path.realpath(sys.executable), platform.python_version())'
+ifneq ($(sort $(shell $(IS_OF) 2>/dev/null)),$(sort $(shell $(WANTED_OF) 2>/dev/null)))
+.PHONY: $(UV)
+endif
 
 # uv does not read pip's settings: where it has none of its own, it gets pip's, from variables and files alike.
 comma := ,
-PIP_SETTINGS := $(shell $(SYSTEM_PYTHON) -m pip config list 2>/dev/null | sed -nE "s/^(:env:|global|install)\.([a-z-]+)='(.*)'$$/\2=\3/p" | tr ' ' ,)
+PIP_SETTINGS := $(shell $(SYSTEM_PYTHON) -I images/pip_settings.py 2>/dev/null)
 pip_setting = $(subst $(comma), ,$(patsubst $(1)=%,%,$(firstword $(filter $(1)=%,$(PIP_SETTINGS)))))
 PIP_INDEX := $(if $(UV_DEFAULT_INDEX)$(UV_INDEX_URL),,$(filter http%,$(call pip_setting,index-url)))
 ifneq ($(PIP_INDEX),)
@@ -24,6 +32,10 @@ PIP_CA := $(if $(SSL_CERT_FILE),,$(call pip_setting,cert))
 ifneq ($(PIP_CA),)
 export SSL_CERT_FILE := $(PIP_CA)
 endif
+
+# apt asks nothing, and does not say that it could not have asked.
+export DEBIAN_FRONTEND := noninteractive
+export DEBCONF_NOWARNINGS := yes
 
 # Seconds without a byte, after which uv asks again, three times: as docker/layers/network.sh has it, and why.
 export UV_HTTP_TIMEOUT ?= 120
@@ -128,28 +140,39 @@ lock: setup ## render docker/pins.toml and make every lock of every profile agai
 	mv requirements.new requirements.txt
 	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/*/*cpu.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
 	{ echo '# Made by `make lock` from pyproject.toml (extra test), in the versions of the images; never edited by hand.'; \
+	  mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml $(LINKS) > .venv/lock/pyproject.toml && \
 	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --constraint .venv/constraints.txt \
-	    $(TORCH_FROM) --no-emit-find-links --no-emit-index-url --extra host --extra test pyproject.toml; } > requirements.new
+	    --no-emit-index-url --extra host --extra test .venv/lock/pyproject.toml; } > requirements.new
 	mv requirements.new tests/requirements.txt
 	{ echo '# Made by `make lock`: SDK v2, in an environment of its own, for it and v3 do not install together.'; \
 	  echo 'sagemaker[local]==2.257.7' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 -; } > requirements.new
 	mv requirements.new tests/local_mode/requirements.txt
+	{ echo '# Made by `make lock`: the official SQuAD scripts, for tests/unit/qa/test_against_reference.py.'; \
+	  printf '%s\n' tf-models-official==2.20.0 absl-py==2.5.1 | \
+	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --no-deps --python-version 3.11 -; } > requirements.new
+	mv requirements.new tests/unit/qa/requirements.txt
+
+.PHONY: fresh
+fresh: setup engine ## both of README's commands in a Debian 12 with nothing but what it names; an hour, wants root
+	$(PYTHON) bench/fresh.py $(FRESH_COMMANDS)
 
 .PHONY: clean
 clean: ## remove what the kit made: containers, networks, images, environments
 	test ! -x $(PYTHON) || $(PYTHON) build.py clean
 	rm -rf .venv .venv-reference .venv-sdk2 build ./*.egg-info
 
-$(UV):
+# What installs everything else is hashed as well.
+BUILD_TOOLS := docker/locks/build/build.txt
+$(UV): $(BUILD_TOOLS)
 	@test -n "$(SYSTEM_PYTHON)" && $(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "berth error: Python 3.11 or newer is needed: install it, for example with 'apt-get install python3 python3-venv'." >&2; exit 1; }
 	@echo "setup: .venv with $(SYSTEM_PYTHON)"
 	@rm -rf .venv
-	@$(SYSTEM_PYTHON) -m venv .venv || { \
-	  test "$$(id -u)" -eq 0 && apt-get update -qq && apt-get install -qq --yes --no-install-recommends $(DEBIAN_PYTHON)-venv >/dev/null && \
-	  $(SYSTEM_PYTHON) -m venv .venv; } || \
+	@$(SYSTEM_PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  test "$$(id -u)" -eq 0 && apt-get update -qq && apt-get install -qq --yes --no-install-recommends $(DEBIAN_PYTHON)-venv >/dev/null; } || \
 	  { echo "berth error: this Python can't make environments: install its venv package, 'sudo apt-get install $(DEBIAN_PYTHON)-venv'." >&2; exit 1; }
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(SYSTEM_PYTHON) -m venv .venv
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $(BUILD_TOOLS)
 
 # Compiled now: where PYTHONDONTWRITEBYTECODE is set, build.py would take three times as long to start, every time.
 .venv/host: requirements.txt $(UV)
@@ -159,7 +182,8 @@ $(UV):
 
 .venv/installed-$(FILES): .venv/host pyproject.toml
 	@rm -f .venv/installed-* && rm -rf build/__editable__.*
-	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --config-settings editable_mode=strict --editable .
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --require-hashes -r $(BUILD_TOOLS)
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --config-settings editable_mode=strict --editable .
 	@touch $@
 
 # The images' own packages, for the images' own Python; sagemaker-training is source only and compiles a C file.
@@ -175,10 +199,10 @@ $(UV):
 	@touch $@
 
 # The official SQuAD scripts, as an independent package ships them: ours must give the same EM and F1.
-.venv-reference/installed: $(UV)
+.venv-reference/installed: tests/unit/qa/requirements.txt $(UV)
 	@echo "setup: the reference for EM and F1"
 	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-reference
-	@$(UV) pip install --quiet --python .venv-reference/bin/python --no-deps tf-models-official==2.20.0 absl-py==2.5.1
+	@$(UV) pip install --quiet --python .venv-reference/bin/python --no-deps --require-hashes -r tests/unit/qa/requirements.txt
 	@touch $@
 
 # The distribution registry, out of Debian's package: installed as one, it would run as a service.

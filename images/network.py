@@ -5,7 +5,6 @@ folder, where BuildKit reads them as secrets; `wanted_wheels` are those of pip's
 Nothing of it stays in a layer, and proxies' values never stand on a command line.
 """
 
-import configparser
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +15,10 @@ from urllib.parse import unquote, urlsplit
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from berth.images import apt, disk
+from berth.images import apt, disk, pip_settings
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
-PIP_FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class Network:
 
 def gather(environ: Mapping[str, str]) -> Network:
     """Reads this machine's settings from the variables given and from the usual files."""
-    pip = _pip_settings(environ)
+    pip = pip_settings.of_files(environ)
     bundles = [*(environ.get(name, "") for name in CA_VARIABLES), pip.get("cert", ""), *_system_bundle()]
     ca = next((Path(bundle) for bundle in bundles if bundle and Path(bundle).is_file()), None)
     proxies = [name for name in PROXY_VARIABLES if name in environ]
@@ -184,17 +182,6 @@ def in_few_words(error: BaseException | str) -> str:
 def _system_bundle(added: Path = Path("/usr/local/share/ca-certificates")) -> list[str]:
     """The system's bundle, if somebody added a certificate to it; else every base brings the same one."""
     return ["/etc/ssl/certs/ca-certificates.crt"] if any(added.rglob("*.crt")) else []
-
-
-def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    files = [environ["PIP_CONFIG_FILE"]] if environ.get("PIP_CONFIG_FILE") else list(PIP_FILES)
-    parser = configparser.RawConfigParser(strict=False)
-    parser.read([Path(file).expanduser() for file in files])
-    found: dict[str, str] = {}
-    for section in ("global", "install"):
-        if parser.has_section(section):
-            found |= {key.replace("_", "-"): value for key, value in parser.items(section)}
-    return found
 
 
 def wanted_wheels(folders: Sequence[Path], lock_texts: Iterable[str]) -> list[Path]:

@@ -1,6 +1,8 @@
 """What of this machine's network goes into a build, and in which form."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,3 +141,14 @@ def test_only_locked_wheels_are_wanted(tmp_path: Path) -> None:
         (here / name).write_bytes(b"wheel")
     wheels = network.wanted_wheels([here], ["torch==2.13.0+cpu \\\n    --hash=x\n", "foo-bar==1.0 \\\n"])
     assert [wheel.name for wheel in wheels] == ["Foo_Bar-1.0-py3-none-any.whl", "torch-2.13.0+cpu-cp311-x.whl"]
+
+
+def test_make_reads_pips_settings_with_a_python_that_has_no_pip(tmp_path: Path) -> None:
+    (tmp_path / "pip.conf").write_text(
+        "[global]\nindex-url = https://file/simple\nfind-links = /wheels https://corp/wheels\n[list]\ncert = /no.pem\n"
+    )
+    environ = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_CERT": "/corp.pem", "PIP_INDEX_URL": ""}
+    # Isolated and without site-packages, as Debian's python3 is, to which no package of Python's has been added.
+    command = [sys.executable, "-I", "-S", str(network.__file__).replace("network.py", "pip_settings.py")]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "index-url=https://file/simple cert=/corp.pem find-links=/wheels,https://corp/wheels\n"

@@ -20,7 +20,7 @@ import pytest
 from berth.qa.metrics import evaluate
 from berth.qa.squad import Example, read
 
-REQUIREMENTS = ["tf-models-official==2.20.0", "absl-py==2.5.1"]
+REQUIREMENTS = ["--require-hashes", "-r", str(Path(__file__).with_name("requirements.txt"))]
 
 
 @pytest.fixture(scope="session")

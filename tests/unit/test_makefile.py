@@ -1,0 +1,68 @@
+"""What `make` would do, as `make --dry-run` says it, in a copy of the Makefile without an environment."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from berth.images import pins
+
+DEBIANS = Path("/usr/bin/python3.11")
+READ = ("Makefile", "requirements.txt", "pyproject.toml", "docker", "tests", "images")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with links to what the Makefile reads; a folder `bin` in it goes first on PATH."""
+    for name in READ:
+        (tmp_path / name).symlink_to(pins.ROOT / name)
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def plan(checkout: Path, *goals: str) -> str:
+    environment = {**os.environ, "PATH": f"{checkout / 'bin'}:{os.environ['PATH']}"}
+    command = ["make", "--dry-run", "--no-print-directory", *goals]
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not DEBIANS.exists(), reason="this machine has no Python 3.11 of Debian's")
+def test_debians_own_python_goes_before_another_build_of_the_same_version(checkout: Path) -> None:
+    for name in ("python3.11", "python3"):
+        (checkout / "bin" / name).write_text(f'#!/bin/sh\nexec {DEBIANS} "$@"\n')
+        (checkout / "bin" / name).chmod(0o755)
+    assert f'echo "setup: .venv with {DEBIANS}"' in plan(checkout, "setup")
+
+
+def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_not(checkout: Path) -> None:
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "uv").touch()
+    python = plan(checkout, "setup").partition("setup: .venv with ")[2].partition('"')[0]
+    asked = [
+        python,
+        "-c",
+        "import os, platform, sys; print(os.path.realpath(sys.executable), platform.python_version())",
+    ]
+    path, version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    settings = checkout / ".venv" / "pyvenv.cfg"
+    settings.write_text(f"home = /usr/bin\nversion = {version}\nexecutable = {path}\n")
+    assert "-m venv .venv" not in plan(checkout, "setup")
+    settings.write_text(f"home = /opt\nversion = {version}\nexecutable = /opt/python3.11\n")
+    assert "-m venv .venv" in plan(checkout, "setup")
+    settings.write_text(f"home = /usr/bin\nversion = 3.11.0\nexecutable = {path}\n")
+    assert "-m venv .venv" in plan(checkout, "setup")
+
+
+def test_nothing_is_installed_without_its_hash(checkout: Path) -> None:
+    assert shutil.which("make")
+    installs = [line for line in plan(checkout, "unit", "local-mode").splitlines() if "pip install" in line]
+    assert len(installs) == 7, installs
+    for line in installs:
+        # The kit itself is built by what was hashed before it, not by what a build of its own would fetch.
+        assert "--require-hashes" in line or "--no-build-isolation" in line, line
+        assert "--no-deps" in line, line
+    assert "--only-binary :all:" in installs[0], "a source would run while it is installed, and fetch what builds it"
