@@ -1,8 +1,9 @@
 """The hashed locks in docker/locks, one a layer, so that a change of one package rebuilds no layer below its own.
 
-`lock_requests` decides what is locked where (pure); `write_locks` asks uv to resolve and writes the files.
+`lock_requests` decides what is locked where (pure); `resolve` asks uv, and `lock_again` writes the files.
 """
 
+import json
 import os
 import re
 import shutil
@@ -11,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from berth.images.errors import UserError
-from berth.images.pins import ROOT, Pins, Profile
+from berth.images.pins import DEFAULT_PROFILE, ROOT, Pins, Profile, load
 
 LOCKS = ROOT / "docker" / "locks"
 
@@ -120,48 +122,76 @@ def locked_names(lock: str) -> list[str]:
 def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
     """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
 
-    folders: with wheels, beside the package index. What fails or is interrupted leaves all locks as they were.
+    folders: with wheels, of which torch's are taken. What fails or is interrupted, by SIGKILL too, leaves all locks as
+    they were: they are made in a folder aside, and renamed at the end.
     """
-    find_links = [str(folder) for folder in folders]
-    before = {path: path.read_bytes() for path in LOCKS.glob("*/*.txt")}
-    try:
-        return list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, find_links)))
-    except BaseException:
-        for path in LOCKS.glob("*/*.txt"):
-            if path not in before:
-                path.unlink()
-        for path, content in before.items():
-            path.write_bytes(content)
-        raise
+    with TemporaryDirectory(dir=LOCKS.parent, prefix=".locks-") as folder:
+        aside = Path(folder) / "locks"
+        shutil.copytree(LOCKS, aside)
+        written = list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, folders, aside)))
+        for path in written:
+            target = LOCKS / path.relative_to(aside)
+            target.parent.mkdir(exist_ok=True)
+            path.replace(target)
+    return [LOCKS / path.relative_to(aside) for path in written]
 
 
-def write_locks(pins: Pins, profile: Profile, find_links: Sequence[str]) -> list[Path]:
-    """Resolves and writes every lock of a profile with uv; UserError carries uv's last line where it can't."""
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if uv is None:
-        raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
+def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:
+    """Resolves every lock of a profile and writes it into the folder `locks`; UserError where uv can't."""
     written = []
     for request in lock_requests(pins, profile):
-        omit = [*request.omit, *(name for lock in request.below for name in locked_names((LOCKS / lock).read_text()))]
-        command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--upgrade"]
-        command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
-        command += ["--index-strategy", "unsafe-best-match", "--no-emit-index-url", "--no-emit-find-links"]
-        command += ["--no-deps"] if request.only else []
-        command += [word for lock in request.below for word in ("--constraint", str(LOCKS / lock))]
-        command += [word for name in omit for word in ("--no-emit-package", name)]
-        # A folder may hold the CPU build of torch, which would pass for the version asked for.
-        command += [word for folder in find_links if profile.torch_index for word in ("--find-links", folder)]
-        if profile.torch_index and not find_links:
-            command += ["--index", profile.torch_index]
-        done = subprocess.run([*command, "-"], input="\n".join(request.requirements), capture_output=True, text=True)
-        if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["uv said nothing"])[-1]
-            raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")
+        text = resolve(request, profile, folders, locks)
         layer, _, name = request.path.partition("/")
-        parts = split_lock(done.stdout) if layer == "pytorch" else {layer: done.stdout}
+        parts = split_lock(text) if layer == "pytorch" else {layer: text}
         for layer, text in parts.items():
-            path = LOCKS / layer / name
+            path = locks / layer / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("# Made by `python build.py pins` from docker/pins.toml; never edited by hand.\n" + text)
             written.append(path)
     return written
+
+
+def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], locks: Path) -> str:
+    """The text of a lock, with hashes, as uv resolves it; UserError carries uv's last line where it can't."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if uv is None:
+        raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
+    omit = [*request.omit, *(name for lock in request.below for name in locked_names((locks / lock).read_text()))]
+    command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--upgrade"]
+    command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
+    command += ["--no-emit-index-url", "--no-emit-find-links"]
+    command += ["--no-deps"] if request.only else []
+    command += [word for lock in request.below for word in ("--constraint", str(locks / lock))]
+    command += [word for name in omit for word in ("--no-emit-package", name)]
+    with TemporaryDirectory() as folder:
+        project = Path(folder) / "pyproject.toml"
+        project.write_text(
+            f'[project]\nname = "lock"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
+            f"dependencies = {json.dumps(request.requirements)}\n{torchs_index(profile, folders)}"
+        )
+        done = subprocess.run([*command, str(project)], capture_output=True, text=True)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["uv said nothing"])[-1]
+        raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")
+    return done.stdout
+
+
+def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
+    """The index of a profile's torch as tables of a pyproject.toml, for torch and for nothing else; empty without one.
+
+    Hashes are made by what an index says, so one that serves torch must not be asked about any other package. A folder
+    that has this torch stands for its index. https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
+    """
+    if not profile.torch_index:
+        return ""
+    # Not without an index of its own: a folder may hold the CPU build, which would pass for the version asked for.
+    folder = next((folder for folder in folders if any(folder.glob(f"torch-{profile.torch}-*.whl"))), None)
+    lines = [f"url = {json.dumps(str(folder.resolve()))}", 'format = "flat"'] if folder else []
+    lines = lines or [f"url = {json.dumps(profile.torch_index)}"]
+    table = ["[[tool.uv.index]]", 'name = "torch"', *lines, "explicit = true"]
+    return "\n".join([*table, "[tool.uv.sources]", 'torch = { index = "torch" }', ""])
+
+
+if __name__ == "__main__":
+    # For the Makefile's lock of the tests: PYPROJECT FOLDER... is that file with the index of the CPU's torch.
+    print(Path(sys.argv[1]).read_text() + torchs_index(load().profile(DEFAULT_PROFILE), list(map(Path, sys.argv[2:]))))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from berth.images import disk
 from berth.images.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -328,6 +329,7 @@ def render_dockerfiles(pins: Pins, root: Path = ROOT) -> list[Path]:
     for image in IMAGES:
         path = root / "docker" / f"{image}.Dockerfile"
         arguments = build_arguments(pins, pins.profile(DEFAULT_PROFILE), image)
-        path.write_text(render_arguments(path.read_text(), arguments))
+        with disk.said_of(path.parent, path.name), disk.aside(path) as new:
+            new.write_text(render_arguments(path.read_text(), arguments))
         paths.append(path)
     return paths

@@ -90,14 +90,19 @@ ROWS = [((), ["cpu", "cu130", "cu124"]), (("--profile", "cu124"), ["cu124"])]
 
 
 @pytest.fixture
-def locked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The rows that are locked again from then on, without uv and the index."""
     rows: list[str] = []
 
-    def write(kit: pins.Pins, row: pins.Profile, folders: list[str]) -> list[Path]:
+    def write(kit: pins.Pins, row: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
         rows.append(row.name)
-        return [pins.ROOT / "build.txt", pins.ROOT / f"{row.name}.txt"]
+        for name in ("build", row.name):
+            (aside / f"{name}.txt").write_text("locked")
+        return [aside / "build.txt", aside / f"{row.name}.txt"]
 
+    monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
+    (tmp_path / "locks").mkdir()
+    monkeypatch.setattr(pins, "ROOT", tmp_path / "locks")
     monkeypatch.setattr(locks, "write_locks", write)
     return rows
 
@@ -120,21 +125,25 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
 def test_a_lock_that_fails_leaves_all_as_they_were(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "deps").mkdir()
-    (tmp_path / "deps" / "cpu.txt").write_text("old")
+    (tmp_path / "locks" / "deps").mkdir(parents=True)
+    (tmp_path / "locks" / "deps" / "cpu.txt").write_text("old")
 
-    def write(kit: pins.Pins, row: pins.Profile, folders: list[str]) -> list[Path]:
-        (tmp_path / "deps" / f"{row.name}.txt").write_text("new")
+    def write(kit: pins.Pins, row: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
+        assert (aside / "deps" / "cpu.txt").exists(), "the locks below it are read from the same folder"
+        (aside / "deps" / f"{row.name}.txt").write_text("new")
+        # A process that is killed here must not have touched any.
+        assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"cpu.txt": "old"}
         if row.name == "cu124":
             raise UserError("the index is away.")
-        return []
+        return [aside / "deps" / f"{row.name}.txt"]
 
-    monkeypatch.setattr(locks, "LOCKS", tmp_path)
+    monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(locks, "write_locks", write)
     monkeypatch.setattr(pins, "render_dockerfiles", lambda _: [])
     assert command.main(["pins"]) == 1
     assert "the index is away." in capsys.readouterr().err
-    assert {path.name: path.read_text() for path in tmp_path.glob("*/*")} == {"cpu.txt": "old"}
+    assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"cpu.txt": "old"}
+    assert not list(tmp_path.glob(".locks-*"))
 
 
 @pytest.mark.parametrize(("words", "rows"), ROWS)

@@ -1,0 +1,70 @@
+"""Which index a lock's packages come from: torch's for torch, and for nothing else."""
+
+import hashlib
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from berth.images import locks, pins
+
+CPU = pins.load().profile("cpu")
+
+
+def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
+    """A wheel that holds nothing, and its sha256; the version of torch's CPU build ends in +cpu."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of a server whose folders are those of tmp_path: INDEX/PACKAGE/ is a page of an index."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("torch_from", ["index", "folder"])
+def test_an_index_of_torch_that_offers_a_newer_numpy_is_not_asked_for_it(
+    torch_from: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = wheel(tmp_path / "public" / "numpy", "numpy", "1.0")
+    wheel(tmp_path / "public" / "torch", "torch", "2.0")
+    torch = wheel(tmp_path / "torch" / "torch", "torch", "1.0+cpu", needs="numpy")
+    wheel(tmp_path / "torch" / "numpy", "numpy", "9.9")
+    folder = tmp_path / "folder"
+    if torch_from == "folder":
+        torch = wheel(folder, "torch", "1.0+cpu", needs="numpy")
+        wheel(folder, "numpy", "9.9")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    profile = replace(CPU, torch_index=f"{served}/torch", packages={**CPU.packages, "torch": "1.0+cpu"})
+    request = locks.LockRequest("pytorch/cpu.txt", ("torch==1.0+cpu",))
+    text = locks.resolve(request, profile, [tmp_path / "no-such-folder", folder], tmp_path / "locks")
+    assert text == (f"numpy==1.0 \\\n    --hash=sha256:{public}\ntorch==1.0+cpu \\\n    --hash=sha256:{torch}\n")
+
+
+def test_the_index_of_torch_is_named_for_torch_alone() -> None:
+    assert locks.torchs_index(CPU, []) == (
+        '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'
+        '[tool.uv.sources]\ntorch = { index = "torch" }\n'
+    )
+    assert locks.torchs_index(replace(CPU, torch_index=""), [pins.ROOT]) == ""
