@@ -1,0 +1,233 @@
+"""Whether README's two commands do all the set-up that it promises, on a Debian 12 with nothing but what it names.
+
+Usage: .venv/bin/python bench/fresh.py [COMMAND...]     as `make fresh` does: by default `demo test`, about an hour
+
+mmdebstrap makes the Debian, as docker/base.sh has it; what README names is installed there, and the commit that is
+checked out here is cloned. It runs as a container with an engine of its own, whose files are a volume, so that all of
+it goes at once, after Ctrl-C too; what SIGKILL leaves, `build.py clean` removes. What this machine's network needs (CA,
+indexes, folders of wheels, proxies, apt's settings) stands there where a person would write it: in /etc/pip.conf, in
+/etc/apt and in variables. Wants root, an engine here, and 25 GB of disk.
+
+The whole log goes to out/fresh.log; after `demo test` went well, times and last lines to bench/results/DATE-fresh.md.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from berth.images import engine, network, owner, pins
+from berth.images.errors import UserError
+
+PACKAGES = ("ca-certificates", "git", "make", "python3")
+"""What README tells its reader to install; `make` brings the rest."""
+COMMANDS = ("demo", "test")
+DISK_GB = 25
+HOME = "/root/berth"
+TAIL = 20
+
+# What an engine inside needs. --privileged asks for every capability, and a machine in a cloud may lack one itself.
+POWERS = (
+    *("--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--cap-add", "SYS_PTRACE"),
+    *("--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"),
+    *("--security-opt", "systempaths=unconfined", "--device-cgroup-rule", "a *:* rwm"),
+)
+
+# Control groups for the engine inside: its part of the machine's, writable. In version 2 a group of groups
+# may have no processes (https://docs.kernel.org/admin-guide/cgroup-v2.html, "no internal process constraint").
+# /machine is the folder that `lay_out` fills.
+_SET_UP = f"""
+set -eu
+for folder in /sys /sys/fs/cgroup /sys/fs/cgroup/*; do
+    if mountpoint -q "$folder"; then mount -o remount,bind,rw "$folder"; fi
+done
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+    mkdir /sys/fs/cgroup/init
+    while read -r id; do echo "$id" >/sys/fs/cgroup/init/cgroup.procs || true; done </sys/fs/cgroup/cgroup.procs
+    sed 's/[^ ]*/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
+fi
+cd /machine
+if [ -f apt ]; then cp apt /etc/apt/apt.conf.d/90machine; fi
+if [ -f apt-auth ]; then cp apt-auth /etc/apt/auth.conf.d/machine.conf; fi
+if [ -f apt-sources ]; then cp apt-sources /etc/apt/sources.list; fi
+if [ -f pip ]; then cp pip /etc/pip.conf; fi
+export DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes
+apt-get update -qq
+apt-get install -qq --yes --no-install-recommends {" ".join(PACKAGES)} >/dev/null
+git clone --quiet kit.bundle {HOME}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One command: how it ended, how long it took, and what it said at last."""
+
+    command: str
+    code: int
+    seconds: float
+    tail: tuple[str, ...]
+
+
+def main(commands: Sequence[str]) -> int:
+    if os.geteuid() != 0:
+        raise UserError("a Debian of its own needs root: run `sudo make fresh`.")
+    client = engine.connect()
+    docker = str(engine.find_client())
+    room = shutil.disk_usage(client.info()["DockerRootDir"]).free / 1e9
+    if room < DISK_GB:
+        raise UserError(f"the engine's disk has {room:.0f} GB free, and this takes up to {DISK_GB}: free some first.")
+    commit = git("rev-parse", "--short=12", "HEAD")
+    if git("status", "--porcelain"):
+        print(f"fresh: what is not committed is left out; this is {commit}", flush=True)
+    log = pins.ROOT / "out" / "fresh.log"
+    log.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="berth-fresh-") as folder, log.open("w") as file:
+        found = network.gather(os.environ)
+        lay_out(found, Path(folder))
+        with machine(docker, found, Path(folder)) as name:
+            ask = ["sh", "-c", f"cd {HOME} && {_VERSIONS}"]
+            said = subprocess.run([docker, "exec", name, *ask], capture_output=True, text=True).stdout
+            outcomes = []
+            for command in commands:
+                print(f"fresh: make {command}", flush=True)
+                outcomes.append(run(docker, name, command, settings(found, os.environ), file))
+                if outcomes[-1].code != 0:
+                    break
+    text = report(commit, said, outcomes)
+    print(text)
+    print(f"fresh: the whole log is {log}")
+    if any(outcome.code != 0 for outcome in outcomes):
+        return 1
+    if tuple(commands) == COMMANDS:
+        path = pins.ROOT / "bench" / "results" / f"{time.strftime('%Y-%m-%d')}-fresh.md"
+        path.write_text(text)
+        print(f"fresh: {path}")
+    return 0
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(pins.ROOT), *words], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise UserError(f"git can't tell which commit this is ({done.stderr.strip()}): run it in a clone.")
+    return done.stdout.strip()
+
+
+def lay_out(found: network.Network, folder: Path) -> None:
+    """The commit as a bundle, and the network's settings in the form of a whole machine's, not of a build's secrets."""
+    git("bundle", "create", "--quiet", str(folder / "kit.bundle"), "HEAD")
+    texts = {"apt": found.apt, "apt-auth": found.apt_auth, "apt-sources": found.apt_sources}
+    pip = found.index.pip_conf() if found.index else "[global]\n"
+    if found.index.folders:
+        kept = " ".join([*found.index.links, *map(str, found.index.folders)])
+        pip = "".join(line for line in pip.splitlines(True) if not line.startswith("find-links"))
+        pip += f"find-links = {kept}\n"
+    if found.ca:
+        (folder / "ca.pem").write_bytes(found.ca.read_bytes())
+        texts["apt"] += 'Acquire::https::CaInfo "/machine/ca.pem";\n'
+        pip += "cert = /machine/ca.pem\n"
+    texts["pip"] = pip
+    for name, text in texts.items():
+        if text:
+            (folder / name).write_text(text)
+    (folder / "pip").chmod(0o600)
+    folder.chmod(0o755)  # apt reads the CA as a user of its own
+
+
+def settings(found: network.Network, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the one who types the commands: no more than a login gives, and the network's."""
+    plain = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    kept = [*found.proxies, "PIP_DEFAULT_TIMEOUT", "UV_HTTP_TIMEOUT"]
+    ca = {"SSL_CERT_FILE": "/machine/ca.pem", "REQUESTS_CA_BUNDLE": "/machine/ca.pem"} if found.ca else {}
+    return {**plain, **{name: environ[name] for name in kept if name in environ}, **ca}
+
+
+_VERSIONS = """. /etc/os-release; echo "$PRETTY_NAME $(cat /etc/debian_version), Python $(python3 -c 'import platform
+print(platform.python_version())'), $(make --version | head -n 1), $(git --version)" """
+
+
+@contextmanager
+def machine(docker: str, found: network.Network, folder: Path) -> Iterator[str]:
+    """The name of the container that is this Debian, set up and without an engine yet; it goes with the block."""
+    name = f"berth-fresh-{os.getpid()}"
+    tag = f"berth-base:fresh-{os.getpid()}"
+    command = [docker, "run", "--detach", "--init", *POWERS, "--name", name, "--hostname", "debian"]
+    command += ["--shm-size", "4g", "--volume", "/var/lib/docker", "--volume", f"{folder}:/machine:ro"]
+    command += [word for wheels in found.index.folders for word in ("--volume", f"{wheels}:{wheels}:ro")]
+    for label, value in owner.this_process().labels(name).items():
+        command += ["--label", f"{label}={value}"]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sources = folder / "apt-sources"
+        base = [str(pins.ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources.exists() else [])]
+        if subprocess.run(base, env={**os.environ, "DOCKER": docker}, stdout=subprocess.DEVNULL).returncode != 0:
+            raise UserError("no Debian could be made: see above what docker/base.sh says.")
+        _must([*command, tag, "sleep", "infinity"], "the engine here does not start the Debian")
+        print(f"fresh: {name} is a Debian of its own; installing {', '.join(PACKAGES)}", flush=True)
+        environment = [f"{key}={value}" for key, value in settings(found, os.environ).items()]
+        _must([docker, "exec", name, "env", "-i", *environment, "sh", "-c", _SET_UP], "the Debian can't be set up")
+        yield name
+    finally:
+        # Ctrl-C a second time would leave gigabytes behind.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        subprocess.run([docker, "rm", "--force", "--volumes", name], capture_output=True)
+        subprocess.run([docker, "rmi", tag], capture_output=True)
+
+
+def _must(command: Sequence[str], what: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise UserError(f"{what}: {network.in_few_words(done.stderr)}.")
+
+
+def run(docker: str, name: str, command: str, variables: Mapping[str, str], log: TextIO) -> Outcome:
+    """`make COMMAND` in the clone; each line is shown and logged at once, without passwords."""
+    environment = [f"{key}={value}" for key, value in variables.items()]
+    words = [docker, "exec", "--workdir", HOME, name, "env", "-i", *environment, "make", command]
+    log.write(f"$ make {command}\n")
+    began = time.monotonic()
+    tail: list[str] = []
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as made:
+        assert made.stdout is not None
+        for line in made.stdout:
+            line = network.without_password(line)
+            print(line, end="", flush=True)
+            log.write(line)
+            log.flush()
+            tail = [*tail, line.rstrip()][-TAIL:]
+    return Outcome(f"make {command}", made.returncode, time.monotonic() - began, tuple(tail))
+
+
+def report(commit: str, versions: str, outcomes: Sequence[Outcome]) -> str:
+    """What is to be committed: on what, which command, how long, and its last lines."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    lines = [
+        f"# README's two commands on a bare Debian 12, {time.strftime('%Y-%m-%d')}",
+        "",
+        f"berth at {commit}, {os.cpu_count()} cores, {memory:.0f} GB; {versions.strip()}. Made by mmdebstrap, with",
+        f"`apt-get install {shlex.join(PACKAGES)}` and nothing else, an engine of its own: `make fresh`.",
+        "",
+        "| command | ended with | seconds |",
+        "|---|---|---|",
+        *(f"| `{each.command}` | {each.code} | {each.seconds:.0f} |" for each in outcomes),
+    ]
+    for each in outcomes:
+        lines += ["", f"The last lines of `{each.command}`:", "", *(f"    {line}".rstrip() for line in each.tail)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:] or COMMANDS))
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
