@@ -182,6 +182,7 @@ def _log_file(plan: BuildPlan) -> Path:
     folder = pins.CACHE / "logs"
     with disk.said_of(folder, _LOG):
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # a log may show what a layer's network settings say, in those of earlier versions too
         for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
             old.unlink(missing_ok=True)
     # With the process: two builds of one image may begin in one second.
@@ -192,7 +193,7 @@ def _log_file(plan: BuildPlan) -> Path:
 def _opened(log: Path) -> Iterator[Callable[[str], None]]:
     """Writes to the log, each at once: what is kept back would be refused by a full disk when the file is closed."""
     with disk.said_of(log.parent, _LOG):
-        file = log.open("wb", buffering=0)
+        file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
 
     def keep(text: str) -> None:
         with disk.said_of(log.parent, _LOG):

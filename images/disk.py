@@ -29,6 +29,12 @@ def aside(target: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
+def is_aside(path: Path) -> bool:
+    """Whether a path is another process's of `aside`, which is writing it at this moment; a dead one's is not."""
+    name, _, pid = path.name.rpartition(".")
+    return name.startswith(".") and pid.isdecimal() and Path(f"/proc/{pid}").exists()
+
+
 def link(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path], bool]) -> None:
     """Puts files into `folder`, as hard links where the file system allows, but for those whose `same` is there."""
     for path in paths:

@@ -94,7 +94,7 @@ class Network:
     def write_secrets(self, folder: Path) -> dict[str, Path]:
         """Writes the secrets into `folder`, readable by this user only, and gives their paths by id.
 
-        UserError where the disk refuses them.
+        Those of earlier settings go, for nobody would look for a password there. UserError where the disk refuses.
         """
         contents = {
             name: value.read_bytes() if isinstance(value, Path) else value.encode()
@@ -103,6 +103,9 @@ class Network:
         paths = {name: folder / name for name in contents}
         with disk.said_of(folder, "what a build needs of the network"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for path in folder.iterdir():
+                if path.name not in contents and not disk.is_aside(path):
+                    path.unlink(missing_ok=True)
             for name, path in paths.items():
                 # Rewritten only when it differs, by rename: a build that runs beside this one reads whole files.
                 if not path.exists() or path.read_bytes() != contents[name]:

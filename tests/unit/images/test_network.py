@@ -1,5 +1,6 @@
 """What of this machine's network goes into a build, and in which form."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -152,3 +153,16 @@ def test_make_reads_pips_settings_with_a_python_that_has_no_pip(tmp_path: Path) 
     command = [sys.executable, "-I", "-S", str(network.__file__).replace("network.py", "pip_settings.py")]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "index-url=https://file/simple cert=/corp.pem find-links=/wheels,https://corp/wheels\n"
+
+
+def test_secrets_of_earlier_settings_do_not_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "secrets"
+    first = Network(None, PackageIndex(url="https://user:old@corp"), (), "", "machine a password b\n", "")
+    assert sorted(first.write_secrets(folder)) == ["apt", "apt-auth", "pip", "uv"]
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (folder / f".pip.{ended.pid}").write_text("of a build that was killed")
+    (folder / f".pip.{os.getpid()}").write_text("of a build that writes it now")
+    later = Network(None, PackageIndex(), (), "Acquire::Retries 3;\n", "", "")
+    later.write_secrets(folder)
+    assert sorted(os.listdir(folder)) == [f".pip.{os.getpid()}", "apt"]
