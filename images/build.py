@@ -23,10 +23,11 @@ _LOG = "the build's log"
 
 @dataclass(frozen=True)
 class Built:
-    """A finished build: the image's id, its seconds, and where the whole log is."""
+    """A finished build: the image's id, its steps in a few words, its seconds, and where the whole log is."""
 
     plan: BuildPlan
     image_id: str
+    steps: str
     seconds: float
     log: Path
 
@@ -152,7 +153,7 @@ def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]
             raise
     if code != 0:
         raise UserError(failure_sentence(progress, log.read_text(encoding="utf-8"), log))
-    return Built(plan, _image_id(engine.connect(), plan.tags[0]), time.monotonic() - began, log)
+    return Built(plan, _image_id(engine.connect(), plan.tags[0]), progress.summary, time.monotonic() - began, log)
 
 
 def failure_sentence(progress: Progress, text: str, log: Path) -> str:

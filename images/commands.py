@@ -91,7 +91,11 @@ def _client_or_docker(searching: Callable[[], Path]) -> Path:
 
 
 def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
-    """Builds one image; a terminal sees a bar and the running step, a log sees a line when a step ends."""
+    """Builds one image; a terminal sees a bar and the running step, a log sees a line when a step ends.
+
+    Only for a step that did something: what the cache has is counted at the end. Without a number, for BuildKit runs
+    stages side by side, in an order of its own.
+    """
     say(f"building {planned.tags[0]}")
     with progress_bar(note, transient=True, disable=not note.is_terminal) as bar:
         task = bar.add_task(planned.image, total=plan.step_count(planned.image, pins.ROOT))
@@ -99,12 +103,11 @@ def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
         def show(step: Step, progress: Progress) -> None:
             ended = sum(each.ended for each in progress.layers)
             bar.update(task, completed=ended, description=escape(f"{planned.image}: {step.name}"))
-            if step.ended and not step.failed:
-                took = "cached" if step.cached else f"{step.seconds:.1f} s"
-                bar.print(escape(f"  [{ended}/{bar.tasks[0].total:.0f}] {step.name}  {took}"), soft_wrap=True)
+            if step.ended and not step.failed and not step.cached:
+                bar.print(escape(f"  {step.name}  {step.seconds:.1f} s"), soft_wrap=True)
 
         built = building.run(planned, client, show)
-    say(f"built {planned.tags[1]} in {built.seconds:.1f} s; the whole log: {built.log}")
+    say(f"built {planned.tags[1]}: {built.steps}, {built.seconds:.1f} s; the whole log: {built.log}")
     return built
 
 

@@ -35,7 +35,7 @@ class Finding:
 
 def findings(seen: Probe) -> list[Finding]:
     """Every check's finding, in the order in which a person would mend things."""
-    return [check(seen) for check in CHECKS]
+    return [finding for check in CHECKS if (finding := check(seen)) is not None]
 
 
 def can_build(found: Sequence[Finding]) -> bool:
@@ -95,7 +95,7 @@ def disk(seen: Probe) -> Finding:
         return Finding(name, "warn", f"{free}; with both images and the cache {DISK_WANTED_GB:.0f} are wanted", remedy)
     if seen.disk_free < DISK_CUDA_GB * _GB:
         return Finding(name, "ok", f"{free}; a profile with CUDA wants {DISK_CUDA_GB:.0f}")
-    return Finding(name, "ok", free)
+    return Finding(name, "ok", f"{free}; both images want {DISK_WANTED_GB:.0f}, with CUDA {DISK_CUDA_GB:.0f}")
 
 
 def base(seen: Probe) -> Finding:
@@ -142,14 +142,17 @@ def gpu(seen: Probe) -> Finding:
     return Finding("GPU", "ok", has)
 
 
-def efa(seen: Probe) -> Finding:
-    """EFA between hosts: this machine's devices, and what each training image with CUDA says of its plugin."""
+def efa(seen: Probe) -> Finding | None:
+    """EFA between hosts: this machine's devices, and what each training image with CUDA says of its plugin.
+
+    Nothing on a machine that has neither a device nor a GPU, unless a plugin is broken.
+    """
     devices = f"{seen.efa_devices} devices here" if seen.efa_devices else "no device here"
     message = "; ".join([devices, *(f"{tag}: {line.removeprefix('network: ')}" for tag, line in seen.networks.items())])
     left_out = [tag for tag, line in seen.networks.items() if "without EFA" in line and seen.efa_devices]
     broken = [tag for tag, line in seen.networks.items() if "can't be" in line]
     if not left_out and not broken:
-        return Finding("EFA", "ok", message)
+        return Finding("EFA", "ok", message) if seen.efa_devices or seen.gpus else None
     profile = (left_out + broken)[0].rpartition(":")[2]
     remedy = f"python build.py build train --profile {profile}   # with efa; a closed network gives --mirror"
     return Finding("EFA", "warn", message, remedy)
@@ -165,6 +168,20 @@ def compose(seen: Probe) -> Finding:
             "sudo apt-get install docker-compose",
         )
     return Finding("Compose", "ok", seen.compose)
+
+
+def leftovers(seen: Probe) -> Finding | None:
+    """Containers and networks of runs whose process is gone, which every run tries to remove; nothing without them."""
+    if not seen.leftovers:
+        return None
+    shown = [*seen.leftovers[:3], *([f"{len(seen.leftovers) - 3} more"] if len(seen.leftovers) > 3 else [])]
+    return Finding(
+        "Leftovers",
+        "warn",
+        f"of runs that were killed: {', '.join(shown)}",
+        "python build.py clean --dry-run   # shows what the next `run` removes; if it stays, restart the engine: "
+        "sudo systemctl restart docker",
+    )
 
 
 def tests(seen: Probe) -> Finding:
@@ -191,7 +208,7 @@ def credentials(seen: Probe) -> Finding:
     return Finding(name, "ok", ", ".join(has))
 
 
-CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, efa, compose, tests, credentials)
+CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, efa, compose, leftovers, tests, credentials)
 
 
 def passes_gpus(info: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import requests
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
-from berth.images import network, pins, testing
+from berth.images import labels, network, owner, pins, testing
 from berth.images.base import local_base
 from berth.images.engine import connect, find_client
 from berth.images.errors import UserError
@@ -35,9 +35,10 @@ class Probe:
 
     `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
     docker/base.sh can run here; `index_error` says why the package index gives no answer. `networks` is what each
-    training image with CUDA says of its way between hosts, by tag. `tests` is whether what the images' tests need is
-    installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the sentence with
-    which a push would refuse what is set here for AWS.
+    training image with CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs
+    whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
+    need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
+    sentence with which a push would refuse what is set here for AWS.
     """
 
     machine: str
@@ -57,6 +58,7 @@ class Probe:
     efa_devices: int = 0
     networks: Mapping[str, str] = field(default_factory=dict)
     compose: str | None = None
+    leftovers: Sequence[str] = field(default_factory=tuple)
     tests: bool = False
     credentials: str | None = None
     region: str | None = None
@@ -89,6 +91,7 @@ def probe() -> Probe:
         efa_devices=_efa_devices(),
         networks=_networks() if engine else {},
         compose=_compose(),
+        leftovers=_leftovers() if engine else (),
         tests=testing.installed(),
         credentials=credentials,
         region=region,
@@ -172,6 +175,20 @@ def _networks() -> dict[str, str]:
             except (UserError, DockerException, RequestException) as error:
                 said[tag] = f"can't be asked: {_reason(error)}"
     return said
+
+
+def _leftovers() -> list[str]:
+    """What runs left on the engine whose owner is gone, as `local/leftovers.py` would remove it."""
+    try:
+        client = connect(timeout_s=_PATIENCE_S)
+        containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
+        networks = client.networks.list(filters={"label": labels.RUN})
+    except (UserError, DockerException, RequestException):
+        return []
+    found = [(f"container {each.name}", each.labels) for each in containers]
+    found += [(f"network {each.name}", each.attrs.get("Labels") or {}) for each in networks]
+    owners = [(name, owner.from_labels(marks)) for name, marks in found]
+    return [name for name, whose in owners if whose is not None and owner.is_gone(whose)]
 
 
 def _compose() -> str | None:

@@ -6,6 +6,7 @@
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from textwrap import shorten
 
 # "#7 [deps 1/2] RUN ...", "#7 3.141 text", "#7 DONE 3.2s", "#7 CACHED", "#7 ERROR: ..."
 LINE = re.compile(r"^#(\d+) (.*)$")
@@ -35,8 +36,8 @@ class Step:
     def name(self) -> str:
         """`deps: deps.sh` rather than the thousand characters of its mounts."""
         script = re.search(r"/layers/(\S+\.sh)", self.instruction.rsplit("--mount=", 1)[-1].partition(" ")[2])
-        what = script[1] if script else " ".join(self.instruction.split())[:60]
-        return f"{self.stage}: {what}" if self.stage else self.title[:70]
+        what = script[1] if script else shorten(self.instruction, 100, placeholder=" …")
+        return f"{self.stage}: {what}" if self.stage else shorten(self.title, 100, placeholder=" …")
 
 
 @dataclass
@@ -75,6 +76,13 @@ class Progress:
     def layers(self) -> list[Step]:
         """The steps of the Dockerfile, without the engine's own."""
         return [step for step in self.steps.values() if step.stage]
+
+    @property
+    def summary(self) -> str:
+        """How many steps there were, and how many of them the cache had: `23 steps, 21 of them cached`."""
+        cached, steps = sum(step.cached for step in self.layers), len(self.layers)
+        had = "all" if cached == steps else f"{cached} of them" if cached else "none"
+        return f"{steps} steps, {had} cached"
 
     @property
     def failure(self) -> Step | None:

@@ -46,7 +46,6 @@ def test_a_machine_where_all_is_well() -> None:
         ("Package index", "ok", ""),
         ("Memory", "ok", ""),
         ("GPU", "ok", ""),
-        ("EFA", "ok", ""),
         ("Compose", "ok", ""),
         ("Tests", "ok", ""),
         ("AWS", "ok", ""),
@@ -161,7 +160,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, gpus=["NVIDIA T4, 580.95"] * 4, engine=NVIDIA), "GPU", "ok", "4 × NVIDIA T4", "", id="gpus"
         ),
         pytest.param(
-            replace(WELL, networks={"berth-train:cu130": TCP}),
+            replace(WELL, gpus=("NVIDIA A10G, 580.1",), engine=NVIDIA, networks={"berth-train:cu130": TCP}),
             "EFA",
             "ok",
             "no device here; berth-train:cu130: NCCL over TCP: this image was built without EFA",
@@ -185,12 +184,28 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             id="efa-plugin-broken",
         ),
         pytest.param(
-            replace(WELL, networks={"berth-train:cu130": "network: NCCL over TCP: no EFA device is on this host"}),
+            replace(
+                WELL,
+                gpus=("NVIDIA A10G, 580.1",),
+                engine=NVIDIA,
+                networks={"berth-train:cu130": "network: NCCL over TCP: no EFA device is on this host"},
+            ),
             "EFA",
             "ok",
             "no EFA device is on this host",
             "",
             id="efa-in-the-image",
+        ),
+        pytest.param(
+            WELL, "Disk", "ok", "70.0 GB free; both images want 15, with CUDA 30", "", id="disk-with-what-is-wanted"
+        ),
+        pytest.param(
+            replace(WELL, leftovers=("container a", "network a", "network b", "network c", "network d")),
+            "Leftovers",
+            "warn",
+            "of runs that were killed: container a, network a, network b, 2 more",
+            "sudo systemctl restart docker",
+            id="leftovers",
         ),
         pytest.param(replace(WELL, compose=None), "Compose", "warn", "not found", "docker-compose", id="no-compose"),
         pytest.param(replace(WELL, tests=False), "Tests", "warn", "a push tests", "make setup-tests", id="no-tests"),
@@ -232,6 +247,11 @@ def test_a_finding(seen: Probe, name: str, status: str, says: str, mends: str) -
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.render(list(found.values())))
     assert mends in console.export_text()
+
+
+def test_efa_is_no_matter_on_a_machine_without_devices_and_gpus() -> None:
+    seen = replace(WELL, networks={"berth-train:cu130": TCP})
+    assert [finding.message for finding in doctor.findings(seen) if finding.name == "EFA"] == []
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,27 @@ def test_begin_and_end_are_told_once_each() -> None:
     assert progress.steps[7].seconds == 14.2
 
 
+def test_a_name_is_cut_at_a_word_and_says_so() -> None:
+    folders = "ecr/registry images/inventory local serve/engines"
+    [step] = fed(
+        f"#9 [kit 6/6] RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet --no-deps --no-index .\n"
+    ).layers
+    assert step.name == f"kit: RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet …"
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (("CACHED", "CACHED"), "2 steps, all cached"),
+        (("CACHED", "DONE 1.0s"), "2 steps, 1 of them cached"),
+        (("DONE 0.1s", "DONE 1.0s"), "2 steps, none cached"),
+    ],
+)
+def test_what_the_cache_had_is_counted(ends: tuple[str, str], said: str) -> None:
+    steps = "".join(f"#{n} [deps {n}/2] RUN x\n#{n} {end}\n" for n, end in enumerate(ends, start=1))
+    assert fed(steps).summary == said
+
+
 def test_a_failure_shows_the_step_and_its_last_lines() -> None:
     text = OUTPUT + '#7 ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
     assert failure_sentence(fed(text), text, Path("/logs/x.log")) == (
