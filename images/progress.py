@@ -62,6 +62,7 @@ class Progress:
             step.cached, step.seconds = True, 0.0
         elif text.startswith("DONE"):
             step.seconds = float(text.removeprefix("DONE").strip().rstrip("s") or 0)
+            step.cached = step.instruction.startswith("FROM ")  # the base, which is on the engine before a build begins
         elif text.startswith("ERROR"):
             step.failed = True
             step.tail.append(text)

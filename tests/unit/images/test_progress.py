@@ -67,6 +67,12 @@ def test_what_the_cache_had_is_counted(ends: tuple[str, str], said: str) -> None
     assert fed(steps).summary == said
 
 
+def test_the_base_counts_as_cached_for_it_is_there_before_a_build() -> None:
+    assert (
+        fed("#5 [base 1/1] FROM docker.io/library/berth-base:bookworm\n#5 DONE 0.0s\n").summary == "1 steps, all cached"
+    )
+
+
 def test_a_failure_shows_the_step_and_its_last_lines() -> None:
     text = OUTPUT + '#7 ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
     assert failure_sentence(fed(text), text, Path("/logs/x.log")) == (
