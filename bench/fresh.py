@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -125,20 +125,17 @@ def lay_out(found: network.Network, folder: Path) -> None:
     """The commit as a bundle, and the network's settings in the form of a whole machine's, not of a build's secrets."""
     git("bundle", "create", "--quiet", str(folder / "kit.bundle"), "HEAD")
     texts = {"apt": found.apt, "apt-auth": found.apt_auth, "apt-sources": found.apt_sources}
-    pip = found.index.pip_conf() if found.index else "[global]\n"
-    if found.index.folders:
-        kept = " ".join([*found.index.links, *map(str, found.index.folders)])
-        pip = "".join(line for line in pip.splitlines(True) if not line.startswith("find-links"))
-        pip += f"find-links = {kept}\n"
+    # Folders of wheels have the same path there.
+    index = replace(found.index, links=(*found.index.links, *map(str, found.index.folders)))
+    texts["pip"] = index.pip_conf() if index else ""
     if found.ca:
         (folder / "ca.pem").write_bytes(found.ca.read_bytes())
         texts["apt"] += 'Acquire::https::CaInfo "/machine/ca.pem";\n'
-        pip += "cert = /machine/ca.pem\n"
-    texts["pip"] = pip
+        texts["pip"] = (texts["pip"] or "[global]\n") + "cert = /machine/ca.pem\n"
     for name, text in texts.items():
         if text:
+            (folder / name).touch(mode=0o600)
             (folder / name).write_text(text)
-    (folder / "pip").chmod(0o600)
     folder.chmod(0o755)  # apt reads the CA as a user of its own
 
 
