@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,3 +251,23 @@ def test_the_sdk_for_docker_is_not_hidden() -> None:
     import docker
 
     assert hasattr(docker, "from_env")
+
+
+def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docker").mkdir()
+    before = {}
+    for image in pins.IMAGES:
+        path = tmp_path / "docker" / f"{image}.Dockerfile"
+        before[path.name] = (DOCKER / path.name).read_text()
+        path.write_text(before[path.name])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pins.render_dockerfiles(replace(KIT, base_image="another"), tmp_path)
+    assert {path.name: path.read_text() for path in (tmp_path / "docker").iterdir()} == before
+    pins.render_dockerfiles(replace(KIT, base_image="another"), tmp_path)
+    assert all("ARG BASE_IMAGE=another\n" in path.read_text() for path in (tmp_path / "docker").iterdir())
