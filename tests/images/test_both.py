@@ -110,7 +110,7 @@ def test_installed_packages_are_the_locked_ones(
 
 def test_only_this_images_rooms_are_installed(image: Image, client: docker.DockerClient) -> None:
     rooms = fresh(client, image, "ls /opt/berth/lib/python3.11/site-packages/berth").split()
-    assert rooms == {"train": ["gpu", "qa", "train"], "serve": ["gpu", "qa", "serve"]}[name_of(image)]
+    assert rooms == {"train": ["contract", "gpu", "qa", "train"], "serve": ["gpu", "qa", "serve"]}[name_of(image)]
 
 
 def test_what_both_images_share_can_be_imported(either: Host) -> None:
