@@ -1,7 +1,9 @@
 """Where the hosts of a job meet: one TCP connection from each worker to the leader, by the leader's name.
 
     worker → leader   hello      name, sshd host key and port, ranks, backend, kit version
+    leader → worker   beat       each second while it looks the worker's name up, however long that takes
     leader → worker   joined     (or refused, with the reason: the worker tries again until its deadline)
+    worker → leader   beat       at once, and each second from now on, as the leader's: only now has it joined
     leader → worker   welcome    once all hosts are here: the job's public key, the port for training
     worker → leader   ready      program installed, sshd listening
     worker → leader   done       exit code and failure report of that host
@@ -13,14 +15,17 @@ SageMaker gives the hosts of a job no shared secret. So this is trust on first u
 is believed if the connection comes from an address that this name resolves to, and only once. Whoever can send from
 such an address could take part; nobody else can. The connection stays open as the sign of life of both sides
 (berth.train.hosts.wire).
+
+Anybody may connect. What is sent is read strictly (berth.train.hosts.messages), a hello must be there within 10 s, and
+when too many are at the door, the address that holds most connections loses its oldest: a host that says its hello at
+once gets in. Until a host has joined, whatever goes wrong with its connection only ends that connection.
 """
 
-import contextlib
-import ipaddress
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from queue import Empty
@@ -28,14 +33,19 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.train.hosts.events import Events, Lost, Message, Signalled
-from berth.train.hosts.wire import SILENCE_SECONDS, Connection, LineSocket, WireError
+from berth.train.hosts.listener import GREETING_SECONDS, Listener
+from berth.train.hosts.lookup import Lookups, in_background, resolve
+from berth.train.hosts.messages import FROM_LEADER, FROM_WORKER, WireError
+from berth.train.hosts.wire import BEAT_SECONDS, SILENCE_SECONDS, Connection, LineSocket
 from berth.train.log import get_logger
 
 PORT = 7717
 TIMEOUT_SECONDS = 600.0
-_GREETING_SECONDS = 10.0
+_DIAL_SECONDS = 5.0
 _SAY_EVERY_SECONDS = 15.0
 _TRY_EVERY_SECONDS = 0.5
+_REASON_CHARACTERS = 1000
+_REFUSALS_TOLD = 100
 
 
 class Stopped(Exception):
@@ -66,20 +76,6 @@ def kit_version() -> str:
         return "unknown"
 
 
-def resolve(host: str) -> set[str]:
-    """The IP addresses of a name now, empty if it has none (yet)."""
-    try:
-        return {_plain_address(str(info[4][0])) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except OSError:
-        return set()
-
-
-def _plain_address(text: str) -> str:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
-
-
 class Leader:
     """The leader's side. With no workers it listens to nobody and every call returns at once."""
 
@@ -98,19 +94,20 @@ class Leader:
         self.connections: dict[str, Connection] = {}
         self._events = events
         self._silence = silence
-        self._resolve = resolve
+        self._lookups = Lookups(resolve)
         self._joining = threading.Lock()
-        self._greeting = threading.BoundedSemaphore(2 * len(self.workers) + 16)
-        self._server: socket.socket | None = None
+        self._told: set[tuple[str, str]] = set()
+        self._listener: Listener | None = None
         if self.workers:
             try:
-                self._server = socket.create_server(("", port), backlog=max(16, len(self.workers)))
+                server = socket.create_server(("", port), backlog=max(128, len(self.workers)))
             except OSError as error:
                 raise JobError(
                     f"the leader can't listen on port {port} ({error.strerror}); free it, for the hosts meet there."
                 ) from error
-            self.port: int = self._server.getsockname()[1]
-            threading.Thread(target=self._accept, args=(self._server,), name="rendezvous", daemon=True).start()
+            self.port: int = server.getsockname()[1]
+            self._listener = Listener(server, self._greet, 2 * len(self.workers) + 64)
+            self._listener.start()
 
     def gather(self, timeout: float) -> None:
         """Wait until every worker has joined. JobError names those that did not come in `timeout` seconds, or that left
@@ -143,81 +140,79 @@ class Leader:
 
     def close(self) -> None:
         """Stop listening and hang up."""
-        if self._server is not None:
-            # Closing alone does not wake a thread that waits in accept().
-            with contextlib.suppress(OSError):
-                self._server.shutdown(socket.SHUT_RDWR)
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in self.connections.values():
             connection.close()
 
-    def _accept(self, server: socket.socket) -> None:
-        while True:
-            try:
-                sock, _ = server.accept()
-            except OSError:
-                return
-            if self._greeting.acquire(blocking=False):
-                threading.Thread(target=self._greet, args=(sock,), name="greeting", daemon=True).start()
-            else:
-                sock.close()
-
-    def _greet(self, sock: socket.socket) -> None:
-        lines = LineSocket(sock)
-        lines.set_timeout(_GREETING_SECONDS)
+    def _greet(self, lines: LineSocket, address: str) -> None:
         try:
-            introduction = _read_hello(lines.receive())
-            reason = self._objection(introduction, _plain_address(lines.peer_address))
-            if reason is None:
-                with self._joining:
-                    if introduction.host in self.connections:
-                        reason = f"{introduction.host} has joined already"
-                    else:
-                        connection = Connection(lines, introduction.host, self._events, silence=self._silence)
-                        lines.send("joined")
-                        self.connections[introduction.host] = connection
-                        connection.start()
-                        self.introductions[introduction.host] = introduction
-                        # Wakes `gather`.
-                        self._events.put(Message(introduction.host, "joined", {}))
+            try:
+                kind, fields = lines.receive()
+                if kind != "hello":
+                    raise WireError("the first message was no hello")
+                introduction = Introduction(**fields)
+                reason = self._objection(introduction, address, lines) or self._take(introduction, lines)
+            except (WireError, OSError) as error:
+                reason = str(error)
             if reason is None:
                 get_logger().info("rendezvous: %s has joined", introduction.host)
             else:
-                get_logger().info("rendezvous: refused a connection from %s: %s", lines.peer_address, reason)
-                lines.send("refused", reason=reason)
-                lines.close()
-        except (WireError, OSError):
+                self._refuse(lines, address, reason)
+        except Exception as error:  # the kit's own fault: this connection ends, and the worker tries again
+            get_logger().error("rendezvous: greeting %s failed (%s: %s)", address, type(error).__name__, error)
             lines.close()
-        finally:
-            self._greeting.release()
 
-    def _objection(self, introduction: Introduction, address: str) -> str | None:
-        if introduction.host not in self.workers:
-            return f"{introduction.host!r} is not a host of this job"
-        known = self._resolve(introduction.host)
+    def _objection(self, introduction: Introduction, address: str, lines: LineSocket) -> str | None:
+        """Why a worker is not believed, if it is not. Looking its name up may take long: meanwhile it hears beats."""
+        host = introduction.host
+        if host not in self.workers:
+            return f"{host!r} is not a host of this job"
+        looking = self._lookups.addresses(host)
+        while not wait([looking], BEAT_SECONDS).done:
+            lines.send("beat")
+        known = looking.result()
         if address not in known:
-            return f"{introduction.host} resolves to {', '.join(sorted(known)) or 'nothing'} here, not to {address}"
+            return f"{host} resolves to {', '.join(sorted(known)) or 'nothing'} here, not to {address}"
         return None
 
+    def _take(self, introduction: Introduction, lines: LineSocket) -> str | None:
+        """Let a worker join, if its connection still answers and nobody has joined by its name; else why not."""
+        host = introduction.host
+        taken = f"{host} has joined already"
+        if host in self.connections:
+            return taken
+        lines.send("joined")
+        if lines.receive()[0] != "beat":
+            raise WireError("what came after its hello was no beat")
+        with self._joining:
+            if host in self.connections:
+                return taken
+            if self._listener is None or not self._listener.release(lines):
+                raise WireError("the connection made room for others")
+            connection = Connection(lines, host, self._events, FROM_WORKER, self._silence)
+            connection.start()
+            self.connections[host] = connection
+            self.introductions[host] = introduction
+        # Wakes `gather`.
+        self._events.put(Message(host, "joined", {}))
+        return None
 
-def _read_hello(message: dict[str, Any]) -> Introduction:
-    if message.get("kind") != "hello":
-        raise WireError("the first message was no hello")
-    try:
-        introduction = Introduction(
-            host=str(message["host"])[:255],
-            ranks=int(message["ranks"]),
-            host_key=str(message["host_key"])[:1024],
-            ssh_port=int(message["ssh_port"]),
-            version=str(message["version"])[:64],
-            # Of another version of the kit, which says none: to be told as that.
-            backend=str(message.get("backend", ""))[:64],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise WireError("a hello was incomplete") from error
-    if "\n" in introduction.host_key or not 0 <= introduction.ssh_port < 65536:
-        raise WireError("a hello made no sense")
-    return introduction
+    def _refuse(self, lines: LineSocket, address: str, reason: str) -> None:
+        """Say why, to the other side and, of each reason once, in the log: whoever is refused comes again at once."""
+        reason = reason[:_REASON_CHARACTERS]
+        with self._joining:
+            new = (address, reason) not in self._told and len(self._told) < _REFUSALS_TOLD
+            if new:
+                self._told.add((address, reason))
+        if new:
+            get_logger().info("rendezvous: refused a connection from %s: %s", address, reason)
+        try:
+            lines.send("refused", reason=reason)
+        except WireError:
+            pass  # it has gone
+        finally:
+            lines.close()
 
 
 def join(leader: str, introduction: Introduction, events: Events, timeout: float, port: int = PORT) -> Connection:
@@ -228,7 +223,7 @@ def join(leader: str, introduction: Introduction, events: Events, timeout: float
     begin = said = time.monotonic()
     while True:
         try:
-            return _join_once(leader, introduction, events, port)
+            return _join_once(leader, introduction, events, port, begin + timeout)
         except (OSError, WireError) as error:
             obstacle = str(error)
         now = time.monotonic()
@@ -250,21 +245,42 @@ def join(leader: str, introduction: Introduction, events: Events, timeout: float
         _next_event(events, _TRY_EVERY_SECONDS)
 
 
-def _join_once(leader: str, introduction: Introduction, events: Events, port: int) -> Connection:
-    sock = socket.create_connection((leader, port), timeout=5)
-    lines = LineSocket(sock)
-    lines.set_timeout(_GREETING_SECONDS)
+def _join_once(leader: str, introduction: Introduction, events: Events, port: int, deadline: float) -> Connection:
+    lines = LineSocket(_dial(leader, port, events, deadline), GREETING_SECONDS)
     try:
         lines.send("hello", **asdict(introduction))
-        answer = lines.receive()
-        if answer["kind"] != "joined":
-            raise WireError(f"the leader refused: {answer.get('reason', 'no reason given')}")
-        connection = Connection(lines, leader, events)
-    except WireError:
+        while (answer := lines.receive())[0] == "beat":
+            _next_event(events, 0)
+            if time.monotonic() > deadline:
+                raise WireError(f"the leader was still looking up the name {introduction.host}")
+        kind, fields = answer
+        if kind != "joined":
+            raise WireError(f"the leader refused: {fields.get('reason', 'no reason given')}")
+        connection = Connection(lines, leader, events, FROM_LEADER)
+    except BaseException:
         lines.close()
         raise
     connection.start()
     return connection
+
+
+def _dial(leader: str, port: int, events: Events, deadline: float) -> socket.socket:
+    """Connect to the leader; a signal or the deadline ends the waiting for a resolver, which has no limit itself."""
+    dialling = in_background("dial", lambda: socket.create_connection((leader, port), timeout=_DIAL_SECONDS))
+    try:
+        while not wait([dialling], _TRY_EVERY_SECONDS).done:
+            _next_event(events, 0)
+            if time.monotonic() > deadline + _DIAL_SECONDS:
+                raise WireError(f"the resolver did not answer what address {leader} has")
+    except BaseException:
+        dialling.add_done_callback(_hang_up)
+        raise
+    return dialling.result()
+
+
+def _hang_up(dialling: Future[socket.socket]) -> None:
+    if dialling.exception() is None:
+        dialling.result().close()
 
 
 def _next_event(events: Events, timeout: float) -> Lost | Message | None:

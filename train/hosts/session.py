@@ -8,7 +8,7 @@ the leader is lost.
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from queue import Empty
 from typing import Any
@@ -117,7 +117,7 @@ class LeaderLoop:
             outcome = stopped(self.local.host, error.number)
         self.local.stop()
         self.local.finish(outcome)
-        self.leader.broadcast("outcome", **outcome_fields(outcome))
+        self.leader.broadcast("outcome", **outcome_fields(outcome, time.time()))
         self._wait_for("bye", _BYE_SECONDS)
         self.leader.close()
         return outcome
@@ -156,7 +156,7 @@ class LeaderLoop:
             case Message(host=host, kind="ready"):
                 self.waiting_ready.discard(host)
             case Message(host=host, kind="done", fields=fields):
-                part = read_outcome(fields)
+                part = read_outcome(fields, time.time())
                 self.done[host] = part.code
                 if part.report is not None:
                     self.reports.append(part.report)
@@ -241,7 +241,7 @@ class WorkerLoop:
             event = self.programs.next_event()
             match event:
                 case Message(kind="outcome", fields=fields):
-                    return read_outcome(fields)
+                    return read_outcome(fields, time.time())
                 case Lost(host=host, reason=reason):
                     sentence = f"the leader {host} was lost while the job ran ({reason}); look at that host's own log."
                     return failed(sentence, self.local.host)
@@ -277,17 +277,26 @@ class WorkerLoop:
     def _say_done(self, outcome: Outcome) -> None:
         if not self.said_done:
             self.said_done = True
-            self.connection.send("done", **outcome_fields(outcome))
+            self.connection.send("done", **outcome_fields(outcome, time.time()))
 
 
-def outcome_fields(outcome: Outcome) -> dict[str, Any]:
-    """An outcome for the wire. With one report it fits a line; the reports of all ranks of a host may not."""
-    report = failure.trimmed(outcome.report).to_json() if outcome.report is not None else None
-    return {"code": outcome.code, "report": report}
+def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:
+    """An outcome for the wire, at the time `now` of this host's clock, of which the other side hears only how long ago
+    the failure showed. With one report it fits a line; the reports of all ranks of a host may not.
+    """
+    if outcome.report is None:
+        return {"code": outcome.code, "report": None}
+    report = failure.trimmed(outcome.report)
+    fields = report.to_json() | {"age": max(0.0, now - report.when)}
+    del fields["when"]
+    return {"code": outcome.code, "report": fields}
 
 
-def read_outcome(fields: Any) -> Outcome:
-    """What `outcome_fields` wrote, checked as everything that comes over the network."""
-    code = min(max(int(fields.get("code", 1)), 0), 255)
-    report = fields.get("report")
-    return Outcome(code, FailureReport.from_json(report) if isinstance(report, dict) else None)
+def read_outcome(fields: Mapping[str, Any], now: float) -> Outcome:
+    """What `outcome_fields` wrote and the wire has checked, its times by this host's clock: two hosts' clocks may be
+    minutes apart, and then the earlier of two failures would not be the one that showed first.
+    """
+    report = fields["report"]
+    if report is None:
+        return Outcome(fields["code"])
+    return Outcome(fields["code"], FailureReport.from_json({**report, "when": now - report["age"]}))

@@ -1,69 +1,78 @@
 """One rendezvous connection: JSON lines over TCP, with a sign of life in both directions.
 
-Every message is one line of at most MAX_LINE_BYTES. Each side sends a beat every second; silence for `silence` seconds,
-or a closed connection, is reported once as Lost. What arrives is put on the host's event queue.
+Each side sends a beat every second. Silence for `silence` seconds, which is the time that a whole message may take, a
+closed connection or a line that is no message (berth.train.hosts.messages) is reported once as Lost, and ends the
+connection. What arrives is put on the host's event queue.
 """
 
 import contextlib
-import json
+import select
 import socket
 import threading
+import time
+from collections.abc import Callable, Set
 from typing import Any
 
 from berth.train.hosts.events import Events, Lost, Message
+from berth.train.hosts.messages import MAX_LINE_BYTES, WireError, decode, encode
 
-MAX_LINE_BYTES = 256 * 1024
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 10.0
 
 
-class WireError(Exception):
-    """The other side closed, fell silent or sent something that is no message."""
-
-
 class LineSocket:
-    """Reads and writes messages on a socket; blocking, with the socket's own time-out."""
+    """Reads and writes messages on a socket; each takes `timeout` seconds at most, however slowly its bytes come."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._socket = sock
         self._buffer = bytearray()
         self._sending = threading.Lock()
+        self._ended = "the connection was closed"
+        self._timeout = timeout
+        sock.settimeout(timeout)
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send one message; WireError if the connection is gone."""
-        line = json.dumps({"kind": kind, **fields}).encode() + b"\n"
+        line = encode(kind, fields)
         try:
             with self._sending:
                 self._socket.sendall(line)
+        except TimeoutError as error:
+            # Half a line may have gone: nothing that comes after it could be read. Who receives is to tell.
+            self._ended = f"it took no message for {self._timeout:.0f} s"
+            self.close()
+            raise WireError(self._ended) from error
         except OSError as error:
             raise WireError(str(error)) from error
 
-    def receive(self) -> dict[str, Any]:
-        """The next message, a mapping with a text `kind`; WireError if there is none."""
+    def receive(self) -> tuple[str, dict[str, Any]]:
+        """Kind and fields of the next message; WireError if there is none."""
+        deadline = time.monotonic() + self._timeout
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MAX_LINE_BYTES:
                 raise WireError("a message was too long")
             try:
+                if not self._readable(deadline - time.monotonic()):
+                    raise WireError(f"no sign of life for {self._timeout:.0f} s")
                 data = self._socket.recv(65536)
-            except TimeoutError as error:
-                raise WireError(f"no sign of life for {self._socket.gettimeout():.0f} s") from error
-            except OSError as error:
-                raise WireError(str(error)) from error
+            except (OSError, ValueError) as error:  # ValueError: closed by another thread
+                raise WireError(self._ended if self._socket.fileno() < 0 else str(error)) from error
             if not data:
-                raise WireError("the connection was closed")
+                raise WireError(self._ended)
             self._buffer += data
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise WireError("a message was not JSON") from error
-        if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
-            raise WireError("a message had no kind")
-        return message
+        return decode(line)
+
+    def _readable(self, seconds: float) -> bool:
+        """Whether something can be read in time. Not by the socket's own time-out, which writes need as it is."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
 
     def set_timeout(self, seconds: float) -> None:
-        """How long a read or write may take."""
+        """How long a message may take, in each direction."""
+        self._timeout = seconds
         self._socket.settimeout(seconds)
 
     @property
@@ -79,23 +88,32 @@ class LineSocket:
 
 
 class Connection:
-    """A greeted connection to `host`: beats in the background, and puts what arrives on `events`."""
+    """A greeted connection to `host`: beats in the background, and puts what arrives on `events`.
+
+    `kinds`: what the other side may say, each but the beat once.
+    """
 
     def __init__(
-        self, lines: LineSocket, host: str, events: Events, beat: float = BEAT_SECONDS, silence: float = SILENCE_SECONDS
+        self,
+        lines: LineSocket,
+        host: str,
+        events: Events,
+        kinds: Set[str],
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self.host = host
         self.address = lines.peer_address
         self._lines = lines
         self._events = events
-        self._beat = beat
+        self._kinds = set(kinds)
+        self._ending = threading.Lock()
         self._closed = threading.Event()
         lines.set_timeout(silence)
 
     def start(self) -> None:
-        """Begin to listen and to beat."""
+        """Begin to listen and to beat; the first beat goes at once."""
         for work in (self._listen, self._send_beats):
-            threading.Thread(target=work, name=f"rendezvous {self.host}", daemon=True).start()
+            threading.Thread(target=self._run, args=(work,), name=f"rendezvous {self.host}", daemon=True).start()
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send a message; a connection that is gone is reported by the listener, not here."""
@@ -104,21 +122,37 @@ class Connection:
 
     def close(self) -> None:
         """End the connection on purpose: no Lost is reported."""
-        self._closed.set()
+        with self._ending:
+            self._closed.set()
         self._lines.close()
 
-    def _listen(self) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
-            while True:
-                message = self._lines.receive()
-                kind = message.pop("kind")
-                if kind != "beat":
-                    self._events.put(Message(self.host, kind, message))
+            work()
         except WireError as error:
-            if not self._closed.is_set():
-                self._closed.set()
-                self._events.put(Lost(self.host, str(error)))
+            self._lose(str(error))
+        except Exception as error:  # the kit's own fault: a thread that only died would let the job wait for ever
+            self._lose(f"{type(error).__name__}: {error}; please report it with this log")
+
+    def _lose(self, reason: str) -> None:
+        with self._ending:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+        self._lines.close()
+        self._events.put(Lost(self.host, reason))
+
+    def _listen(self) -> None:
+        while True:
+            kind, fields = self._lines.receive()
+            if kind not in self._kinds:
+                raise WireError(f"a message {kind} came twice, or is not for it to send")
+            if kind != "beat":
+                # Once each, so that what waits to be read has a bound.
+                self._kinds.remove(kind)
+                self._events.put(Message(self.host, kind, fields))
 
     def _send_beats(self) -> None:
-        while not self._closed.wait(self._beat):
+        self.send("beat")
+        while not self._closed.wait(BEAT_SECONDS):
             self.send("beat")

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,7 +17,7 @@ from berth.train.failure import FailureReport
 from berth.train.hosts.events import Events, Exited, Lost, Message, Prepared, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
 from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop
-from berth.train.hosts.wire import MAX_LINE_BYTES, LineSocket, WireError
+from berth.train.hosts.wire import LineSocket
 
 LEADER, WORKERS = "127.0.0.1", ("localhost",)
 
@@ -116,6 +117,11 @@ class Job:
             assert not thread.is_alive()
 
 
+def timeless(outcome: Outcome) -> Outcome:
+    """Without the time of its report, which each host tells by its own clock."""
+    return replace(outcome, report=outcome.report and replace(outcome.report, when=0.0))
+
+
 def test_normal_end_is_the_same_on_both_hosts_and_within_a_second() -> None:
     with meeting() as (leader, events):
         job = Job(leader, events, Host(LEADER, events), lambda own: Host("localhost", own, code=None), everywhere=False)
@@ -131,7 +137,10 @@ def test_workers_report_reaches_every_host() -> None:
         lead = Host(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, True),))
         job = Job(leader, events, lead, lambda own: Host("localhost", own, None, (report,)), everywhere=False)
         job.wait()
-    assert job.outcomes == {"leader": Outcome(3, report), "worker": Outcome(3, report)}
+    assert {name: timeless(outcome) for name, outcome in job.outcomes.items()} == {
+        "leader": timeless(Outcome(3, report)),
+        "worker": timeless(Outcome(3, report)),
+    }
 
 
 def test_program_everywhere_ends_when_all_have_ended() -> None:
@@ -151,7 +160,7 @@ def test_program_everywhere_one_failure_ends_all() -> None:
         lead = Host(LEADER, events, code=None)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, 1, (report,)), everywhere=True)
         job.wait()
-    assert set(job.outcomes.values()) == {Outcome(1, report)}
+    assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(1, report))}
     assert lead.stopped
 
 
@@ -233,7 +242,7 @@ def test_reports_of_many_ranks_fit_the_wire() -> None:
         lead = Host(LEADER, events, code=None)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, 3, reports), everywhere=True)
         job.wait()
-    assert set(job.outcomes.values()) == {Outcome(3, reports[0])}
+    assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, reports[0]))}
 
 
 def test_host_alone_needs_nobody() -> None:
@@ -263,7 +272,7 @@ def test_missing_host_is_named_at_the_deadline_and_those_who_came_hear_it() -> N
     assert time.monotonic() - begin < 4
     assert outcome.report is not None
     assert outcome.report.sentence.startswith("host algo-3 never came to the rendezvous at 127.0.0.1 within 1 s")
-    assert worker["outcome"] == outcome
+    assert timeless(worker["outcome"]) == timeless(outcome)
 
 
 def test_leader_that_never_answers_is_named() -> None:
@@ -310,7 +319,7 @@ def test_refused(hello: dict[str, Any], resolve: Callable[[str], set[str]], reas
     try:
         with socket.create_connection((LEADER, leader.port), timeout=5) as sock:
             sock.sendall(json.dumps(hello).encode() + b"\n")
-            assert LineSocket(sock).receive() == {"kind": "refused", "reason": reason}
+            assert LineSocket(sock, 5).receive() == ("refused", {"reason": reason})
         assert not leader.introductions
     finally:
         leader.close()
@@ -324,22 +333,9 @@ def test_a_name_is_believed_once() -> None:
         assert leader.introductions["localhost"].host_key == "mine"
 
 
-@pytest.mark.parametrize(
-    "line", [b"hello\n", b"[]\n", b'{"kind": 1}\n', b'{"kind": "hello"}\n', b"x" * (MAX_LINE_BYTES + 9), b""]
-)
-def test_nonsense_is_hung_up_on(line: bytes) -> None:
-    with meeting() as (leader, _), socket.create_connection((LEADER, leader.port), timeout=5) as sock:
-        with contextlib.suppress(OSError):
-            sock.sendall(line)
-            sock.shutdown(socket.SHUT_WR)
-        with pytest.raises(WireError):
-            LineSocket(sock).receive()
-        assert not leader.introductions
-
-
 def test_silence_is_noticed() -> None:
     with meeting(silence=1.0) as (leader, events), socket.create_connection((LEADER, leader.port), timeout=5) as sock:
-        sock.sendall(json.dumps(HELLO).encode() + b"\n")
+        sock.sendall(json.dumps(HELLO).encode() + b'\n{"kind": "beat"}\n')
         begin = time.monotonic()
         assert events.get(timeout=5) == Message("localhost", "joined", {})
         event = events.get(timeout=5)
