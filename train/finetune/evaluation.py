@@ -17,7 +17,7 @@ from berth.qa.spans import Decoding, predict
 from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.ranks import Rank, from_leader, gather_to_leader
+from berth.train.finetune.ranks import Rank, from_leader, gather_floats_to_leader, gather_to_leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,12 @@ class Evaluator:
             mine = self._logits(model, device, questions.windows, autocast)
         finally:
             model.train(was_training)
-        everyone = gather_to_leader(mine, self.rank)
+        indices = gather_to_leader(list(mine), self.rank)
+        logits = gather_floats_to_leader(_flat(mine), self.rank)
         scores: dict[str, float] = {}
         predictions: dict[str, str] = {}
-        if everyone is not None:
-            start, end = _by_window(everyone, len(questions.windows))
+        if indices is not None and logits is not None:
+            start, end = _by_window(indices, logits, WindowDataset(questions.windows).lengths)
             scores, predictions = self._measure(questions, start, end)
         return Result(from_leader(scores, self.rank), predictions)
 
@@ -130,8 +131,18 @@ def _surprise(logits: np.ndarray, label: int) -> float:
     return peak + float(np.log(np.exp(logits.astype(np.float64) - peak).sum())) - float(logits[label])
 
 
-def _by_window(everyone: Sequence[dict[int, Any]], count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    merged: dict[int, Any] = {}
-    for part in everyone:
-        merged |= part
-    return [merged[index][0] for index in range(count)], [merged[index][1] for index in range(count)]
+def _flat(found: dict[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The start and end logits of all windows one after the other (2 × tokens of all,)."""
+    return np.concatenate([np.zeros(0, np.float32), *(logits for pair in found.values() for logits in pair)])
+
+
+def _by_window(
+    indices: Sequence[Sequence[int]], logits: Sequence[np.ndarray], lengths: np.ndarray
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Start and end logits by window, of `lengths` tokens each, from what each rank made of its windows."""
+    merged: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for windows, flat in zip(indices, logits, strict=True):
+        sizes = np.repeat(lengths[np.asarray(windows, dtype=np.int64)], 2)
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        merged |= {index: (parts[2 * row], parts[2 * row + 1]) for row, index in enumerate(windows)}
+    return [merged[index][0] for index in range(len(lengths))], [merged[index][1] for index in range(len(lengths))]

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from berth.train.failure import FailureReport, JobError
+from berth.contract.errors import JobError
+from berth.train.failure import FailureReport
 from berth.train.hosts import listener, rendezvous, wire
 from berth.train.hosts.events import Events, Lost, Message, Signalled
 from berth.train.hosts.messages import MAX_LINE_BYTES, WireError, decode, encode
