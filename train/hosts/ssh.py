@@ -63,6 +63,10 @@ def sshd_config(folder: Path, port: int) -> str:
             "PermitRootLogin prohibit-password",
             "PermitUserEnvironment no",
             "DisableForwarding yes",
+            # mpirun must get in while others hold connections open: by default sshd turns one in three away from ten
+            # on, and lets each say nothing for two minutes.
+            "MaxStartups 200",
+            "LoginGraceTime 20",
             "PrintMotd no",
             "LogLevel ERROR",
             "",

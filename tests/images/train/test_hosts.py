@@ -27,3 +27,39 @@ def test_two_containers_of_one_host_name_meet_and_train(
     assert json.loads((tmp_path / "algo-1/model/metrics.json").read_text())["world_size"] == 2
     assert not list((tmp_path / "algo-2/model").iterdir()), "only the leader writes the model"
     assert unexpected_lines("\n".join(logs.values())) == []
+
+
+SSHD = """
+import json, shutil, socket, subprocess, sys, time
+from pathlib import Path
+from tempfile import mkdtemp
+from berth.train.hosts import ssh
+from berth.train.hosts.rendezvous import Introduction
+
+leader, worker = Path(mkdtemp()), Path(mkdtemp())
+server = ssh.Server(worker)
+server.start()
+server.allow(ssh.make_key(leader / "job_key"), "127.0.0.1")
+known = {"algo-2": Introduction("algo-2", 1, server.host_key, server.port)}
+(leader / "known_hosts").write_text(ssh.known_hosts(known))
+(leader / "ssh_config").write_text(ssh.client_config(leader, known, {"algo-2": "127.0.0.1"}))
+client = ["-F", str(leader / "ssh_config")]
+mpirun = shutil.which("mpirun")
+launch = [mpirun, "--allow-run-as-root", "--prefix", str(Path(mpirun).parent.parent), "--host", "algo-2:2", "-np", "2"]
+for name, value in {"plm_rsh_agent": "ssh", "plm_rsh_args": " ".join(client), "oob_tcp_if_include": "lo"}.items():
+    launch += ["--mca", name, value]
+held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
+time.sleep(1)
+codes = [subprocess.run(["ssh", *client, "algo-2", "true"]).returncode for _ in range(10)]
+began = subprocess.run([*launch, "echo", "rank"], capture_output=True, text=True)
+print(json.dumps({"ssh": codes, "mpirun": began.returncode, "said": began.stdout.split(), "err": began.stderr}))
+server.stop()
+"""
+
+
+def test_sshd_lets_mpirun_in_while_sixty_hold_connections(train: Any) -> None:
+    """With sshd's own limits one connection in two is turned away then."""
+    done = train.run("python -P -c %s", SSHD)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ssh"] == [0] * 10, done.stderr
+    assert (found["mpirun"], found["said"]) == (0, ["rank", "rank"]), found["err"]
