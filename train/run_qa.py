@@ -240,7 +240,7 @@ def _train(
     rank, args = trainer.rank, trainer.args
     resume = _resume_from(settings, rank, say)
     try:
-        with checkpoints.trusted(resume):
+        with checkpoints.readable(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
     except (RuntimeError, ValueError) as reason:
         # torch's own words, of a model and of an optimizer

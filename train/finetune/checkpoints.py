@@ -5,7 +5,7 @@ from the newest that every rank has. Writing them is Trainer's work.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,18 +63,25 @@ def of_another(checkpoint: str) -> CheckpointError:
 
 
 @contextmanager
-def trusted(checkpoint: str | None) -> Iterator[None]:
+def readable(checkpoint: str | None, say: Callable[[str], None]) -> Iterator[None]:
     """Lets Trainer read the optimizer and scheduler of a checkpoint with a torch older than 2.6, as profile cu124 has.
 
-    transformers refuses to: there torch.load can be made to run code by a crafted file (CVE-2025-32434). But a job's
-    checkpoints are its own, from a folder whose writers decide over its program and model as well, and without them a
-    job that was stopped would begin anew. A checkpoint whose weights are no safetensors, as none of ours is, keeps the
-    check. Can go with torch 2.5.
+    transformers refuses to: there a crafted file can make torch.load run code in spite of `weights_only`
+    (CVE-2025-32434). But without them a job that was stopped would begin anew. So files of the kinds that open those
+    ways are refused by us (`check_state`), and the log says what is left: who may write the checkpoint must be trusted,
+    for torch before 2.10 a crafted file can corrupt memory as well (CVE-2026-24747). Nothing in the folder could prove
+    who wrote it: whoever can change a checkpoint can change a mark beside it. A checkpoint whose weights are no
+    safetensors, as none of ours is, keeps transformers' refusal. Can go with torch 2.5.
     """
     old = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6)
     if not old or checkpoint is None or not (Path(checkpoint) / "model.safetensors").is_file():
         yield
         return
+    check_state(Path(checkpoint))
+    say(
+        f"torch {torch.__version__} reads the optimizer of {checkpoint}: who can write there can run code in this job "
+        "(CVE-2025-32434, CVE-2026-24747); go on only from checkpoints whose writers you trust"
+    )
     module: Any = transformers_trainer
     check = module.check_torch_load_is_safe
     module.check_torch_load_is_safe = lambda: None
@@ -86,6 +93,28 @@ def trusted(checkpoint: str | None) -> Iterator[None]:
             yield
     finally:
         module.check_torch_load_is_safe = check
+
+
+def check_state(checkpoint: Path) -> None:
+    """Raises CheckpointError unless every file that Trainer gives to torch.load is a zip archive of tensors.
+
+    Those are read by the restricted unpickler alone. From others torch 2.5 reaches code that 2.6 refuses to run:
+    TorchScript archives go to torch.jit.load, files from before zip archives to the readers of those times
+    (pytorch/pytorch#145020). Asked of torch's own reader, which might see another archive than Python's.
+    """
+    for path in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
+        with path.open("rb") as file:
+            zipped = file.read(4) == b"PK\x03\x04"
+        try:
+            plain = zipped and "constants.pkl" not in torch._C.PyTorchFileReader(str(path)).get_all_records()
+        except RuntimeError:
+            plain = False
+        if not plain:
+            raise CheckpointError(
+                f"{path} is not what Trainer writes (a zip archive of tensors; TorchScript and older formats can run "
+                "code): name another checkpoint, or leave resume_from_checkpoint out and set overwrite_output_dir to "
+                "true to start afresh."
+            )
 
 
 def _is_whole(folder: Path) -> bool:
