@@ -131,7 +131,9 @@ class Leader:
             if isinstance(event, Lost):
                 raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
             if isinstance(event, Message) and event.kind != "joined":
-                raise JobError(f"host {event.host} stopped before all hosts had come; look at that host's own log.")
+                report = event.fields.get("report")
+                why = report["sentence"] if report else "look at that host's own log."
+                raise JobError(f"host {event.host} stopped before all hosts had come: {why}")
 
     def broadcast(self, kind: str, **fields: Any) -> None:
         """Send to every worker that has joined."""

@@ -16,7 +16,7 @@ from berth.contract.errors import JobError
 from berth.train.failure import FailureReport
 from berth.train.hosts.events import Events, Exited, Lost, Message, Prepared, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
-from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop
+from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop, outcome_fields
 from berth.train.hosts.wire import LineSocket
 
 LEADER, WORKERS = "127.0.0.1", ("localhost",)
@@ -303,6 +303,25 @@ def test_worker_that_comes_late_is_waited_for() -> None:
         threading.Timer(0.5, lambda: join(LEADER, Introduction("localhost", 1, "key", 22), own, 5, leader.port)).start()
         leader.gather(5)
         assert leader.introductions["localhost"] == Introduction("localhost", 1, "key", 22)
+
+
+def test_a_host_that_stops_before_all_have_come_says_why() -> None:
+    own: Events = SimpleQueue()
+    with meeting(("localhost", "algo-3")) as (leader, _):
+        connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
+        own.put(Signalled(15))
+        thread = threading.Thread(
+            target=WorkerLoop(connection, Host("localhost", own, None, programs_after=9).local, own).run,
+            args=(lambda _: None,),
+            daemon=True,
+        )
+        thread.start()
+        with pytest.raises(
+            JobError, match="localhost stopped before all hosts had come: localhost was stopped by SIGT"
+        ):
+            leader.gather(5)
+        leader.broadcast("outcome", **outcome_fields(Outcome(0), 0.0))
+        thread.join(5)
 
 
 HELLO = {"kind": "hello", "host": "localhost", "ranks": 1, "host_key": "k", "ssh_port": 0, "version": "1"}
