@@ -96,6 +96,7 @@ class Leader:
         self._silence = silence
         self._lookups = Lookups(resolve)
         self._joining = threading.Lock()
+        self._answering: set[str] = set()  # hosts that were told `joined` and have not beaten yet
         self._told: set[tuple[str, str]] = set()
         self._listener: Listener | None = None
         if self.workers:
@@ -144,7 +145,7 @@ class Leader:
         """Stop listening and hang up."""
         if self._listener is not None:
             self._listener.close()
-        for connection in self.connections.values():
+        for connection in list(self.connections.values()):
             connection.close()
 
     def _greet(self, lines: LineSocket, address: str) -> None:
@@ -181,21 +182,23 @@ class Leader:
     def _take(self, introduction: Introduction, lines: LineSocket) -> str | None:
         """Let a worker join, if its connection still answers and nobody has joined by its name; else why not."""
         host = introduction.host
-        taken = f"{host} has joined already"
-        if host in self.connections:
-            return taken
-        lines.send("joined")
-        if lines.receive()[0] != "beat":
-            raise WireError("what came after its hello was no beat")
         with self._joining:
-            if host in self.connections:
-                return taken
+            if host in self.connections or host in self._answering:
+                return f"{host} has joined already"
+            self._answering.add(host)
+        try:
+            lines.send("joined")
+            if lines.receive()[0] != "beat":
+                raise WireError("what came after its hello was no beat")
             if self._listener is None or not self._listener.release(lines):
                 raise WireError("the connection made room for others")
             connection = Connection(lines, host, self._events, FROM_WORKER, self._silence)
             connection.start()
             self.connections[host] = connection
             self.introductions[host] = introduction
+        finally:
+            with self._joining:
+                self._answering.remove(host)
         # Wakes `gather`.
         self._events.put(Message(host, "joined", {}))
         return None

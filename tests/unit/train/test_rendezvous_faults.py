@@ -313,14 +313,14 @@ def test_no_file_descriptor_for_a_while_is_waited_for() -> None:
 
 @pytest.fixture
 def short_greetings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A greeting's message may take 1.5 s, so that a resolver of 4 s is what one of 20 s is otherwise."""
+    """A greeting's message may take 1.5 s, so that a resolver of 3 s is what one of 20 s is otherwise."""
     for module in (listener, rendezvous):
         monkeypatch.setattr(module, "GREETING_SECONDS", 1.5)
     monkeypatch.setattr(rendezvous, "BEAT_SECONDS", 0.2)
 
 
 def slowly(host: str) -> set[str]:
-    time.sleep(4)
+    time.sleep(3)
     return {LEADER}
 
 
