@@ -193,7 +193,6 @@ class Leader:
             if self._listener is None or not self._listener.release(lines):
                 raise WireError("the connection made room for others")
             connection = Connection(lines, host, self._events, FROM_WORKER, self._silence)
-            connection.start()
             self.connections[host] = connection
             self.introductions[host] = introduction
         finally:
@@ -201,6 +200,7 @@ class Leader:
                 self._answering.remove(host)
         # Wakes `gather`.
         self._events.put(Message(host, "joined", {}))
+        connection.start()
         return None
 
     def _refuse(self, lines: LineSocket, address: str, reason: str) -> None:

@@ -112,8 +112,11 @@ class Connection:
 
     def start(self) -> None:
         """Begin to listen and to beat; the first beat goes at once."""
-        for work in (self._listen, self._send_beats):
-            threading.Thread(target=self._run, args=(work,), name=f"rendezvous {self.host}", daemon=True).start()
+        try:
+            for work in (self._listen, self._send_beats):
+                threading.Thread(target=self._run, args=(work,), name=f"rendezvous {self.host}", daemon=True).start()
+        except RuntimeError as error:
+            self._lose(f"this host can start no more threads ({error})")
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send a message; a connection that is gone is reported by the listener, not here."""

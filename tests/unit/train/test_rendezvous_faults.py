@@ -244,6 +244,21 @@ def test_a_fault_of_our_own_is_a_loss_too(monkeypatch: pytest.MonkeyPatch) -> No
         assert events.get(timeout=5) == Lost(WORKER, "KeyError: 'x'; please report it with this log")
 
 
+def test_no_thread_for_a_host_that_joins_is_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def full(thread: threading.Thread) -> None:
+        if thread.name == f"rendezvous {WORKER}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with meeting() as (leader, events), peer(leader) as sock:
+        monkeypatch.setattr(threading.Thread, "start", full)
+        send(sock, line("hello"), line("beat"))
+        assert events.get(timeout=5) == Message(WORKER, "joined", {})
+        assert events.get(timeout=5) == Lost(WORKER, "this host can start no more threads (can't start new thread)")
+
+
 def drip(sock: socket.socket, seconds: float) -> float:
     """Send a byte each 0.2 s that begins a message and never ends it; the seconds until the other side hung up."""
     sock.settimeout(0.2)
