@@ -61,6 +61,10 @@ class Image(StrEnum):
 
 WhichArgument = Annotated[Which, typer.Argument(help="The image: train, serve or all.")]
 ImageArgument = Annotated[Image, typer.Argument(help="The image: train or serve.")]
+NamedImageOption = Annotated[
+    str | None,
+    typer.Option("--image", metavar="NAME", help="An image of yours that is built FROM the kit's, instead of those."),
+]
 ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
 DistOption = Annotated[
     Path,

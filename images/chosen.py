@@ -1,0 +1,65 @@
+"""Which image of the engine a command is for: the kit's own of a profile, or one that somebody built FROM it.
+
+An image that was built FROM ours inherits its labels: they say which of the two images it stands on, and which profile.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from docker import DockerClient
+
+from berth.images import labels, pins
+from berth.images.engine import find_image
+from berth.images.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An image of the engine. name: as the engine knows it, such as berth-train:cpu or mytrain:1, or the id that was
+    given; kit: train or serve; derived: it is built FROM the kit's image, and not that image; attrs: as the engine
+    describes it.
+    """
+
+    name: str
+    id: str
+    kit: str
+    profile: str
+    derived: bool
+    attrs: dict[str, Any] = field(compare=False, repr=False)
+
+
+def choose(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> Chosen:
+    """The image `name`, or without one the image that was built last for `kit` and `profile`.
+
+    kit: train or serve, with a name also None where either will do; profile: of a named image its label says it, and
+    another one than that is refused, but for the default, which nobody may have asked for. UserError where there is no
+    such image, where it does not stand on one of the kit's, or on the other one.
+    """
+    if name is None:
+        pins.load().profile(profile)  # one that there is not is said as that
+        found = find_image(client, f"berth-{kit}:{profile}")
+        return Chosen(f"berth-{kit}:{profile}", str(found.id), str(kit), profile, False, found.attrs)
+    found = find_image(client, name)
+    its_kit, its_profile = found.labels.get(labels.KIT, ""), found.labels.get(labels.PROFILE, "")
+    if its_kit not in pins.IMAGES or not its_profile:
+        begin = f"berth-{kit or pins.IMAGES[0]}:{profile}"
+        raise UserError(
+            f"{name} was not built FROM an image of the kit (it has no label {labels.KIT} of one): let its Dockerfile "
+            f"begin with `FROM {begin}`, and build it again."
+        )
+    if kit not in (None, its_kit):
+        raise UserError(f"{name} was built FROM berth-{its_kit}, and this is for berth-{kit}: name another image.")
+    if profile not in (pins.DEFAULT_PROFILE, its_profile):
+        raise UserError(
+            f"{name} was built FROM the profile {its_profile}, and --profile says {profile}: leave --profile out, the "
+            "image has its own."
+        )
+    # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it.
+    ours = {f"berth-{its_kit}:{tag}" for tag in (its_profile, labels.exact(found.labels, its_profile))}
+    derived = not any(tag.rpartition("/")[2] in ours for tag in found.tags)
+    return Chosen(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
+
+
+def _known_as(name: str, tags: list[str]) -> str:
+    """The whole name of what was given as `mytrain` or as `mytrain:1`; an id stays."""
+    return f"{name}:latest" if f"{name}:latest" in tags and name not in tags else name
