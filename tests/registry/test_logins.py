@@ -2,7 +2,8 @@
 
 import base64
 import http.server
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials
 from tests.registry.blobs import BLOB, DIGEST, PART, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, refusal
@@ -199,6 +201,84 @@ def test_no_login_follows_a_redirect_to_another_host(
         assert content(client, 1000) == BLOB[1000:]
     assert Store.seen == [("/blob?signed=1", None, None), ("/blob?signed=1", None, "bytes=1000-")]
     assert proxy.requests[-1].authorization.startswith("Basic ")
+
+
+def test_nor_does_one_of_netrc_that_holds_for_every_host(
+    secure_registry: Registry,
+    make_proxy: MakeProxy,
+    client_of: MakeClient,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """For the host of each redirect requests looks into netrc anew, where `default` is whoever is not named."""
+    monkeypatch.setattr(Store, "seen", [])
+    (tmp_path / "netrc").write_text("machine localhost login bob password named\ndefault login alice password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    proxy = make_proxy(secure_registry)
+    client = client_of(proxy, Logins(CREDENTIALS))
+    client.tags("a/b")
+    with serving(Store) as store:
+        for host in (store, store.replace("127.0.0.1", "localhost")):
+            proxy.answer(307, path=f"blobs/{DIGEST}", headers={"Location": f"http://{host}/blob"})
+            assert content(client) == BLOB
+    assert Store.seen == [("/blob", None, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "ask"),
+    [
+        pytest.param("blobs/", content, id="a-blob"),
+        pytest.param("manifests/", lambda client: client.manifest("a/b", "1.0"), id="a-manifest-by-tag"),
+        pytest.param("tags/", lambda client: client.tags("a/b"), id="a-list"),
+        pytest.param("^/v2/$", lambda client: client.ping(), id="the-first-question"),
+    ],
+)
+def test_nothing_is_fetched_over_http_after_https(
+    path: str,
+    ask: Callable[[Client], object],
+    make_proxy: MakeProxy,
+    secure_registry: Registry,
+    certificate: Certificate,
+    client_of: MakeClient,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(Store, "seen", [])
+    proxy = make_proxy(secure_registry, certificate=certificate.certificate, key=certificate.key)
+    (tmp_path / "certs.d" / proxy.host).mkdir(parents=True)
+    shutil.copy(certificate.ca, tmp_path / "certs.d" / proxy.host / "ca.crt")
+    client = client_of(proxy, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
+    with serving(Store) as store:
+        proxy.answer(307, path=path, times=9, headers={"Location": f"http://{store}/plain"})
+        said = refusal(lambda: ask(client))
+    assert said == (
+        f"{proxy.host} is asked over HTTPS and sends on to http://{store}/plain: let the proxy in front of it set "
+        "X-Forwarded-Proto."
+    )
+    assert Store.seen == []
+
+
+def test_nor_a_token(
+    make_registry: MakeRegistry,
+    make_proxy: MakeProxy,
+    registry: Registry,
+    certificate: Certificate,
+    client_of: MakeClient,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(Store, "seen", [])
+    place = make_proxy(registry)
+    tokens = make_proxy(registry, certificate=certificate.certificate, key=certificate.key)
+    (tmp_path / "certs.d" / place.host).mkdir(parents=True)
+    shutil.copy(certificate.ca, tmp_path / "certs.d" / place.host / "ca.crt")
+    place.answer(401, skip=1, times=9, headers={"WWW-Authenticate": f'Bearer realm="https://{tokens.host}/token"'})
+    client = client_of(place, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
+    with serving(Store) as store:
+        tokens.answer(307, path="/token", times=9, headers={"Location": f"http://{store}/token"})
+        said = refusal(lambda: client.tags("a/b"))
+    assert said.startswith(f"{tokens.host} is asked over HTTPS and sends on to http://{store}/token")
+    assert Store.seen == []
 
 
 def test_a_challenge_of_another_host_gets_nothing(
