@@ -61,7 +61,9 @@ def push(
     tag: Annotated[
         list[str] | None, typer.Option(help="A tag beside the exact one, such as 1.0; may be given many times.")
     ] = None,
-    keep: Annotated[int, typer.Option(help="Releases of a profile that the repository keeps.")] = documents.KEEP,
+    keep: Annotated[
+        int, typer.Option(help="Builds of a profile that the repository keeps; releases never expire.")
+    ] = documents.KEEP,
     untagged_days: Annotated[int, typer.Option(help="Days after which images without a tag go.")] = documents.DAYS,
     allow_pull: Annotated[
         list[str] | None,

@@ -133,6 +133,11 @@ def warnings(image: LocalImage, checkout: str) -> list[str]:
     return found
 
 
+def is_name_of_a_build(tag: str) -> bool:
+    """Whether a tag is the name of a build, be it with uncommitted changes."""
+    return _EXACT.fullmatch(tag) is not None
+
+
 def is_of_a_build(tag: str) -> bool:
     """Whether a tag is the name of one build of one commit, which names nothing else ever."""
     found = _EXACT.fullmatch(tag)

@@ -25,15 +25,17 @@ Document = dict[str, Any]
 
 POLICIES = pins.ROOT / "ecr" / "policies"
 KEEP = 20
-"""Releases of each profile that a repository keeps where nothing else is said."""
+"""Builds of each profile that a repository keeps where nothing else is said; releases don't expire."""
+EVERY = 100_000
+"""A rule that keeps so many images keeps all: more than any repository of the kit's will ever hold."""
 DAYS = 30
 """Days after which an image without a tag goes."""
 
 
 def lifecycle(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
-    """The lifecycle policy: the last `keep` releases of each profile, and `days` for what has no tag."""
+    """The lifecycle policy: all releases, the last `keep` builds of each profile, and `days` for what has no tag."""
     refuse(
-        [f"{keep} releases to keep are too few: keep at least 1."] if keep < 1 else [],
+        [f"{keep} builds to keep are too few: keep at least 1."] if keep < 1 else [],
         [f"{days} days for untagged images are too few: give at least 1."] if days < 1 else [],
     )
     document = _completed(folder / "lifecycle.json", {"keep": keep, "days": days})
@@ -180,7 +182,8 @@ def _rule_in_words(rule: Mapping[str, Any]) -> str:
     star = "*" if "tagPrefixList" in selection else ""
     what = " and ".join(f"{word}{star}" for word in words) or selection.get("tagStatus", "?")
     number, kind = selection.get("countNumber", "?"), selection.get("countType", "?")
-    kept = f"{number} of {what}" if kind == "imageCountMoreThan" else f"{what} for {number} days"
+    count = "all" if type(number) is int and number >= EVERY else number
+    kept = f"{count} of {what}" if kind == "imageCountMoreThan" else f"{what} for {number} days"
     odd = [
         *([] if kind in ("imageCountMoreThan", "sinceImagePushed") else [kind]),
         *([f"in {selection['storageClass']}"] if selection.get("storageClass", "standard") != "standard" else []),

@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from berth.ecr import keeping
 from berth.ecr.destination import is_of_a_build
 from berth.ecr.image import doubles_problem, exact_tag, is_dirty
+from berth.ecr.names import parse_host
 from berth.ecr.registry import attach, guard
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
@@ -99,8 +101,10 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     if manifest is None:
         raise UserError(_absent(origin, reference))
     checked = guard.checked(origin.registry, origin.repository, manifest, guard.ANYTHING)
-    tags = tuple(tags) or tuple(filter(None, [exact_tag(checked.labels)]))
+    tags = tuple(tags) or _build_tag(origin, checked)
     refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
+    if parse_host(goal.registry.host) is not None:
+        tags = keeping.tags(tags, checked.digest)
     documents = tuple(
         (document, attach.manifest(origin.registry, origin.repository, document))
         for document in attach.attached(origin.registry, origin.repository, checked.digest)
@@ -113,6 +117,23 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
     todo = plan(list(blobs.values()), there, same_registry=origin.registry.host == goal.registry.host)
     return Found(checked.manifest, held, documents, blobs, todo)
+
+
+def _build_tag(origin: Place, checked: guard.Checked) -> tuple[str, ...]:
+    """The tag of the image's build, none of an image without the kit's labels; UserError where it may not be its own.
+
+    What somebody built FROM the kit's image has the same labels, and is not that build.
+    """
+    tag = exact_tag(checked.labels)
+    if not tag:
+        return ()
+    held = origin.registry.manifest(origin.repository, tag)
+    if held is None or held.digest != checked.digest:
+        raise UserError(
+            f"{origin}@{checked.digest} has no tag {tag} there, so it may be an image that was built FROM that one: "
+            "give TO a tag."
+        )
+    return (tag,)
 
 
 def _absent(origin: Place, reference: str) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 
 import docker
 
+from berth.ecr import keeping, repository
 from berth.ecr import push as pushing
-from berth.ecr import repository
 from berth.ecr.aws import Aws
-from berth.ecr.destination import Destination, tag_problem
+from berth.ecr.destination import Destination, is_name_of_a_build, tag_problem
 from berth.ecr.image import LocalImage
 from berth.ecr.login import EcrLogin, StoredLogin
 from berth.ecr.record import Pushed
@@ -74,14 +74,14 @@ class Outlook:
     """What a push meets: lines for the user, and the problems that forbid it.
 
     there: the repository as it is, None where there is none or where it is not AWS's; pushed: the exact tag names this
-    very image already; moves: lines on the tags that name another image now.
+    very image already; warnings: on the tags that name another image now, and on what would expire.
     """
 
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     there: repository.Found | None = None
     pushed: bool = False
-    moves: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def outlook(job: Job, *, apply: bool) -> Outlook:
@@ -98,7 +98,8 @@ def outlook(job: Job, *, apply: bool) -> Outlook:
     lines = repository_lines(place, wanted, there)
     problems = repository.problems(wanted) if wanted is not None else []
     pushed = False
-    moves = []
+    warnings = [] if there is None or apply else expiring(job.tags, place, there)
+    lines += warnings
     for tag in job.tags:
         held = door.registry.manifest(place.repository, tag) if exists else None
         if held is None:
@@ -113,8 +114,19 @@ def outlook(job: Job, *, apply: bool) -> Outlook:
             problems.append(problem)
         else:
             lines.append(f"{place}:{tag} will move from {held.digest[:19]}")
-            moves.append(f"{place}:{tag} moves from {held.digest[:19]}")
-    return Outlook(tuple(lines), tuple(problems), there, pushed, tuple(moves))
+            warnings.append(f"{place}:{tag} moves from {held.digest[:19]}")
+    return Outlook(tuple(lines), tuple(problems), there, pushed, tuple(warnings))
+
+
+def expiring(tags: Sequence[str], place: Destination, there: repository.Found) -> list[str]:
+    """That a release may expire in a repository with a lifecycle policy of its own, as a sentence; else nothing."""
+    releases = [tag for tag in tags if not is_name_of_a_build(tag)]
+    if not releases or keeping.keeps_releases(there.lifecycle):
+        return []
+    return [
+        f"{place}: the lifecycle policy there may expire {', '.join(releases)}, for its first rule does not keep what "
+        f"is tagged {keeping.PREFIX}*: --apply puts the kit's, which does."
+    ]
 
 
 def repository_lines(place: Destination, wanted: repository.Wanted | None, there: repository.Found | None) -> list[str]:
@@ -172,8 +184,8 @@ def release(
     place = door.destination
     if job.wanted is not None:
         repository.ensure(door.ecr, job.wanted, seen.there, apply=apply, say=say)
-    for move in seen.moves:
-        say(move)
+    for warning in seen.warnings:
+        say(warning)
     # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
     # for seconds, so it waits until this push leaves one idle.
     laid = Later(lambda: _lay(door, bill()), at_once=False)
@@ -191,7 +203,11 @@ def release(
             began = time.monotonic()  # waiting is no part of what a push takes
             sent = _push(client, image, place.reference(first), door, say, watch, stopped)
     laid.start()
-    checked = guard.settle(door.registry, place.repository, first, list(tags), built)
+    checked = guard.settle(door.registry, place.repository, first, [tags[0]], built)
+    if place.ecr is not None:
+        tags = keeping.tags(tags, checked.digest)
+    # The last one first: what a broken connection leaves under a release tag is kept already.
+    guard.name(door.registry, place.repository, checked, tags[:0:-1])
     layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
     scan = Later(lambda: _scan(door, checked.digest))

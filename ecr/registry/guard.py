@@ -74,18 +74,24 @@ def settle(
     if manifests.convertible(found):
         found = manifests.to_docker(found)
     good = checked(registry, repository, found, built)
-    for tag in final_tags:
-        held = pushed if tag == pushed_reference else registry.manifest(repository, tag)
+    is_right = pushed.digest == good.digest
+    name(registry, repository, good, [tag for tag in final_tags if not (is_right and tag == pushed_reference)])
+    return good
+
+
+def name(registry: Registry, repository: str, good: Checked, tags: Sequence[str]) -> None:
+    """Puts a manifest that is right under these tags, and reads each back; UserError where one can't be moved."""
+    for tag in tags:
+        held = registry.manifest(repository, tag)
         if held is not None and held.digest == good.digest:
             continue
-        registry.put_manifest(repository, tag, found)
+        registry.put_manifest(repository, tag, good.manifest)
         held = registry.manifest(repository, tag)
         if held is None or held.digest != good.digest:
             raise UserError(
                 f"{registry.host}/{repository}:{tag} was put, and names {held.digest if held else 'nothing'} and not "
                 f"{good.digest}: another push may have taken the tag meanwhile, push again."
             )
-    return good
 
 
 def _read(registry: Registry, repository: str, reference: str) -> Manifest:

@@ -326,8 +326,15 @@ def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registr
         "org.opencontainers.image.revision": "1a2b3c4d5e6f",
     }
     goal = client_of(target, login)
-    digest = made_images.put(client, "a/b", "1", made_images.image(labels=labels))
-    assert promote(Place(client, "a/b"), digest, Place(goal, "c"), []).tags == ("0.1.0-cpu-1a2b3c4d5e6f",)
-    assert goal.tags("c") == ["0.1.0-cpu-1a2b3c4d5e6f"]
+    exact = "0.1.0-cpu-1a2b3c4d5e6f"
+    digest = made_images.put(client, "a/b", exact, made_images.image(labels=labels))
+    assert promote(Place(client, "a/b"), digest, Place(goal, "c"), []).tags == (exact,)
+    assert goal.tags("c") == [exact]
+    # What was built FROM it inherits its labels, and is not that build.
+    derived = made_images.put(client, "a/b", "mine", made_images.image(seed=8, labels=labels))
+    assert refusal(lambda: promote(Place(client, "a/b"), derived, Place(goal, "c"), [])) == (
+        f"{client.host}/a/b@{derived} has no tag {exact} there, so it may be an image that was built FROM that one: "
+        "give TO a tag."
+    )
     other = made_images.put(client, "a/b", "2", made_images.image(seed=7))
     assert promote(Place(client, "a/b"), other, Place(goal, "d"), []).tags == ()

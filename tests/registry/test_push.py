@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from berth.ecr import keeping
 from berth.ecr.image import local_image
 from berth.ecr.login import EcrLogin
 from berth.ecr.registry import attach
@@ -157,6 +158,23 @@ def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released
         name: entry["digest"] for name, entry in pushed.items()
     }
     assert all(entry["bytes_sent"] == 0 for entry in again.values())
+
+
+def test_a_copy_under_a_release_tag_gets_the_one_that_keeps_it(
+    machine: Machine, inside: Client, tmp_path: Path
+) -> None:
+    name, build = "team/copied", "0.1.0-cpu-1a2b3c4d5e6f"
+    ecr: Any = machine.ecr.client()
+    ecr.create_repository(repositoryName=name)
+    digest = made_images.put(inside, name, build, made_images.image())
+    place = f"{machine.ecr.host()}/{name}"
+    done = machine.build_py("promote", f"{place}:{build}", f"{place}:prod", "--dist", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    tags = [build, "prod", keeping.tag(digest)]
+    assert sorted(inside.tags(name)) == sorted(tags)
+    assert {tag: held.digest for tag in tags if (held := inside.manifest(name, tag))} == dict.fromkeys(tags, digest)
+    again = machine.build_py("promote", f"{place}:{build}", f"{place}:{build}", "--dist", str(tmp_path))
+    assert (again.returncode, sorted(inside.tags(name))) == (0, sorted(tags))
 
 
 def test_a_tag_that_names_another_image_is_not_moved(

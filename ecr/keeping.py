@@ -1,0 +1,41 @@
+"""Which images ECR never expires: whatever has a release tag, by one more tag that the lifecycle policy keeps. Pure.
+
+A rule that expires builds takes an image by the tag of its build, and with all its tags. ECR's user guide says that an
+image which matches the tags of a rule can't be expired by a rule of lower priority (LifecyclePolicies.html, evaluation
+rules), so the first rule of policies/lifecycle.json matches `release-*`, and every release gets such a tag beside its
+own. The tag names the image, not the release: endpoints may still run on what `prod` was on before it moved.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from berth.ecr import documents
+from berth.ecr.destination import is_name_of_a_build
+
+PREFIX = "release-"
+_ID_LENGTH = 12
+
+
+def tag(digest: str) -> str:
+    """The tag that keeps the image with this manifest, such as release-1a2b3c4d5e6f."""
+    return f"{PREFIX}{digest.partition(':')[2][:_ID_LENGTH]}"
+
+
+def tags(wanted: Sequence[str], digest: str) -> tuple[str, ...]:
+    """These tags of an image in ECR, and the one that keeps it where any of them is more than the name of its build."""
+    is_release = any(not is_name_of_a_build(each) for each in wanted)
+    return tuple(dict.fromkeys((*wanted, *([tag(digest)] if is_release else ()))))
+
+
+def keeps_releases(policy: Mapping[str, Any] | None) -> bool:
+    """Whether, under this lifecycle policy, an image with such a tag never expires: nothing that may take it comes
+    before a rule that keeps them all.
+    """
+    rules = sorted((policy or {}).get("rules", []), key=lambda rule: int(rule.get("rulePriority", 0)))
+    selections = [rule.get("selection", {}) for rule in rules]
+    first = next((each for each in selections if each.get("tagStatus") != "untagged"), None)
+    return first is None or (
+        first.get("tagPatternList") == [f"{PREFIX}*"]
+        and first.get("countType") == "imageCountMoreThan"
+        and int(first.get("countNumber", 0)) >= documents.EVERY
+    )

@@ -1,0 +1,47 @@
+"""A double of ECR's evaluator of lifecycle policies, for moto only keeps them. Pure.
+
+By the evaluation rules of AWS's user guide (LifecyclePolicies.html): rules go from the lowest rulePriority on; a rule
+with several patterns takes an image that has a tag for each; a count takes the images that were pushed last, and counts
+those that an earlier rule expires too; an image is expired by one rule at most, and never by a rule after one whose
+tags it matches.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of a repository; pushed: the day."""
+
+    digest: str
+    pushed: int
+    tags: tuple[str, ...] = ()
+
+
+def expired(policy: Mapping[str, Any], images: Sequence[Image], today: int) -> set[str]:
+    """The digests of the images that a policy expires on a day."""
+    gone: set[str] = set()
+    taken: set[str] = set()
+    for rule in sorted(policy["rules"], key=lambda rule: int(rule["rulePriority"])):
+        selection = rule["selection"]
+        matched = [image for image in images if _matches(selection, image)]
+        if selection["countType"] == "imageCountMoreThan":
+            newest = sorted(matched, key=lambda image: -image.pushed)
+            old = newest[selection["countNumber"] :]
+        else:
+            old = [image for image in matched if today - image.pushed > selection["countNumber"]]
+        gone |= {image.digest for image in old} - taken
+        taken |= {image.digest for image in matched}
+    return gone
+
+
+def _matches(selection: Mapping[str, Any], image: Image) -> bool:
+    if selection["tagStatus"] == "any":
+        return True
+    if selection["tagStatus"] == "untagged":
+        return not image.tags
+    patterns = [".*".join(map(re.escape, each.split("*"))) for each in selection["tagPatternList"]]
+    return all(any(re.fullmatch(pattern, tag) for tag in image.tags) for pattern in patterns)
