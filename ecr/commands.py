@@ -1,7 +1,8 @@
 """The commands of build.py that are about registries: push, promote and uri. Arguments in, a result out."""
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -23,11 +24,13 @@ from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
 from berth.images import build as building
 from berth.images import engine, pins, testing
+from berth.images.chosen import Chosen, choose, choose_all
 from berth.images.errors import UserError, refuse
 from berth.images.terminal import (
     DIST,
     DistOption,
     JsonOption,
+    NamedImageOption,
     ProfileOption,
     Which,
     WhichArgument,
@@ -56,7 +59,8 @@ def push(
         str | None, typer.Option(metavar="HOST[:PORT]", help="Another registry instead of ECR; `docker login` first.")
     ] = None,
     repository: Annotated[
-        str | None, typer.Option(help="The repository's name, berth-{image} without it; {image} is train or serve.")
+        str | None,
+        typer.Option(help="The repository's name, berth-{image} without it; {image} is train, serve, or yours."),
     ] = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="A tag beside the exact one, such as 1.0; may be given many times.")
@@ -76,6 +80,7 @@ def push(
         bool, typer.Option("--apply", help="Change an existing repository whose settings differ.")
     ] = False,
     no_test: Annotated[bool, typer.Option("--no-test", help="Push without running the image's tests first.")] = False,
+    image: NamedImageOption = None,
     dry_run: DryRunOption = False,
     dist: DistOption = DIST,
     as_json: JsonOption = False,
@@ -91,8 +96,12 @@ def push(
         "--apply": apply,
     }
     of_ecr = [option for option, given in settings.items() if given]
+    client = engine.connect(timeout_s=pushing.SILENCE_S) if image is not None else None
+    chosen = [] if client is None else choose_all(client, which.images, profile, image)
+    derived = any(each.derived for each in chosen)
+    titles = [each.repository if derived else each.kit for each in chosen] or which.images
     refuse(
-        destination.name_problems(which.images, registry, repository, tags),
+        destination.name_problems([each for each in titles if each], registry, repository, tags, derived=derived),
         destination.option_problems(registry, regions, accounts, of_ecr),
         [] if kms_key is None else repositories.kms_problems(kms_key),
         *(account_problems(puller) for puller in pullers if puller != "sagemaker"),
@@ -105,11 +114,16 @@ def push(
         kms_key=kms_key,
         apply=apply,
     )
-    client = engine.connect(timeout_s=pushing.SILENCE_S)
-    images = [built_images.local_image(client, image, profile) for image in which.images]
+    client = client or engine.connect(timeout_s=pushing.SILENCE_S)
+    chosen = chosen or choose_all(client, which.images, profile, None)
+    images = [built_images.of_chosen(each) for each in chosen]
+    refuse(*(destination.image_problems(each, tags) for each in images))
     aws = Aws()
     registries = [] if registry is not None else aws.registries(regions, accounts)
-    places = {each: destination.destinations(each.image, registries, registry, repository) for each in images}
+    places = {
+        each: destination.destinations(each.title, registries, registry, repository, derived=each.derived)
+        for each in images
+    }
     good, failures = publish.look(publish.jobs(places, wish, aws, say), apply=apply)
     checkout = str(building.revision(pins.ROOT))
     for warning in [warning for each in images for warning in destination.warnings(each, checkout)]:
@@ -123,7 +137,7 @@ def push(
         return
     released: list[Released] = []
     if good and not no_test:
-        _test(which, profile)
+        _test(chosen)
         # Again, for that took minutes.
         good, more = publish.look([job for job, _ in good], apply=apply)
         failures += more
@@ -144,10 +158,13 @@ def _words(listed: str | None) -> list[str]:
     return [] if listed is None else re.findall(r"[^,\s]+", listed) or [""]
 
 
-def _test(which: Which, profile: str) -> None:
+def _test(chosen: Sequence[Chosen]) -> None:
     """UserError where the images' tests fail; what they print goes to stderr, for stdout is the result's."""
     say("testing the images; --no-test leaves that out")
-    code = testing.run(which.images, profile, to_stderr=True)
+    if chosen[0].derived:
+        code = testing.run_derived(chosen[0], to_stderr=True)
+    else:
+        code = testing.run([each.kit for each in chosen], chosen[0].profile, to_stderr=True)
     if code != 0:
         raise UserError(f"the images' tests failed with exit code {code}, so nothing was pushed: see above.")
 
@@ -260,37 +277,53 @@ def uri(
     registry: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The place with this in its name, such as a region.")
     ] = None,
+    image: NamedImageOption = None,
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
     """Print what estimators take as image_uri.
 
-    That is the registry's digest once this build is pushed, else the local name. One line for each image: of a build
-    that was pushed to several places, --registry says which; --json lists all.
+    That is the registry's digest once this build is pushed, ECR's before any other, else the local name. One line for
+    each image: of a build that was pushed to several places, --registry says which; --json lists all.
     """
     kept = record.load(dist / record.NAME)
     found: list[dict[str, Any]] = []
     problems: list[str] = []
-    for name in which.images:
-        try:
-            local = built_images.local_image(engine.connect(), name, profile)
-        except UserError:
-            # Without the image, or without an engine, the record of the last push is what there is.
-            if not uris.pushed_places(name, profile, None, kept):
-                raise
-            local = None
-        pushed = uris.pushed_places(name, profile, local, kept)
+    notes: list[str] = []
+    for name in which.images if image is None else (None if which is Which.all else which.value,):
+        local, pushed = _pushed(name, profile, image, kept)
+        title = image or str(name)
+        problems += uris.choice_problems(title, profile, pushed, registry)
         chosen = uris.narrowed(pushed, registry)
+        if chosen and not as_json:
+            one = uris.preferred(chosen, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", ""))
+            notes += uris.choice(title, chosen, one)
+            chosen = [one]
         found += [entry.as_dict() for entry in chosen]
-        if not (as_json and chosen):
-            problems += uris.choice_problems(name, profile, pushed, registry)
         if local is not None and not pushed:
             found.append(uris.of_the_engine(local))
-            for problem in doubles_problem(local.exact_tag, local.labels):
-                say(problem)
+            notes += doubles_problem(local.exact_tag, local.labels)
     refuse(problems)
+    for each in notes:
+        say(each)
     if as_json:
         print_json(found)
         return
-    for each in found:
-        result.print(escape(each["image_uri"]))
+    for entry in found:
+        result.print(escape(entry["image_uri"]))
+
+
+def _pushed(
+    kit: str | None, profile: str, name: str | None, kept: Sequence[record.Pushed]
+) -> tuple[built_images.LocalImage | None, list[record.Pushed]]:
+    """An image on the engine, and where it was pushed; without the image, or without an engine, the record of the last
+    push is what there is, and UserError where that has nothing either.
+    """
+    try:
+        local = built_images.of_chosen(choose(engine.connect(), kit, profile, name))
+    except UserError:
+        there = uris.of_an_own_image(name, kept) if name else uris.pushed_places(str(kit), profile, None, kept)
+        if not there:
+            raise
+        return None, there
+    return local, uris.pushed_places(local.image, local.profile, local, kept)

@@ -31,10 +31,13 @@ class Destination:
 
 
 def destinations(
-    image: str, registries: Sequence[EcrRegistry], host: str | None, repository: str | None
+    image: str, registries: Sequence[EcrRegistry], host: str | None, repository: str | None, *, derived: bool = False
 ) -> list[Destination]:
-    """The repositories of one image: in the registry `host`, or in each of AWS's; `{image}` in the name is its own."""
-    name = _name(repository, image)
+    """The repositories of one image: in the registry `host`, or in each of AWS's; `{image}` in the name is its own.
+
+    derived: `image` is what the owner of one that is built FROM the kit's calls it.
+    """
+    name = _name(repository, image, derived)
     if host is None:
         return [Destination(registry.host, name, registry) for registry in registries]
     return [place_of(host, name)]
@@ -45,14 +48,16 @@ def place_of(host: str, repository: str) -> Destination:
     return Destination(host, repository, names.parse_host(host))
 
 
-def name_problems(images: Sequence[str], host: str | None, repository: str | None, tags: Sequence[str]) -> list[str]:
-    """What is wrong with the names that were given, a sentence each."""
+def name_problems(
+    images: Sequence[str], host: str | None, repository: str | None, tags: Sequence[str], *, derived: bool = False
+) -> list[str]:
+    """What is wrong with the names that were given, a sentence each; derived: as in `destinations`."""
     problems = []
     if unknown := re.search(r"\{(?!image\})[^}]*\}", repository or ""):
         problems.append(f"--repository has {unknown[0]}, and only {{image}} stands for something: train or serve.")
     else:
         for image in images:
-            problems += place_problems(host, _name(repository, image))
+            problems += place_problems(host, _name(repository, image, derived))
     if repository is not None and not problems and len(images) > 1 and "{image}" not in repository:
         problems.append(
             f"--repository {repository} would hold both images: write {{image}} where the name differs, such as "
@@ -77,8 +82,9 @@ def reference_problems(reference: Reference) -> list[str]:
     ]
 
 
-def _name(repository: str | None, image: str) -> str:
-    return ("berth-{image}" if repository is None else repository).replace("{image}", image)
+def _name(repository: str | None, image: str, derived: bool) -> str:
+    default = "{image}" if derived else "berth-{image}"
+    return (default if repository is None else repository).replace("{image}", image)
 
 
 def option_problems(
@@ -102,7 +108,19 @@ def option_problems(
 def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
     """Why this image may not be published under these further tags, a sentence each."""
     problems = doubles_problem(image.exact_tag, image.labels)
-    if tags and image.dirty:
+    if image.derived and not image.exact:
+        return [*problems, f"{image.tag} has no name to push it by: `docker tag {image.tag} NAME:TAG` gives it one."]
+    if image.derived and is_name_of_a_build(image.exact):
+        problems.append(
+            f"{image.exact_tag} has the tag of a build of the kit's, which it is not: give it another one with `docker "
+            "tag`."
+        )
+    if tags and image.derived and image.dirty:
+        problems.append(
+            f"{image.exact_tag} stands on an image of the kit with uncommitted changes in it, so it can't be tagged "
+            f"{', '.join(tags)}: commit, build that again and yours FROM it; without --tag it goes under its own name."
+        )
+    elif tags and image.dirty:
         what = "is of no commit" if image.revision == "none" else "has uncommitted changes in it"
         problems.append(
             f"{image.exact_tag} {what}, so it can't be tagged {', '.join(tags)}: commit, build again, and push that; "
@@ -120,7 +138,9 @@ def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
 def warnings(image: LocalImage, checkout: str) -> list[str]:
     """What a user should know of an image before it is pushed, a sentence each; checkout: the revision that is here."""
     found = []
-    if image.revision != checkout:
+    if image.derived:
+        found += [f"{image.exact_tag} stands on an image of the kit with uncommitted changes in it."] * image.dirty
+    elif image.revision != checkout:
         found.append(
             f"{image.exact_tag} was built from {image.revision}, and this checkout is at {checkout}: run `python "
             f"build.py build {image.image} --profile {image.profile}` first if you mean what is here."
@@ -151,7 +171,7 @@ def tag_problem(tag: str, image: LocalImage, destination: Destination, *, immuta
             f"{destination}:{tag} names another image, and the tags of this repository are immutable: push under "
             "another --tag, or use the image that is there."
         )
-    if tag == image.exact and not image.dirty:
+    if tag == image.exact and not image.dirty and not image.derived:
         return (
             f"{destination}:{tag} names another image, and the tag of a build does not move: use the image that is "
             "there, commit and build again, or push to another --repository."

@@ -1,12 +1,13 @@
 """A built image on this machine's engine, as far as a registry is concerned: its names, labels, layers and id."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import docker
 
-from berth.images import engine, labels, pins
+from berth.images import labels
+from berth.images.chosen import Chosen, choose
 
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
@@ -16,8 +17,10 @@ _DIRTY = "-dirty"
 class LocalImage:
     """An image on the engine, known there by its `id`. `tag` moves with each build, `exact_tag` stays.
 
-    size: bytes of all layers, plain; built: RFC 3339; diff_ids: digests of the plain layers, lowest first; stored_as:
-    the media type of its manifest where the engine keeps one (containerd's store), empty where it makes one at a push.
+    derived: somebody built it FROM the kit's `image`, and it is another image than that, though it has its labels;
+    own_name: the repository and the tag that its owner gave it, both empty for the kit's own, and for an id; size:
+    bytes of all layers, plain; built: RFC 3339; diff_ids: digests of the plain layers, lowest first; stored_as: the
+    media type of its manifest where the engine keeps one (containerd's store), empty where it makes one at a push.
     """
 
     image: str
@@ -29,6 +32,8 @@ class LocalImage:
     built: str
     diff_ids: tuple[str, ...]
     stored_as: str = ""
+    derived: bool = False
+    own_name: tuple[str, str] = ("", "")
 
     @property
     def version(self) -> str:
@@ -45,13 +50,18 @@ class LocalImage:
 
     @property
     def exact(self) -> str:
-        """The tag that says which build it is, such as 0.1.0-cpu-1a2b3c4d5e6f."""
-        return labels.exact(self.labels, self.profile)
+        """The tag that says which build it is, such as 0.1.0-cpu-1a2b3c4d5e6f, or the tag that its owner gave it."""
+        return self.own_name[1] if self.derived else labels.exact(self.labels, self.profile)
+
+    @property
+    def title(self) -> str:
+        """What stands for it in a repository's name: train, serve, or what its owner calls it."""
+        return self.own_name[0] if self.derived else self.image
 
     @property
     def exact_tag(self) -> str:
         """The whole name of it on the engine."""
-        return f"berth-{self.image}:{self.exact}"
+        return self.tag if self.derived else f"berth-{self.image}:{self.exact}"
 
     @property
     def doubles(self) -> tuple[str, ...]:
@@ -99,9 +109,13 @@ def is_dirty(revision: str) -> bool:
 
 def local_image(client: docker.DockerClient, image: str, profile: str) -> LocalImage:
     """The image built last for a profile; UserError says how to build it."""
-    pins.load().profile(profile)  # one that there is not is said as that
-    tag = f"berth-{image}:{profile}"
-    return described(image, profile, tag, engine.find_image(client, tag).attrs)
+    return of_chosen(choose(client, image, profile))
+
+
+def of_chosen(chosen: Chosen) -> LocalImage:
+    """The same of an image that may be somebody's own, built FROM one of the kit's."""
+    found = described(chosen.kit, chosen.profile, chosen.name, chosen.attrs)
+    return replace(found, derived=True, own_name=(chosen.repository, chosen.tag)) if chosen.derived else found
 
 
 def described(image: str, profile: str, tag: str, attrs: Mapping[str, Any]) -> LocalImage:

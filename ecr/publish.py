@@ -83,6 +83,7 @@ def would(job: Job, seen: Outlook) -> dict[str, Any]:
     place = job.door.destination
     return {
         "image": job.image.image,
+        "derived": job.image.tag if job.image.derived else "",
         "profile": job.image.profile,
         "local_id": job.image.id,
         "host": place.host,
@@ -108,6 +109,8 @@ def publish(
 
     def bill_of(image: LocalImage) -> Path:
         made = bills.bill(client, image.id)
+        if image.derived:
+            return bills.write(bills.named(made, *image.own_name), dist / bills.own_file_name(*image.own_name))
         if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):
             say(moved)
         return bills.write(made, dist / bills.file_name(image.image, image.exact))

@@ -28,7 +28,8 @@ class Pushed:
 
     config: the digest of the image's config; local_id: what the engine that pushed it calls it, the same digest in most
     engines; compressed: what a host downloads; bill: the file of the bill of materials beside this record, and the
-    digest of the artifact in the registry.
+    digest of the artifact in the registry; derived: what the owner of an image that is built FROM the kit's `image`
+    calls it, such as mytrain:1, empty for the kit's own.
     """
 
     image: str
@@ -47,6 +48,7 @@ class Pushed:
     built: str
     pushed: str
     bill: Mapping[str, str] | None = None
+    derived: str = ""
 
     @property
     def name(self) -> str:
@@ -64,9 +66,9 @@ class Pushed:
         return str(Reference(self.host, self.repository, self.tags[0])) if self.tags else self.image_uri
 
     @property
-    def place(self) -> tuple[str, str, str, str]:
+    def place(self) -> tuple[str, str, str, str, str]:
         """What a later push takes the place of."""
-        return (self.image, self.profile, *self.repository_key)
+        return (self.image, self.profile, self.derived, *self.repository_key)
 
     @property
     def repository_key(self) -> tuple[str, str]:

@@ -236,6 +236,7 @@ def release(
             built=image.built,
             pushed=datetime.now(UTC).isoformat(timespec="seconds"),
             bill={"file": document, "digest": attached},
+            derived=image.tag if image.derived else "",
         ),
         bytes_sent,
         bytes_there,

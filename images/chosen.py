@@ -3,6 +3,7 @@
 An image that was built FROM ours inherits its labels: they say which of the two images it stands on, and which profile.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,30 @@ class Chosen:
     profile: str
     derived: bool
     attrs: dict[str, Any] = field(compare=False, repr=False)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.attrs["Config"].get("Labels") or {}
+
+    @property
+    def repository(self) -> str:
+        """What it is called without host and tag: berth-train, or what its owner calls it; empty of an id."""
+        return own_name(self.name)[0] if self.derived else f"berth-{self.kit}"
+
+    @property
+    def tag(self) -> str:
+        """Which one it is: the tag of the build, or that which its owner gave it; empty of an id."""
+        return own_name(self.name)[1] if self.derived else labels.exact(self.labels, self.profile)
+
+
+def own_name(name: str) -> tuple[str, str]:
+    """Repository, without a registry's host, and tag of an image's name; both empty where it has no tag, as an id."""
+    path, _, tag = name.partition("@")[0].rpartition(":")
+    first, slash, rest = path.partition("/")
+    is_host = bool(slash) and (first == "localhost" or bool({".", ":"} & set(first)))
+    if not path or "/" in tag or path == "sha256":
+        return "", ""
+    return rest if is_host else path, tag
 
 
 def choose(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> Chosen:
@@ -58,6 +83,13 @@ def choose(client: DockerClient, kit: str | None, profile: str, name: str | None
     ours = {f"berth-{its_kit}:{tag}" for tag in (its_profile, labels.exact(found.labels, its_profile))}
     derived = not any(tag.rpartition("/")[2] in ours for tag in found.tags)
     return Chosen(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
+
+
+def choose_all(client: DockerClient, kits: Sequence[str], profile: str, name: str | None) -> list[Chosen]:
+    """What a command for `train`, `serve` or both is for: the one image `name`, or without it those of the kit."""
+    if name is None:
+        return [choose(client, kit, profile) for kit in kits]
+    return [choose(client, kits[0] if len(kits) == 1 else None, profile, name)]
 
 
 def _known_as(name: str, tags: list[str]) -> str:

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.ecr import image as built_images
 from berth.images import build as building
 from berth.images import clean as cleaning
 from berth.images import doctor as doctoring
@@ -17,12 +16,14 @@ from berth.images import engine, locks, network, pins, plan, sources, testing
 from berth.images import probe as probing
 from berth.images import size as sizing
 from berth.images.bar import progress_bar, showing_bytes
+from berth.images.chosen import choose, choose_all
 from berth.images.errors import UserError
 from berth.images.progress import Progress, Step
 from berth.images.terminal import (
     Image,
     ImageArgument,
     JsonOption,
+    NamedImageOption,
     ProfileOption,
     Which,
     WhichArgument,
@@ -112,25 +113,30 @@ def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
 
 
 @app.command("test")
-def run_tests(which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
-    """Run the image tests on built images."""
-    for image in which.images:
-        built_images.local_image(engine.connect(), image, profile)
-    raise typer.Exit(testing.run(which.images, profile))
+def run_tests(
+    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, image: NamedImageOption = None
+) -> None:
+    """Run the image tests on built images. Of an image of yours: that it has lost nothing of the kit's."""
+    chosen = choose_all(engine.connect(), which.images, profile, image)
+    if image is not None and chosen[0].derived:
+        raise typer.Exit(testing.run_derived(chosen[0]))
+    raise typer.Exit(testing.run(tuple(each.kit for each in chosen), chosen[0].profile))
 
 
 @app.command()
 def size(
-    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
+    which: WhichArgument = Which.all,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    image: NamedImageOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show an image's bytes by layer and by package, and its budget."""
-    budget = pins.load().profile(profile).budget
+    """Show an image's bytes by layer and by package, and the budget of the kit's own."""
     client = engine.connect()
     found = []
-    for image in which.images:
-        tag = built_images.local_image(client, image, profile).tag
-        with doing(f"{tag}: measuring the layers") as step:
-            measured = sizing.image_size(client, tag, budget_mb=budget[image], step=step)
+    for each in choose_all(client, which.images, profile, image):
+        budget = None if each.derived else pins.load().profile(each.profile).budget[each.kit]
+        with doing(f"{each.name}: measuring the layers") as step:
+            measured = sizing.image_size(client, each.name, budget_mb=budget, step=step)
         if not as_json:
             result.print(sizing.render(measured))
         found.append(asdict(measured))
@@ -149,7 +155,7 @@ def doctor() -> None:
 @app.command()
 def shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
     """Open a shell in an image."""
-    engine.become_shell(built_images.local_image(engine.connect(), image.value, profile).tag)
+    engine.become_shell(choose(engine.connect(), image.value, profile).name)
 
 
 @app.command()

@@ -22,6 +22,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # A gzip stream (wbits 31) at the level that engines push with.
 _LEVEL = 6
 _LABEL_LENGTH = 60
+_YOURS = "yours: "
+"""Before the name of a layer that somebody put on an image of the kit."""
 # A layer of the kit: by its script, or by the script's first word where one makes several.
 _OURS = re.compile(r"/tmp/layers/(?:(?:nvidia|kit)\.sh (?P<part>\w+)|(?P<script>\w+)\.sh)\b")
 
@@ -81,12 +83,11 @@ def measure(archive: Path, offset: int, length: int) -> tuple[int, int]:
 
 def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
     """What made each of `count` layers, shortly, from the image's history (lowest first, metadata steps in between)."""
-    made = [
-        short_label(each.get("created_by") or each.get("comment") or "")
-        for each in history
-        if not each.get("empty_layer")
-    ]
-    return made if len(made) == count else [""] * count
+    steps = [each.get("created_by") or each.get("comment") or "" for each in history if not each.get("empty_layer")]
+    if len(steps) != count:
+        return [""] * count
+    ours = max((number for number, step in enumerate(steps) if _OURS.search(step)), default=count)
+    return [f"{_YOURS * (number > ours)}{short_label(step)}" for number, step in enumerate(steps)]
 
 
 def short_label(created_by: str) -> str:

@@ -57,6 +57,18 @@ def file_name(image: str, exact: str) -> str:
     return f"berth-{image}-{exact}.cdx.json"
 
 
+def own_file_name(repository: str, tag: str) -> str:
+    """Of the bill of an image that somebody built FROM one of the kit's, by what he calls it."""
+    return f"{repository.replace('/', '-')}-{tag}.cdx.json"
+
+
+def named(made: bom.Bill, repository: str, tag: str) -> bom.Bill:
+    """The bill of an image under its owner's name for it, for by its labels it would be the one that it stands on."""
+    metadata = made.document["metadata"]
+    component = {**metadata["component"], "name": repository, "version": tag}
+    return replace(made, document={**made.document, "metadata": {**metadata, "component": component}})
+
+
 def write(made: bom.Bill, path: Path) -> Path:
     """Writes the document as JSON, whole or not at all; its path."""
     text = json.dumps(made.document, indent=1, ensure_ascii=False) + "\n"

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.images import engine, labels, locks, network, pins
+from berth.images import engine, locks, network, pins
+from berth.images.chosen import choose_all
 from berth.images.errors import UserError
 from berth.images.inventory import bills, bom, debian, diff
 from berth.images.inventory import licences as licensing
@@ -16,6 +17,7 @@ from berth.images.terminal import (
     DIST,
     DistOption,
     JsonOption,
+    NamedImageOption,
     ProfileOption,
     Which,
     WhichArgument,
@@ -27,12 +29,14 @@ from berth.images.terminal import (
 )
 
 app = commands()
+AllOption = Annotated[bool, typer.Option("--all", help="Show the rest as well.")]
 
 
 @app.command()
 def bill(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
+    image: NamedImageOption = None,
     dist: DistOption = DIST,
     record: Annotated[
         bool,
@@ -40,42 +44,50 @@ def bill(
     ] = False,
 ) -> None:
     """Write the bill of materials of built images. It has each package's version, hash and licence."""
-    if record and which is not Which.all:
+    if record and (which is not Which.all or image is not None):
         raise UserError("--record is for both images together: leave out which image, or the option.")
-    made = _bills(which.images, profile)
+    made = _bills(which.images, profile, image)
     packages = [package for each in made.values() for package in each.packages]
     for file, each in made.items():
         path = bills.write(each, dist / file)
         result.print(escape(f"{path}  {len(each.packages)} packages"))
     if record:
         result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))
-    elif moved := debian.moved_on(debian.record_path(profile).read_text(), packages, profile):
+    elif image is None and (moved := debian.moved_on(debian.record_path(profile).read_text(), packages, profile)):
         say(moved)
 
 
 @app.command()
 def licences(
-    which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, as_json: JsonOption = False
+    which: WhichArgument = Which.all,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    image: NamedImageOption = None,
+    everything: AllOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show the licences inside, and what a person has to look at."""
-    found = [licensing.report(each) for each in _bills(which.images, profile).values()]
+    """Show what of the licences inside a person has to look at, and how many packages each has. --all names them."""
+    found = [licensing.report(each) for each in _bills(which.images, profile, image).values()]
     if as_json:
         print_json([each.as_dict() for each in found])
         return
     for each in found:
-        result.print(licensing.render(each))
-    for each in found:
         for sentence in each.sentences():
             result.print(escape(f"{each.image}: {sentence}"))
+    for each in found:
+        result.print(licensing.render(each, everything=everything))
 
 
 @app.command("diff")
 def compare(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="An image on this engine: a tag or an id.")],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="Another one.")],
+    everything: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what differs between two images. Exit code 1 if anything but times of files does."""
+    """Show what differs between two images. Exit code 1 if anything but times of files does.
+
+    A summary, layers, packages and the first files; with --all every file, Python's bytecode included.
+    """
     client = engine.connect()
     for image in (before, after):
         engine.find_image(client, image)  # both, before one is read for long
@@ -85,7 +97,7 @@ def compare(
     if as_json:
         print_json(found.as_dict())
     else:
-        result.print(diff.render(found))
+        result.print(diff.render(found, everything=everything))
     raise typer.Exit(1 if any(diff.unexplained(found)) else 0)
 
 
@@ -124,14 +136,17 @@ def outdated(
     raise typer.Exit(1 if found.insecure or found.unanswered else 0)
 
 
-def _bills(images: Sequence[str], profile: str) -> dict[str, bom.Bill]:
-    """The bills of the images built last for a profile, by the names of their files."""
-    pins.load().profile(profile)  # one that there is not is said as that
+def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, bom.Bill]:
+    """The bills of the images built last for a profile, or of one that is named, by the names of their files."""
     client = engine.connect()
     made = {}
-    for image in images:
-        name = f"berth-{image}:{profile}"
-        exact = labels.exact(engine.find_image(client, name).labels, profile)
-        with doing(f"{name}: reading what is inside") as step:
-            made[bills.file_name(image, exact)] = bills.bill(client, name, step=step)
+    for each in choose_all(client, kits, profile, image):
+        if not each.tag:
+            raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
+        with doing(f"{each.name}: reading what is inside") as step:
+            bill = bills.bill(client, each.name, step=step)
+        if each.derived:
+            made[bills.own_file_name(each.repository, each.tag)] = bills.named(bill, each.repository, each.tag)
+        else:
+            made[bills.file_name(each.kit, each.tag)] = bill
     return made

@@ -23,8 +23,10 @@ from berth.images.inventory.bom import Bill, Package
 from berth.images.inventory.contents import Contents, File, Made, contents
 from berth.images.inventory.inside import inside_of
 
-SHOWN_FILES = 40
-"""Rows of the table of files; JSON has all."""
+SHOWN_FILES = 20
+"""Rows of the table of files where not all are asked for."""
+_BYTECODE = ".pyc"
+"""What Python makes of a source by itself: it differs with that, and says nothing more."""
 MAY_DIFFER: tuple[tuple[str, str], ...] = ()
 """Files that two builds of one commit may have otherwise: a regular expression for the whole path, and why. Today none:
 docker/layers fixes the moment that tools write into files, or takes away what holds it."""
@@ -159,9 +161,12 @@ def unexplained(
     return difference.packages, tuple(left)
 
 
-def render(difference: Difference) -> Group:
-    """The tables of what differs and the verdict, for a rich console; files without those whose time alone differs."""
-    parts: list[RenderableType] = []
+def render(difference: Difference, *, everything: bool = False) -> Group:
+    """The verdict and the tables of what differs, for a rich console; files without those whose time alone differs.
+
+    everything: also files after the first SHOWN_FILES, and bytecode.
+    """
+    parts: list[RenderableType] = [Text(difference.verdict())]
     if difference.layers:
         layers = _table("layers", "layer", "before", "after", "files")
         for layer in difference.layers:
@@ -172,15 +177,19 @@ def render(difference: Difference) -> Group:
         for package in difference.packages:
             packages.add_row(Text(package.name), package.kind, Text(package.before), Text(package.after))
         parts.append(packages)
-    seen = [change for change in difference.files if change.how != "time"]
-    if seen:
+    differing = [change for change in difference.files if change.how != "time"]
+    seen = [change for change in differing if everything or not change.path.endswith(_BYTECODE)]
+    shown = seen if everything else seen[:SHOWN_FILES]
+    if shown:
         files = _table("files", "path", "how", "before", "after")
-        for file in seen[:SHOWN_FILES]:
+        for file in shown:
             files.add_row(Text(f"/{file.path}"), file.how, Text(file.before), Text(file.after))
         parts.append(files)
-    if len(seen) > SHOWN_FILES:
-        parts.append(Text(f"and {len(seen) - SHOWN_FILES} files more: --json has them all."))
-    return Group(*parts, Text(difference.verdict()))
+    folded, more = len(differing) - len(seen), len(seen) - len(shown)
+    if folded or more:
+        rest = [f"{more} files more"] * bool(more) + [f"{folded} files of bytecode (.pyc)"] * bool(folded)
+        parts.append(Text(f"and {' and '.join(rest)}: --all shows them."))
+    return Group(*parts)
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,8 @@ from berth.images.inventory import spdx
 from berth.images.inventory.bom import Bill, Package
 
 NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
+SHOWN = 12
+"""Rows of the table where not all are asked for."""
 _PUBLIC_DOMAIN = f"{spdx.REFERENCE}public-domain"  # as Debian writes it; it asks for nothing
 
 
@@ -78,17 +81,29 @@ def report(bill: Bill) -> Report:
     )
 
 
-def render(found: Report) -> Table:
-    """The table, for a rich console."""
-    title = Text(f"{found.image}: licences")
-    table = Table("licence", "packages", "which", title=title, title_justify="left", show_lines=True)
+def render(found: Report, *, everything: bool = False) -> Group:
+    """A line of how much there is and the table, for a rich console.
+
+    everything: with the names of the packages, and with the licences after the first SHOWN.
+    """
+    groups = [*found.groups, *([Licensed("unknown", found.unknown)] if found.unknown else [])]
+    shown = groups if everything else groups[:SHOWN]
+    columns = ("licence", "packages", "which") if everything else ("licence", "packages")
+    table = Table(*columns, show_lines=everything)
     table.columns[0].overflow = "fold"
     table.columns[1].justify = "right"
-    for group in found.groups:
-        table.add_row(Text(group.licence), str(len(group.packages)), Text(", ".join(group.packages)))
-    if found.unknown:
-        table.add_row(Text("unknown", style="bold"), str(len(found.unknown)), Text(", ".join(found.unknown)))
-    return table
+    for group in shown:
+        row = (Text(group.licence), str(len(group.packages)), Text(", ".join(group.packages)))
+        table.add_row(*row[: len(columns)])
+    packages = sum(len(group.packages) for group in groups)
+    parts: list[RenderableType] = [
+        Text(f"{found.image}: {packages} packages under {len(found.groups)} licences and groups of them"),
+        table,
+    ]
+    if rest := groups[len(shown) :]:
+        more = sum(len(group.packages) for group in rest)
+        parts.append(Text(f"and {len(rest)} more with {more} packages: --all shows them, and what has each licence."))
+    return Group(*parts)
 
 
 def _is_unnamed(licence: str) -> bool:

@@ -22,6 +22,9 @@ from berth.images.errors import UserError
 from berth.images.plan import Revision, build_plan
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+# An image that somebody built FROM one of the kit's, which stands in its place: `test --image`.
+NAMED, NAMED_KIT = os.environ.get("BERTH_IMAGE"), os.environ.get("BERTH_IMAGE_KIT")
+IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins.IMAGES
 # What is only in images with CUDA: nothing to look at in the others. Builds with doubles are of the profile cpu.
 collect_ignore = ["files"] if pins.load().profile(PROFILE).cuda else ["cuda"]
 
@@ -38,6 +41,8 @@ def profile() -> pins.Profile:
 
 def built(client: docker.DockerClient, name: str) -> Image:
     """An image by its moving tag; a missing one is a failure, for a skip would hide that nothing was tested."""
+    if NAMED and name == NAMED_KIT:
+        return engine.find_image(client, NAMED)
     try:
         return client.images.get(f"berth-{name}:{PROFILE}")
     except docker.errors.ImageNotFound:
@@ -70,14 +75,14 @@ def serve(client: docker.DockerClient) -> Iterator[Host]:
     yield from running(client, "serve")
 
 
-@pytest.fixture(params=pins.IMAGES, scope="session")
+@pytest.fixture(params=IMAGES, scope="session")
 def either(request: pytest.FixtureRequest) -> Host:
     """Each image in turn."""
     host: Host = request.getfixturevalue(request.param)
     return host
 
 
-@pytest.fixture(params=pins.IMAGES, scope="session")
+@pytest.fixture(params=IMAGES, scope="session")
 def image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
     """Each image in turn, as the engine describes it."""
     return built(client, request.param)

@@ -4,6 +4,7 @@ import re
 from importlib.metadata import version as installed_version
 
 import docker
+import pytest
 from docker.models.images import Image
 from testinfra.host import Host
 
@@ -30,6 +31,7 @@ def fresh(client: docker.DockerClient, image: Image, script: str) -> str:
     return str(said.decode())
 
 
+@pytest.mark.kits_own
 def test_one_linux_amd64_image_whose_labels_say_what_is_inside(image: Image, profile: pins.Profile) -> None:
     assert (image.attrs["Os"], image.attrs["Architecture"]) == ("linux", "amd64")
     labels = image.labels
@@ -50,6 +52,7 @@ def test_entry_is_in_exec_form_and_trains_or_serves_by_default(image: Image) -> 
     assert image.attrs["Config"]["User"] == ""
 
 
+@pytest.mark.kits_own
 def test_tags(image: Image, profile: pins.Profile) -> None:
     name, revision = name_of(image), image.labels["org.opencontainers.image.revision"]
     assert f"berth-{name}:{profile.name}" in image.tags
@@ -88,6 +91,7 @@ def test_python_and_its_tools_come_first_on_path(either: Host) -> None:
     assert output(either, "python --version").startswith("Python 3.11.")
 
 
+@pytest.mark.kits_own
 def test_installed_packages_are_the_locked_ones(
     image: Image, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
@@ -108,6 +112,7 @@ def test_installed_packages_are_the_locked_ones(
     assert installed == locked
 
 
+@pytest.mark.kits_own
 def test_only_this_images_rooms_are_installed(image: Image, client: docker.DockerClient) -> None:
     rooms = fresh(client, image, "ls /opt/berth/lib/python3.11/site-packages/berth").split()
     assert rooms == {"train": ["contract", "gpu", "qa", "train"], "serve": ["gpu", "qa", "serve"]}[name_of(image)]
@@ -117,12 +122,14 @@ def test_what_both_images_share_can_be_imported(either: Host) -> None:
     assert output(either, "python -c 'import berth.qa.squad, berth.qa.windows, berth.qa.spans, berth.qa.metrics'") == ""
 
 
+@pytest.mark.kits_own
 def test_no_compiler_but_the_one_that_triton_calls(either: Host, profile: pins.Profile) -> None:
     c_only = ("cc", "gcc", "ld", "as")
     for tool in ("g++", "c++", "clang", "make", "cmake", "mpicc", *(() if profile.cuda else c_only)):
         assert either.run(f"command -v {tool}").rc != 0, tool
 
 
+@pytest.mark.kits_own
 def test_no_caches_tests_headers_or_leftovers(image: Image, client: docker.DockerClient) -> None:
     folders = "/var/lib/apt/lists /root/.cache /tmp /var/cache/apt/archives /run/secrets"
     assert fresh(client, image, f"find {folders} -type f ! -name lock 2>/dev/null || true") == ""
@@ -138,6 +145,7 @@ def test_no_private_key(image: Image, client: docker.DockerClient) -> None:
     assert fresh(client, image, "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
 
 
+@pytest.mark.kits_own
 def test_within_budget(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
     name = name_of(image)
     measured = image_size(client, f"berth-{name}:{profile.name}", budget_mb=profile.budget[name])

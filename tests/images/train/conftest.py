@@ -23,7 +23,7 @@ from berth.images import labels, pins
 from berth.local import opt_ml
 from berth.local.job import TrainOutcome, run_train
 
-IMAGE = f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
+IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 LIMIT_SECONDS = 180.0
 # What libraries and we write when something is wrong, in whatever shape.
 SUSPICIOUS = re.compile(

@@ -11,7 +11,7 @@ from testinfra.host import Host
 from berth.images import pins
 from berth.images.throwaway import run_once
 
-IMAGE = f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
+IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 
 
 def output(host: Host, command: str) -> str:

@@ -153,3 +153,33 @@ def test_an_image_of_another_commit_than_the_checkout_is_said() -> None:
         f"{IMAGE.exact_tag} was built from {IMAGE.revision}, and this checkout is at 000000000000: run"
     )
     assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in said
+
+
+MINE = replace(IMAGE, tag="mytrain:1", derived=True, own_name=("mytrain", "1"))
+
+
+def test_an_image_built_from_ours_goes_under_its_own_name() -> None:
+    assert (MINE.title, MINE.exact, MINE.exact_tag) == ("mytrain", "1", "mytrain:1")
+    (place,) = destinations(MINE.title, [DUBLIN], None, None, derived=True)
+    assert place.repository == "mytrain"
+    (place,) = destinations(MINE.title, [DUBLIN], None, "team/{image}", derived=True)
+    assert place.repository == "team/mytrain"
+    assert image_problems(MINE, ["1.0"]) == []
+    assert warnings(MINE, "another") == []
+
+
+def test_what_of_an_own_image_is_refused() -> None:
+    dirty = replace(MINE, labels={**MINE.labels, "org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"})
+    assert image_problems(dirty, []) == []
+    assert warnings(dirty, "x") == ["mytrain:1 stands on an image of the kit with uncommitted changes in it."]
+    (said,) = image_problems(dirty, ["1.0"])
+    assert said.startswith("mytrain:1 stands on an image of the kit with uncommitted changes in it, so it can't be tag")
+    nameless = replace(MINE, tag="sha256:1a2b", own_name=("", ""))
+    assert image_problems(nameless, []) == [
+        "sha256:1a2b has no name to push it by: `docker tag sha256:1a2b NAME:TAG` gives it one."
+    ]
+    posing = replace(MINE, tag="mytrain:0.1.0-cpu-1a2b3c4d5e6f", own_name=("mytrain", "0.1.0-cpu-1a2b3c4d5e6f"))
+    assert image_problems(posing, []) == [
+        "mytrain:0.1.0-cpu-1a2b3c4d5e6f has the tag of a build of the kit's, which it is not: give it another one with "
+        "`docker tag`."
+    ]

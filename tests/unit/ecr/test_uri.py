@@ -6,7 +6,7 @@ import pytest
 
 from berth.ecr.image import LocalImage
 from berth.ecr.record import Pushed
-from berth.ecr.uri import choice_problems, narrowed, pushed_places
+from berth.ecr.uri import choice, choice_problems, narrowed, of_an_own_image, preferred, pushed_places
 
 FIRST = Pushed(
     image="train",
@@ -72,10 +72,11 @@ def test_a_part_of_its_name_chooses_a_place_and_the_whole_name_before_others(
 
 
 def test_a_build_in_several_places_is_no_one_word() -> None:
-    assert choice_problems("train", "cpu", [WEST, EAST], None) == [
+    assert choice_problems("train", "cpu", [WEST, EAST], "amazonaws") == [
         f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part of that "
         "name which the others do not have, or list them with --json."
     ]
+    assert choice_problems("train", "cpu", [WEST, EAST], None) == []
     assert choice_problems("train", "cpu", [WEST, EAST], "us-east") == []
     assert choice_problems("train", "cpu", [WEST], None) == []
     assert choice_problems("train", "cpu", [], None) == []
@@ -84,13 +85,74 @@ def test_a_build_in_several_places_is_no_one_word() -> None:
 @pytest.mark.parametrize(
     ("profile", "places", "text", "said"),
     [
-        ("cpu", [WEST], "us-east-1", f", only to {WEST.name}: run `python build.py push train --region us-east-1`."),
-        ("cu130", [], "us-east-1", ": run `python build.py push train --profile cu130 --region us-east-1`."),
-        ("cpu", [], "harbor", ": push it there, or name another place."),
+        (
+            "cpu",
+            [WEST],
+            "us-east-1",
+            f"to us-east-1, only to {WEST.name}: run `python build.py push train --region us-east-1`.",
+        ),
+        (
+            "cu130",
+            [],
+            "us-east-1",
+            "anywhere: run `python build.py push train --profile cu130 --region us-east-1`, or leave --registry out "
+            "for the name that local mode takes.",
+        ),
+        (
+            "cpu",
+            [],
+            "harbor",
+            "anywhere: push it there, or name another place, or leave --registry out for the name that local mode "
+            "takes.",
+        ),
     ],
 )
 def test_a_place_that_is_not_on_record_is_said_with_the_push_that_puts_it_there(
     profile: str, places: list[Pushed], text: str, said: str
 ) -> None:
-    begin = f"this build of train is not on record as pushed to {text}"
+    begin = "this build of train is not on record as pushed "
     assert choice_problems("train", profile, places, text) == [begin + said]
+
+
+HARBOR = replace(FIRST, host="harbor.example")
+
+
+@pytest.mark.parametrize(
+    ("places", "region", "best"),
+    [
+        pytest.param([FIRST, WEST], "", WEST, id="ecr-before-this-machine"),
+        pytest.param([HARBOR, WEST], "", WEST, id="ecr-before-others"),
+        pytest.param([FIRST, HARBOR], "", HARBOR, id="others-before-this-machine"),
+        pytest.param([WEST, EAST], "us-east-1", EAST, id="the-region-of-the-environment"),
+        pytest.param([WEST, PRODUCTION], "eu-west-1", WEST, id="where-it-was-before-it-was-promoted"),
+    ],
+)
+def test_of_several_places_an_estimator_gets_one_it_can_pull_from(
+    places: list[Pushed], region: str, best: Pushed
+) -> None:
+    assert preferred(places, region) == best
+
+
+def test_a_choice_is_said_and_how_to_make_another() -> None:
+    assert choice("train", [WEST], WEST) == []
+    assert choice("train", [WEST, PRODUCTION], WEST) == [
+        f"this build of train is in 2 places, {WEST.name} and {PRODUCTION.name}: this is the one in {WEST.name}; "
+        "--registry and a part of its name chooses another."
+    ]
+    assert choice("train", [FIRST], FIRST) == [
+        f"{FIRST.name} is on this machine, from where SageMaker pulls nothing: local mode takes it, and an estimator "
+        "on AWS takes what is pushed to ECR."
+    ]
+
+
+MINE = replace(FIRST, repository="mytrain", config="sha256:m", local_id="sha256:m", derived="mytrain:latest")
+
+
+def test_an_image_built_from_ours_is_another_one() -> None:
+    record = [FIRST, MINE]
+    assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST]
+    assert pushed_places("train", "cpu", None, record) == [FIRST]
+    mine = replace(here("sha256:m"), tag="mytrain:latest", derived=True, own_name=("mytrain", "latest"))
+    assert pushed_places("train", "cpu", mine, record) == [MINE]
+    assert of_an_own_image("mytrain", record) == [MINE]
+    assert of_an_own_image("berth-train:cpu", record) == []

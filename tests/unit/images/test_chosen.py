@@ -7,7 +7,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from berth.images import labels
-from berth.images.chosen import choose
+from berth.images.chosen import choose, own_name
 from berth.images.errors import UserError
 
 LABELS = {
@@ -113,3 +113,20 @@ def test_what_it_can_not_be_is_said(name: str, kit: str | None, profile: str, sa
     with pytest.raises(UserError) as refused:
         choose(CLIENT, kit, profile, name)
     assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "repository", "tag"),
+    [
+        ("mytrain:1", "mytrain", "1"),
+        ("team/mytrain:1", "team/mytrain", "1"),
+        ("127.0.0.1:5000/mytrain:1", "mytrain", "1"),
+        ("localhost/team/mytrain:1", "team/mytrain", "1"),
+        ("111122223333.dkr.ecr.eu-west-1.amazonaws.com/mytrain:1.0", "mytrain", "1.0"),
+        ("sha256:1a2b3c4d", "", ""),
+        ("1a2b3c4d", "", ""),
+        ("localhost:5000/mytrain", "", ""),
+    ],
+)
+def test_what_an_image_is_called_by_its_owner(name: str, repository: str, tag: str) -> None:
+    assert own_name(name) == (repository, tag)

@@ -242,3 +242,10 @@ def test_a_measure_is_kept_and_nothing_beside_it(tmp_path: Path) -> None:
     size._store(tmp_path, "sha256:0", {"size": 1})
     assert size._load(tmp_path, "sha256:0") == {"size": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["0.json"]
+
+
+def test_layers_on_top_of_the_kits_are_yours() -> None:
+    kit = {"created_by": "RUN /bin/sh -c /tmp/layers/kit.sh train # buildkit"}
+    history = [COPIED, kit, {"created_by": "RUN /bin/sh -c pip install tabulate # buildkit"}]
+    assert layers.labels_of(history, 3)[1:] == ["train", "yours: RUN pip install tabulate"]
+    assert layers.labels_of(history[:2], 2)[1] == "train"

@@ -97,9 +97,9 @@ def test_all_else_does_but_for_a_list_with_reasons() -> None:
     assert len(diff.unexplained(found, ((r"log", "not the whole path"),))[1]) == 2
 
 
-def shown(found: diff.Difference) -> str:
+def shown(found: diff.Difference, *, everything: bool = False) -> str:
     console = Console(width=160, file=io.StringIO(), record=True)
-    console.print(diff.render(found))
+    console.print(diff.render(found, everything=everything))
     return console.export_text()
 
 
@@ -111,9 +111,9 @@ def test_the_tables_show_all_but_times(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert "/a " in text
     assert "x[/y]" in text, "a name may look like rich's markup"
-    assert "and 1 files more: --json has them all." in text
+    assert "and 1 files more: --all shows them." in text
     assert "/t" not in text
-    assert text.rstrip().endswith(
+    assert text.startswith(
         "one and two differ in 0 layers and 1 packages; files: 1 with other content, 1 with another mode or owner, "
         "1 with another time only."
     )
@@ -124,3 +124,13 @@ def test_the_same_image_differs_in_nothing() -> None:
     found = diff.compare(one, one)
     assert shown(found).strip() == "one and one hold the same."
     assert json.loads(json.dumps(found.as_dict()))["files"] == []
+
+
+def test_bytecode_is_folded_unless_all_is_asked_for() -> None:
+    after = {name: replace(FILE, sha256="b" * 64) for name in ("a.py", "__pycache__/a.pyc", "__pycache__/b.pyc")}
+    found = diff.compare(described(dict.fromkeys(after, FILE)), described(after, name="two"))
+    text = shown(found)
+    assert "/a.py" in text
+    assert "__pycache__" not in text
+    assert "and 2 files of bytecode (.pyc): --all shows them." in text
+    assert "__pycache__/b.pyc" in shown(found, everything=True)

@@ -71,3 +71,19 @@ def test_nothing_to_look_at_is_nothing_said() -> None:
 
 def test_json_is_the_report_itself() -> None:
     assert json.loads(json.dumps(licences.report(BILL).as_dict()))["unknown"] == ["cuda-toolkit 1.0"]
+
+
+def test_a_report_is_short_unless_all_is_asked_for() -> None:
+    packages = tuple(package(f"name-{number:02}", f"LicenseRef-{number:02}") for number in range(30))
+    found = licences.report(Bill("i", "sha256:1", packages, {}))
+    texts = []
+    for everything in (False, True):
+        console = Console(width=100, file=io.StringIO(), record=True)
+        console.print(licences.render(found, everything=everything))
+        texts.append(console.export_text())
+    short, whole = texts
+    assert short.startswith("i: 30 packages under 30 licences and groups of them\n")
+    assert short.endswith("and 18 more with 18 packages: --all shows them, and what has each licence.\n")
+    assert len(short.splitlines()) < 20
+    assert "name-" not in short
+    assert all(f"name-{number:02}" in whole for number in range(30))
