@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
+from docker import DockerClient
 from rich.markup import escape
 
 from berth.ecr import destination, documents, publish, record
@@ -22,8 +23,10 @@ from berth.ecr.registry import references
 from berth.ecr.registry.hosts import hostname, is_loopback
 from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
+from berth.ecr.stream import ID_LENGTH
 from berth.images import build as building
-from berth.images import engine, pins, testing
+from berth.images import engine, layers, pins, testing
+from berth.images import size as sizing
 from berth.images.chosen import Chosen, choose, choose_all
 from berth.images.errors import UserError, refuse
 from berth.images.terminal import (
@@ -143,14 +146,22 @@ def push(
         failures += more
     if good:
         try:
-            with showing_layers(note) as show:
+            with showing_layers(note, _layer_names(client, images)) as show:
                 released, more = publish.publish(client, good, dist, wish, say=say, show=show)
         except KeyboardInterrupt:
             say("interrupted; layers that have arrived whole stay in the registry, and the next push sends the others")
             raise
         failures += more
-    _print(released, as_json)
+    _print(client, released, as_json)
     refuse(failures)
+
+
+def _layer_names(client: DockerClient, images: Sequence[built_images.LocalImage]) -> dict[str, str]:
+    """What `size` calls the layers, by the digits that the engine calls them by in a push."""
+    found: dict[str, str] = {}
+    for image in images:
+        found |= layers.names_of(client.images.get(image.id).history(), image.diff_ids)
+    return {digest.partition(":")[2][:ID_LENGTH]: name for digest, name in found.items()}
 
 
 def _words(listed: str | None) -> list[str]:
@@ -169,7 +180,7 @@ def _test(chosen: Sequence[Chosen]) -> None:
         raise UserError(f"the images' tests failed with exit code {code}, so nothing was pushed: see above.")
 
 
-def _print(released: list[Released], as_json: bool) -> None:
+def _print(client: DockerClient, released: list[Released], as_json: bool) -> None:
     if as_json:
         print_json([each.as_dict() for each in released])
         return
@@ -178,7 +189,8 @@ def _print(released: list[Released], as_json: bool) -> None:
         result.print(escape(pushed.image_uri))
         for tag in pushed.tags:
             result.print(escape(f"  {references.Reference(pushed.host, pushed.repository, tag)}"))
-        result.print(f"  {pushed.compressed / 1e6:.1f} MB to download, {pushed.size / 1e6:.1f} MB unpacked")
+        if measured := sizing.kept_size(client, pushed.local_id):
+            result.print(f"  {measured.weight}")
         if each.scan is not None:
             found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
             result.print(f"  ECR's scan: {found or 'nothing found'}")

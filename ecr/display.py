@@ -1,12 +1,27 @@
-"""What a push shows while it runs: a bar for each layer on a terminal, a line for each layer in a log."""
+"""What a push shows while it runs: a bar for each layer on a terminal, a line for each layer in a log.
 
-from collections.abc import Callable, Iterator
+Shares, no megabytes: the engine counts the bytes of plain layers, and packs them otherwise than `build.py size`, which
+is what says how large an image is.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Lock
+from threading import Event, Lock, Thread
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
 from berth.ecr.destination import Destination
 from berth.ecr.promote import Progress as Copying
@@ -17,49 +32,67 @@ Show = Callable[[Destination, LayerState], None]
 
 _SMALL, _LARGE = 50_000, 100_000_000
 """Bytes of a blob that is worth a line, and of a layer that takes so long that a log says when it begins."""
+SILENCE_S = 5.0
+"""A log hears something at least this often."""
 _ENDS = {"sent": "sent", "there": "is there already", "mounted": "taken from another repository"}
 
 
 @contextmanager
-def showing_layers(console: Console) -> Iterator[Show]:
-    """Bytes on the bars are those of the plain layers, which the engine counts; what travels is compressed."""
-    bars = _bars(console)
+def showing_layers(console: Console, names: Mapping[str, str], silence_s: float = SILENCE_S) -> Iterator[Show]:
+    """names: of layers, by the first digits of their diff ids; silence_s: after which a log hears how far they are."""
+    bars = _bars(console, TaskProgressColumn(), TimeElapsedColumn())
     tasks: dict[tuple[Destination, str], TaskID] = {}
     ended: set[tuple[Destination, str]] = set()
     lock = Lock()
+    said = began = time.monotonic()
+
+    def line(text: str) -> None:
+        nonlocal said
+        said = time.monotonic()
+        bars.print(escape(f"  {text}"), soft_wrap=True)
 
     def show(place: Destination, state: LayerState) -> None:
-        key = (place, state.layer)
+        key, name = (place, state.layer), names.get(state.layer, state.layer)
         with lock:
             if state.end:
                 if key in tasks:
                     bars.remove_task(tasks.pop(key))
                 if key not in ended:
                     ended.add(key)
-                    bars.print(_line(place, state, _ENDS[state.end], sized=state.end == "sent"), soft_wrap=True)
+                    line(f"{place} {name}: {_ENDS[state.end]}")
                 return
             if key not in tasks:
-                tasks[key] = bars.add_task(escape(f"{place} {state.layer}"), total=state.total or None)
+                tasks[key] = bars.add_task(escape(f"{place} {name}"), total=state.total or None)
                 if bars.disable and state.total > _LARGE:
-                    bars.print(_line(place, state, "begins", sized=True), soft_wrap=True)
+                    line(f"{place} {name}: begins")
             if state.waits:  # nor is there a speed
                 bars.reset(tasks[key])
                 return
             bars.update(tasks[key], completed=min(state.current, state.total or state.current))
 
-    with bars:
-        yield show
+    def go_on() -> None:
+        """What a log hears where nothing else is said."""
+        while not over.wait(silence_s / 5):
+            with lock:
+                if time.monotonic() - said < silence_s:
+                    continue
+                running = ", ".join(f"{task.description} {task.percentage:.0f} %" for task in bars.tasks)
+                line(f"{running or 'pushing'}; {time.monotonic() - began:.0f} s so far")
 
-
-def _line(place: Destination, state: LayerState, what: str, *, sized: bool) -> str:
-    size = f", {state.total / 1e6:.1f} MB unpacked" if sized and state.total else ""
-    return escape(f"  {place} {state.layer}: {what}{size}")
+    over = Event()
+    if bars.disable:
+        Thread(target=go_on, daemon=True).start()
+    try:
+        with bars:
+            yield show
+    finally:
+        over.set()
 
 
 @contextmanager
 def showing_blobs(console: Console) -> Iterator[Copying]:
     """The same for a copy between registries: a bar for each blob that is sent, a line for each that has arrived."""
-    bars = _bars(console)
+    bars = _bars(console, DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, TaskID] = {}
     lock = Lock()
 
@@ -78,6 +111,6 @@ def showing_blobs(console: Console) -> Iterator[Copying]:
         yield show
 
 
-def _bars(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+def _bars(console: Console, *counts: ProgressColumn) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), *counts)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

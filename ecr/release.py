@@ -103,8 +103,7 @@ def outlook(job: Job, *, apply: bool) -> Outlook:
     for tag in job.tags:
         held = door.registry.manifest(place.repository, tag) if exists else None
         if held is None:
-            size = f", {image.size / 1e6:.1f} MB unpacked" if tag == job.tags[0] else ""
-            lines.append(f"{place}:{tag} will be pushed{size}")
+            lines.append(f"{place}:{tag} will be pushed")
         elif _is(image, held, door):
             lines.append(f"{place}:{tag} is there already, with this image")
             pushed = pushed or tag == job.tags[0]
@@ -154,12 +153,15 @@ class Released:
         return {**self.pushed.as_dict(), **took, "scan": self.scan}
 
     def summary(self) -> str:
-        """One line: how much went, how much was there, and how fast."""
-        rate = f", {self.bytes_sent / 1e6 / self.seconds:.1f} MB/s" if self.bytes_sent > 1e6 and self.seconds else ""
-        return (
-            f"{self.pushed.host}/{self.pushed.repository}: {self.bytes_sent / 1e6:.1f} MB sent, "
-            f"{self.bytes_there / 1e6:.1f} MB were there, {self.seconds:.1f} s{rate}"
-        )
+        """One line: how much of the image went, and how long that took."""
+        share = self.bytes_sent / ((self.bytes_sent + self.bytes_there) or 1)
+        if not self.bytes_there:
+            went = "the whole image was sent"
+        else:
+            went = (
+                f"{share:.1%} of the image was sent, the rest was there" if self.bytes_sent else "all of it was there"
+            )
+        return f"{self.pushed.host}/{self.pushed.repository}: {went}, {self.seconds:.1f} s"
 
 
 def release(

@@ -22,6 +22,10 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # A gzip stream (wbits 31) at the level that engines push with.
 _LEVEL = 6
 _LABEL_LENGTH = 60
+# A step that changes the image's settings only: as BuildKit writes it, and as the builder before it did.
+_NO_LAYER = re.compile(
+    r"(/bin/sh -c #\(nop\) +)?(ENV|LABEL|ARG|CMD|ENTRYPOINT|USER|EXPOSE|VOLUME|STOPSIGNAL|HEALTHCHECK|ONBUILD|SHELL)\b"
+)
 _YOURS = "yours: "
 """Before the name of a layer that somebody put on an image of the kit."""
 # A layer of the kit: by its script, or by the script's first word where one makes several.
@@ -88,6 +92,15 @@ def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
         return [""] * count
     ours = max((number for number, step in enumerate(steps) if _OURS.search(step)), default=count)
     return [f"{_YOURS * (number > ours)}{short_label(step)}" for number, step in enumerate(steps)]
+
+
+def names_of(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, str]:
+    """What made each layer, by its digest, from what the engine says of an image's history (newest first, with steps
+    that made none); empty where that does not fit the image.
+    """
+    steps = [str(each.get("CreatedBy") or each.get("Comment") or "") for each in reversed(history)]
+    made = labels_of([{"created_by": step} for step in steps if not _NO_LAYER.match(step)], len(digests))
+    return {digest: name for digest, name in zip(digests, made, strict=True) if name}
 
 
 def short_label(created_by: str) -> str:

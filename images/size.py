@@ -80,9 +80,14 @@ class ImageSize:
         """Whether the compressed image, without its files that are no packages, keeps its budget."""
         return self.budget_mb is None or self.compressed - self.files <= self.budget_mb * _MB
 
+    @property
+    def weight(self) -> str:
+        """Both sizes, as they are said everywhere."""
+        return f"{self.compressed / _MB:.1f} MB compressed, {self.size / _MB:.1f} MB on disk"
+
     def verdict(self) -> str:
         """One line: both sizes and the budget."""
-        line = f"{self.image}: {self.compressed / _MB:.1f} MB compressed, {self.size / _MB:.1f} MB on disk"
+        line = f"{self.image}: {self.weight}"
         if self.budget_mb is None:
             return line
         over = (self.compressed - self.files) / _MB - self.budget_mb

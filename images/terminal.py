@@ -59,8 +59,8 @@ class Image(StrEnum):
     serve = "serve"
 
 
-WhichArgument = Annotated[Which, typer.Argument(help="The image: train, serve or all.")]
-ImageArgument = Annotated[Image, typer.Argument(help="The image: train or serve.")]
+WhichArgument = Annotated[Which, typer.Argument(metavar="IMAGE", help="The image: train, serve or all.")]
+ImageArgument = Annotated[Image, typer.Argument(metavar="IMAGE", help="The image: train or serve.")]
 NamedImageOption = Annotated[
     str | None,
     typer.Option("--image", metavar="NAME", help="An image of yours that is built FROM the kit's, instead of those."),

@@ -114,8 +114,9 @@ def outdated(
 ) -> None:
     """Show newer releases, vulnerabilities and Debian's updates.
 
-    With --lock it then locks again. Exit code 1 if anything was found insecure, or if somebody that should know did not
-    answer. A newer release of what docker/pins.toml names is taken by a change there, and `pins`.
+    With --lock it then locks again. Exit code 1 if anything was found insecure, 3 if nothing was, but somebody that
+    should know did not answer, as on a closed network. A newer release of what docker/pins.toml names is taken by a
+    change there, and `pins`.
     """
     if osv_url is not None and not osv_url.startswith(("https://", "http://")):
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
@@ -133,7 +134,7 @@ def outdated(
         with doing("locking again"):
             written = locks.lock_again(kit, [kit.profile(name) for name in profiles], here.index.folders)
         say(f"locked again: {', '.join(str(path.relative_to(pins.ROOT)) for path in written)}")
-    raise typer.Exit(1 if found.insecure or found.unanswered else 0)
+    raise typer.Exit(found.exit_code)
 
 
 def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, bom.Bill]:

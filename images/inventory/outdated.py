@@ -24,6 +24,9 @@ from berth.images.inventory.releases import Newer, ask_index
 from berth.images.locks import LOCKS
 from berth.images.network import Network
 
+NOT_KNOWN = 3
+"""The exit code for what may be secure and may not, for somebody who should know did not answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImageUpdates:
@@ -49,6 +52,11 @@ class Outdated:
     def insecure(self) -> bool:
         """Whether there is a known vulnerability, or an update of Debian's security archive."""
         return bool(self.vulnerable or self._security)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something is insecure, NOT_KNOWN where nothing is known to be, but not everything is known."""
+        return 1 if self.insecure else NOT_KNOWN if self.unanswered else 0
 
     @property
     def _security(self) -> int:

@@ -1,5 +1,7 @@
 """A user's own image `FROM` ours, with one more package, trains his program as ours does."""
 
+import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,3 +50,34 @@ def test_the_derived_image_is_still_ours(derived: str, client: docker.DockerClie
     original = client.images.get(f"berth-train:{profile.name}").attrs["Config"]
     for name in ("Entrypoint", "Cmd", "Env"):
         assert configured[name] == original[name]
+
+
+def test_it_is_measured_billed_and_named_as_its_owner_calls_it(
+    derived: str, command_line: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (measured,) = json.loads(command_line("size", "--image", derived, "--json").stdout)
+    assert (measured["image"], measured["budget_mb"]) == (derived, None)
+    assert measured["layers"][-1]["made_by"].startswith("yours: RUN ")
+    assert measured["layers"][-2]["made_by"] == "train"
+    billed = command_line("bill", "--image", derived, "--dist", str(tmp_path))
+    assert billed.returncode == 0, billed.stderr
+    document = json.loads((tmp_path / f"{derived.replace(':', '-')}.cdx.json").read_text())
+    assert "tabulate" in {each["name"] for each in document["components"]}
+    assert document["metadata"]["component"]["name"] == "berth-test"
+    printed = command_line("uri", "--image", derived, "--dist", str(tmp_path))
+    assert (printed.stdout, printed.stderr) == (f"{derived}\n", "")
+
+
+@pytest.mark.parametrize("command", ["test", "size", "bill", "licences", "push", "uri"])
+def test_what_does_not_stand_on_the_kit_is_refused(
+    command: str, client: docker.DockerClient, command_line: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    client.images.import_image(b"", repository="berth-test", tag="stranger")
+    try:
+        done = command_line(command, "--image", "berth-test:stranger")
+    finally:
+        client.images.remove("berth-test:stranger")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        "berth-test:stranger was not built FROM an image of the kit (it has no label berth.kit of one)" in done.stderr
+    )

@@ -1,7 +1,9 @@
 """`build.py push` end to end: both images to a double of ECR and back, and what AWS and the registry hold then."""
 
+import io
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -175,6 +177,34 @@ def test_a_copy_under_a_release_tag_gets_the_one_that_keeps_it(
     assert {tag: held.digest for tag in tags if (held := inside.manifest(name, tag))} == dict.fromkeys(tags, digest)
     again = machine.build_py("promote", f"{place}:{build}", f"{place}:{build}", "--dist", str(tmp_path))
     assert (again.returncode, sorted(inside.tags(name))) == (0, sorted(tags))
+
+
+@pytest.fixture
+def own() -> Iterator[str]:
+    """An image that somebody built FROM ours."""
+    client, name = engine.connect(), "berth-test-own:1"
+    dockerfile = f"FROM berth-train:{PROFILE}\nRUN echo yours > /opt/yours\n"
+    client.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag=name, rm=True, network_mode="none")
+    yield name
+    client.images.remove(name, force=True)
+
+
+def test_an_image_built_from_ours_goes_under_its_own_name_and_never_expires(
+    pushed: dict[str, dict[str, Any]], own: str, machine: Machine, inside: Client
+) -> None:
+    done = machine.build_py("push", "--image", own, "--no-test", "--json")
+    assert done.returncode == 0, done.stderr
+    (entry,) = json.loads(done.stdout)
+    kept = keeping.tag(entry["digest"])
+    assert (entry["repository"], entry["tags"], entry["derived"]) == ("berth-test-own", ["1", kept], own)
+    assert sorted(inside.tags("berth-test-own")) == ["1", kept]
+    assert "pytorch: " in done.stderr  # a layer, by the name that `size` has for it
+    bill = json.loads((machine.home / "dist" / "berth-test-own-1.cdx.json").read_text())
+    assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == ("berth-test-own", "1")
+    printed = machine.build_py("uri", "--image", own)
+    assert (printed.stdout, printed.stderr) == (f"{entry['image_uri']}\n", "")
+    ours = machine.build_py("uri", "train", "--profile", PROFILE)
+    assert ours.stdout == f"{pushed['train']['image_uri']}\n"
 
 
 def test_a_tag_that_names_another_image_is_not_moved(

@@ -20,7 +20,7 @@ from berth.images import pins
         ("run train", "error: --data is missing: `python build.py run train --help` says what it takes."),
         (
             "push nope",
-            "error: which: 'nope' is not one of 'train', 'serve', 'all'; see `python build.py push --help`.",
+            "error: IMAGE: 'nope' is not one of 'train', 'serve', 'all'; see `python build.py push --help`.",
         ),
         (
             "pusch",

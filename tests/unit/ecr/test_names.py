@@ -112,11 +112,15 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
         (names.repository_problems, "", "the repository name is empty: give one such as berth-train."),
         (names.repository_problems, "a", "'a' is 1 long: give one of 2 to 256 characters, as ECR takes."),
         (names.repository_problems, "x" * 257, "is 257 long: give one of 2 to 256 characters, as ECR"),
-        (names.repository_problems, "Berth Train", f"for 'B' and a space and 'T': {RULE}, for example berth-train."),
+        (
+            names.repository_problems,
+            "Berth Train",
+            f"'B', a space and 'T' in it: {RULE}, for example berth-train.",
+        ),
         (names.repository_problems, "team//berth", f"'team//berth' is not allowed: {RULE}, for example team/berth."),
         (names.repository_problems, "a..b", f"{RULE}, for example a-b."),
         (names.repository_problems, "berth-", f"{RULE}, for example berth."),
-        (names.repository_problems, "berth\n", "is not allowed for '\\n'"),
+        (names.repository_problems, "berth\n", "is not allowed, for it has '\\n' in it"),
         (names.repository_problems, "--", f"'--' is not allowed: {RULE}."),
         (names.repository_problems, "berth-train:cpu", "has a host, a tag or a digest in it"),
         (
@@ -126,16 +130,20 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
         ),
         (names.tag_problems, "", "a tag is empty: give one such as 1.0, or leave --tag out."),
         (names.tag_problems, "x" * 129, "is 129 long: a registry takes 128 characters at most."),
-        (names.tag_problems, "1.0+cu130", "the tag '1.0+cu130' is not allowed for '+': a registry takes letters"),
+        (
+            names.tag_problems,
+            "1.0+cu130",
+            "the tag '1.0+cu130' is not allowed, for it has '+' in it: a registry takes letters",
+        ),
         (
             names.tag_problems,
             "sha256-1",
             "the tag 'sha256-1' is of the kind under which registries list what refers to",
         ),
         (names.tag_problems, "-x", "the tag '-x' is not allowed: a registry takes"),
-        (names.tag_problems, "prod\n", "for '\\n'"),
-        (names.tag_problems, "bad tag", "the tag 'bad tag' is not allowed for a space: a registry takes"),
-        (names.tag_problems, "née", "for 'é'"),
+        (names.tag_problems, "prod\n", "it has '\\n' in it"),
+        (names.tag_problems, "bad tag", "the tag 'bad tag' is not allowed, for it has a space in it: a registry takes"),
+        (names.tag_problems, "née", "it has 'é' in it"),
     ],
 )
 def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -> None:
@@ -150,5 +158,15 @@ def test_other_registries_take_other_lengths() -> None:
         f"the repository name '{'x' * 57}...' is 256 long: give one of 1 to 255 characters, as a registry takes."
     ]
     (sentence,) = names.repository_problems("Z", ecr=False)
-    assert sentence.startswith("the repository name 'Z' is not allowed for 'Z': a registry takes lower-case letters")
+    assert sentence.startswith(
+        "the repository name 'Z' is not allowed, for it has 'Z' in it: a registry takes lower-case letters"
+    )
     assert sentence.endswith(", for example z.")
+
+
+def test_several_characters_that_are_not_allowed_read_as_a_list() -> None:
+    (said,) = names.repository_problems("UPPER")
+    assert said.startswith("the repository name 'UPPER' is not allowed, for it has 'U', 'P', 'E' and 'R' in it: ")
+    assert said.endswith(", for example upper.")
+    (said,) = names.repository_problems("ABCDEFG")
+    assert "for it has 'A', 'B', 'C', 'D', 'E' and more in it" in said

@@ -249,3 +249,18 @@ def test_layers_on_top_of_the_kits_are_yours() -> None:
     history = [COPIED, kit, {"created_by": "RUN /bin/sh -c pip install tabulate # buildkit"}]
     assert layers.labels_of(history, 3)[1:] == ["train", "yours: RUN pip install tabulate"]
     assert layers.labels_of(history[:2], 2)[1] == "train"
+
+
+def test_the_engines_history_names_the_layers() -> None:
+    """Newest first, with what makes none, as `docker history` has it."""
+    history = [
+        {"CreatedBy": 'CMD ["train"]'},
+        {"CreatedBy": "LABEL berth.kit=train"},
+        {"CreatedBy": "RUN /bin/sh -c /tmp/layers/kit.sh train # buildkit"},
+        {"CreatedBy": "ARG SMDDP"},
+        {"CreatedBy": "RUN |1 A=b /bin/sh -c /tmp/layers/openmpi.sh # buildkit"},
+        {"CreatedBy": "", "Comment": "Imported from -"},
+    ]
+    digests = ["sha256:1", "sha256:2", "sha256:3"]
+    assert layers.names_of(history, digests) == {"sha256:1": "base", "sha256:2": "openmpi", "sha256:3": "train"}
+    assert layers.names_of(history, digests[:2]) == {}

@@ -326,3 +326,10 @@ def test_what_is_insecure(found: Outdated, expected: bool) -> None:
 )
 def test_why_pip_audit_gave_no_answer_is_said_in_few_words(said: str, reason: str) -> None:
     assert advisories.reason(said) == reason
+
+
+def test_not_known_is_another_exit_code_than_insecure() -> None:
+    assert ALL.exit_code == 1
+    assert Outdated(debian=ALL.debian, unanswered=("x",)).exit_code == 1
+    assert Outdated(newer=ALL.newer, unanswered=("x",)).exit_code == 3
+    assert Outdated(newer=ALL.newer).exit_code == 0
