@@ -16,6 +16,7 @@ from berth.ecr.image import local_image
 from berth.ecr.login import EcrLogin
 from berth.ecr.registry import attach
 from berth.ecr.registry.client import Registry as Client
+from berth.ecr.registry.references import lists_referrers
 from berth.ecr.registry.transport import Transport
 from berth.images import engine, pins
 from tests.registry import made_images
@@ -197,7 +198,8 @@ def test_an_image_built_from_ours_goes_under_its_own_name_and_never_expires(
     (entry,) = json.loads(done.stdout)
     kept = keeping.tag(entry["digest"])
     assert (entry["repository"], entry["tags"], entry["derived"]) == ("berth-test-own", ["1", kept], own)
-    assert sorted(inside.tags("berth-test-own")) == ["1", kept]
+    tags = [tag for tag in inside.tags("berth-test-own") if not lists_referrers(tag)]
+    assert sorted(tags) == ["1", kept]
     assert "pytorch: " in done.stderr  # a layer, by the name that `size` has for it
     bill = json.loads((machine.home / "dist" / "berth-test-own-1.cdx.json").read_text())
     assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == ("berth-test-own", "1")
