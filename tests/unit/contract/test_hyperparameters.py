@@ -275,30 +275,30 @@ def test_platform_keys_are_kept_away() -> None:
     assert parsed.notes == []
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"learning_rat": "1"}, "learning_rat is not known (did you mean learning_rate?)"),
-        ({"per_device_train_batch": "4"}, "is not known (did you mean per_device_train_batch_size?)"),
-        ({"zzz": "4"}, "zzz is not known; mend"),
-        ({"max_steps": "3.5"}, "max_steps '3.5' is not a whole number"),
-        ({"learning_rate": "fast"}, "learning_rate 'fast' is not a number"),
-        ({"learning_rate": "nan"}, "learning_rate 'nan' is not a number"),
-        ({"learning_rate": "inf"}, "learning_rate 'inf' is not finite: give a number"),
-        ({"max_grad_norm": "-1e999"}, "max_grad_norm '-1e999' is not finite"),
-        ({"do_train": "maybe"}, "do_train 'maybe' is not a yes or no: give true or false"),
-        ({"eval_strategy": "epochs"}, "eval_strategy 'epochs' is none of no, steps, epoch (did you mean epoch?)"),
-        ({"evaluation_strategy": "epochs"}, "evaluation_strategy 'epochs' is none of no, steps, epoch"),
-        ({"train_sampling_strategy": "grouped"}, "train_sampling_strategy 'grouped' is none of random, "),
-        ({"lr_scheduler_kwargs": "{a"}, "lr_scheduler_kwargs '{a' is not a JSON object"),
-        ({"label_names": "[a"}, "label_names '[a' is not a JSON list"),
-        ({"parallelism_config": '{"no_such": 1}'}, "parallelism_config"),
-        ({"warmup_ratio": "2"}, "warmup_ratio 2.0 is not between 0 and 1"),
-        ({"sharded_ddp": "simple"}, "sharded_ddp no longer exists: use fsdp instead"),
-        ({"half_precision_backend": "apex"}, "half_precision_backend can't be apex"),
-        ({"mp_parameters": '{"partitions": 2}'}, "mp_parameters asks for model parallelism"),
-    ],
-)
+MISTAKES = [
+    ({"learning_rat": "1"}, "learning_rat is not known (did you mean learning_rate?)"),
+    ({"per_device_train_batch": "4"}, "is not known (did you mean per_device_train_batch_size?)"),
+    ({"zzz": "4"}, "zzz is not known; mend"),
+    ({"max_steps": "3.5"}, "max_steps '3.5' is not a whole number"),
+    ({"learning_rate": "fast"}, "learning_rate 'fast' is not a number"),
+    ({"learning_rate": "nan"}, "learning_rate 'nan' is not a number"),
+    ({"learning_rate": "inf"}, "learning_rate 'inf' is not finite: give a number"),
+    ({"max_grad_norm": "-1e999"}, "max_grad_norm '-1e999' is not finite"),
+    ({"do_train": "maybe"}, "do_train 'maybe' is not a yes or no: give true or false"),
+    ({"eval_strategy": "epochs"}, "eval_strategy 'epochs' is none of no, steps, epoch (did you mean epoch?)"),
+    ({"evaluation_strategy": "epochs"}, "evaluation_strategy 'epochs' is none of no, steps, epoch"),
+    ({"train_sampling_strategy": "grouped"}, "train_sampling_strategy 'grouped' is none of random, "),
+    ({"lr_scheduler_kwargs": "{a"}, "lr_scheduler_kwargs '{a' is not a JSON object"),
+    ({"label_names": "[a"}, "label_names '[a' is not a JSON list"),
+    ({"parallelism_config": '{"no_such": 1}'}, "parallelism_config"),
+    ({"warmup_ratio": "2"}, "warmup_ratio 2.0 is not between 0 and 1"),
+    ({"sharded_ddp": "simple"}, "sharded_ddp no longer exists: use fsdp instead"),
+    ({"half_precision_backend": "apex"}, "half_precision_backend can't be apex"),
+    ({"mp_parameters": '{"partitions": 2}'}, "mp_parameters asks for model parallelism"),
+]
+
+
+@pytest.mark.parametrize(("given", "sentence"), MISTAKES)
 def test_mistakes(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(HyperparameterError) as caught:
         parse(given, OPTIONS, OLD_NAMES)

@@ -1,0 +1,71 @@
+"""What the image says of its hyperparameters types and refuses values on the host as it does in the image."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from transformers import TrainingArguments
+
+from berth.contract.hyperparameters import HyperparameterError, decode, parse
+from berth.contract.old_names import OLD_NAMES
+from berth.contract.schema import SchemaError, read_schema, write_schema
+from berth.train.finetune.recipe import options
+from tests.unit.contract.test_hyperparameters import CASES, MISTAKES, OLD
+
+IMAGE = options(TrainingArguments)
+HOST = read_schema(write_schema(IMAGE))
+
+
+def plain(value: object) -> object:
+    """A settings object's fields that were given: the image's class fills in defaults of its own."""
+    return {"tp_size": value.tp_size} if dataclasses.is_dataclass(value) else value  # type: ignore[attr-defined]
+
+
+def test_every_option_stands_in_the_schema_in_its_order() -> None:
+    assert list(HOST) == list(IMAGE)
+    assert [option.choices for option in HOST.values()] == [option.choices for option in IMAGE.values()]
+
+
+def test_every_value_in_every_encoding_is_read_alike() -> None:
+    wrong = []
+    for case in CASES:
+        option, value, encode = case.values
+        name, raw = option.name, encode(value)  # type: ignore[union-attr,operator]
+        here = plain(decode(raw, HOST[name].type, HOST[name].choices))
+        there = plain(decode(raw, IMAGE[name].type, IMAGE[name].choices))
+        if here != there or type(here) is not type(there):
+            wrong.append((case.id, here, there))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_old_names_become_the_same(name: str) -> None:
+    raw = {name: json.dumps(OLD[name][0])}
+    here, there = parse(raw, HOST, OLD_NAMES), parse(raw, IMAGE, OLD_NAMES)
+    assert (here.values, here.notes) == (there.values, there.notes)
+
+
+@pytest.mark.parametrize("given", [given for given, _ in MISTAKES])
+def test_mistakes_are_told_in_the_same_words(given: dict[str, str]) -> None:
+    with pytest.raises(HyperparameterError) as here:
+        parse(given, HOST, OLD_NAMES)
+    with pytest.raises(HyperparameterError) as there:
+        parse(given, IMAGE, OLD_NAMES)
+    assert str(here.value) == str(there.value)
+
+
+def test_the_module_prints_the_schema_and_nothing_else() -> None:
+    command = [sys.executable, "-P", "-m", "berth.train.finetune.schema"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said == write_schema(IMAGE) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", '{"version": 2, "options": []}', '{"version": 1, "options": [{"name": "a", "kinds": ["set"]}]}'],
+)
+def test_what_is_no_schema_is_refused(text: str) -> None:
+    with pytest.raises(SchemaError):
+        read_schema(text)
