@@ -4,5 +4,6 @@ errors           a mistake of the user's, in one sentence
 hyperparameters  typed values out of SageMaker's strings        old_names  those of older notebooks
 asked            which distribution a job asks for, and the variables BERTH_*
 schema           the hyperparameters that an image knows, as JSON
+masking          what a log does not show
 archive          model.tar.gz: unpacking one that a stranger may have made
 """

@@ -15,7 +15,9 @@ from berth.contract.hyperparameters import UNSET, decode, unquote
 
 MOST_PROCESSES = 256
 REQUIRE_EFA = "BERTH_REQUIRE_EFA"
-_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT", REQUIRE_EFA)
+LOG_LEVEL = "BERTH_LOG_LEVEL"
+_LOG_LEVELS = ("info", "debug")
+_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT", REQUIRE_EFA, LOG_LEVEL)
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "mp_parameters": (
@@ -56,13 +58,15 @@ class Asked:
     """The wish, read and checked; `problems` are sentences that stop the job.
 
     `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
-    None when nobody said; `exports` are variables from mpirun's `-x NAME=value`, which every host gets.
+    None when nobody said; `exports` are variables from mpirun's `-x NAME=value`, which every host gets. `debug`: the
+    log shows the launch plan with its command lines and settings.
     """
 
     mpi: bool = False
     mpi4py: bool = False
     smddp: bool = False
     efa: bool = False
+    debug: bool = False
     processes: int | None = None
     processes_source: str = ""
     mpi_options: tuple[str, ...] = ()
@@ -125,9 +129,25 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
     except ValueError:
         problems.append(f"{REQUIRE_EFA} must be 1 or 0, not {environ[REQUIRE_EFA]!r}.")
 
+    level = environ.get(LOG_LEVEL, "").strip().lower()
+    if level not in ("", *_LOG_LEVELS):
+        problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
+
     processes, source = _processes(program, values, environ, problems)
     options, exports = _mpi_options(values, problems)
-    return Asked(mpi, mpi4py, smddp, strict, processes, source, options, exports, tuple(reasons), tuple(problems))
+    return Asked(
+        mpi=mpi,
+        mpi4py=mpi4py,
+        smddp=smddp,
+        efa=strict,
+        debug=level == "debug",
+        processes=processes,
+        processes_source=source,
+        mpi_options=options,
+        exports=exports,
+        reasons=tuple(reasons),
+        problems=tuple(problems),
+    )
 
 
 def _processes(
