@@ -105,7 +105,7 @@ def train(places: Places) -> int:
             library = smddp.attempt(job, os.environ) if asked.smddp and not asked.problems else None
             fabric = efa.look(environ={**os.environ, **(efa.STRICT if asked.efa else {})})
             plan = make_plan(job, hardware, os.environ, launcher, library, fabric)
-            get_logger().info("%s", plan.render())
+            get_logger().info("%s", plan.render(job.current_host))
         return _Host(places, job, hardware, plan, keys, events, failure_file).run(timeout).code
     except JobError as error:
         outcome = failed(str(error), host)

@@ -3,7 +3,6 @@
 A plan can be printed (`render`) and compared; nothing here starts a process or touches a file.
 """
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Literal
 
 from berth.contract.asked import REQUIRE_EFA, Asked, read_asked
 from berth.contract.errors import JobError
+from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware
 from berth.train.job import Job, program_arguments
@@ -19,8 +19,9 @@ from berth.train.mpirun import Launcher, mpirun_command
 Backend = Literal["smddp", "nccl", "gloo"]
 
 MASTER_PORT = 29500
-# Ends of a word in a name: tokenizer_name and monkey hold no secret. The word key itself is one, too.
-_SECRET_ENDINGS = ("token", "secret", "password", "passwd", "credential", "credentials", "apikey", "accesskey")
+# Settings of libraries: what the user sets of these for all hosts holds no secret.
+_OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
+_HOSTS_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,44 +29,87 @@ class Plan:
     """How the job runs. Equal on every host but for `interface` and `environment`, which are this host's.
 
     `program` is one rank's command and `command` what is started (on the leader only, for mpirun): both are argument
-    lists. `shell` says that the program is a shell script, whose children must get its signals as well.
+    lists. `name` is the user's script, empty for the kit's own program; `exported` are the variables that the user gave
+    mpirun for all hosts.
     """
 
     kind: Literal["mpirun", "process"]
     program: tuple[str, ...]
-    kit: bool
-    shell: bool
+    name: str
     hosts: tuple[str, ...]
     ranks_per_host: int
     backend: Backend
+    backend_reason: str
     interface: str
     environment: Mapping[str, str]
     command: tuple[str, ...]
     reasons: tuple[str, ...]
+    exported: frozenset[str] = frozenset()
+    debug: bool = False
+
+    @property
+    def kit(self) -> bool:
+        """Whether the kit's own run_qa runs."""
+        return not self.name
+
+    @property
+    def shell(self) -> bool:
+        """Whether the program is a shell script, whose children must get its signals as well."""
+        return self.name.endswith(".sh")
 
     @property
     def world_size(self) -> int:
         """Ranks of the whole job (for kind 'process': independent programs)."""
         return len(self.hosts) * self.ranks_per_host
 
-    def render(self) -> str:
-        """The block that is logged before anything runs. Colons, never `name=value`: notebooks' metric expressions read
-        this log too.
+    def render(self, host: str) -> str:
+        """What `host` logs before anything runs: the whole plan on the leader, one line elsewhere. Colons, never
+        `name=value`: notebooks' metric expressions read this log too.
         """
-        others = f", then {', '.join(self.hosts[1:])}" if len(self.hosts) > 1 else ""
-        settings = ", ".join(f"{name} {_shown(name, value)}" for name, value in sorted(self.environment.items()))
+        backend = f"{self.backend}, over {self.interface}: {self.backend_reason}"
+        if host != self.hosts[0]:
+            whole = f"the whole of it is in the log of {self.hosts[0]}"
+            return _without_equals(f"launch plan: ranks {self._ranks()}; backend {backend}; {whole}")
+        program = f"{self.name}, your own: {shlex.join(masked(self.program))}" if self.name else "run_qa, the kit's own"
         rows = [
-            ("program", "run_qa, the kit's own" if self.kit else "your own"),
+            ("program", program),
+            ("hosts", self._hosts()),
+            ("ranks", self._ranks()),
+            ("backend", backend),
+            *(("because", reason) for reason in self.reasons),
+            *(self._details() if self.debug else ()),
+        ]
+        return "\n".join(["launch plan", *(f"  {name}: {_without_equals(value)}" for name, value in rows)])
+
+    def _hosts(self) -> str:
+        others = list(self.hosts[1:])
+        if not others:
+            return f"1: {self.hosts[0]}"
+        if (more := len(others) - _HOSTS_SHOWN) > 0:
+            others = [*others[:_HOSTS_SHOWN], f"{more} more"]
+        return f"{len(self.hosts)}: {self.hosts[0]} leads, then {', '.join(others)}"
+
+    def _ranks(self) -> str:
+        if self.kind == "process":
+            return (
+                f"none, {'the program runs once' if len(self.hosts) == 1 else 'each host runs the program by itself'}"
+            )
+        return f"{self.ranks_per_host} on each host, {self.world_size} in all, by mpirun"
+
+    def _details(self) -> list[tuple[str, str]]:
+        settings = ", ".join(f"{name} {self._setting(name, value)}" for name, value in sorted(self.environment.items()))
+        return [
             ("each rank", shlex.join(masked(self.program))),
-            ("hosts", f"{len(self.hosts)}: {self.hosts[0]} leads{others}"),
-            ("ranks", f"{self.ranks_per_host} on each host, {self.world_size} in all"),
-            ("backend", self.backend),
-            ("interface", self.interface),
             ("settings", settings or "none"),
             (f"launch by {self.kind}", shlex.join(masked(self.command))),
-            *(("because", reason) for reason in self.reasons),
         ]
-        return "\n".join(["launch plan", *(f"  {name}: {value.replace('=', ': ')}" for name, value in rows)])
+
+    def _setting(self, name: str, value: str) -> str:
+        return STARS if name in self.exported and not name.startswith(_OF_LIBRARIES) else shown(name, value)
+
+
+def _without_equals(text: str) -> str:
+    return text.replace("=", ": ")
 
 
 def make_plan(
@@ -109,7 +153,7 @@ def make_plan(
         )
     if problems:
         raise JobError(" ".join(problems))
-    reasons.append(why)
+    reasons.append(_apart(len(job.hosts)) if kind == "process" and not alone else why)
     if kind == "process" and gpus > 1:
         reasons.append(
             f"your program runs once per host and may leave {gpus - 1} of {gpus} GPUs idle; set BERTH_DISTRIBUTION to "
@@ -120,7 +164,6 @@ def make_plan(
         reasons.append(f"{gpus - ranks} of {gpus} GPUs stay idle, for {ranks} processes per host were asked for")
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
         reasons.append(_little_shm(hardware.shm, ranks if backend != "gloo" else 1))
-    reasons.append(choice)
     if fabric is not None and (fabric.devices or (backend != "gloo" and not alone)):
         reasons.append(efa.line(fabric, backend, alone))
     if asked.efa and alone:
@@ -142,15 +185,28 @@ def make_plan(
     return Plan(
         kind=kind,
         program=program,
-        kit=kit,
-        shell=not kit and str(job.program).endswith(".sh"),
+        name=job.program or "",
         hosts=job.hosts,
         ranks_per_host=ranks,
         backend=backend,
+        backend_reason=choice,
         interface=interface,
         environment=_environment(job, hardware, environ, kind, ranks, backend, interface, asked),
         command=tuple(command),
         reasons=tuple(reasons),
+        exported=frozenset(asked.exports),
+        debug=asked.debug,
+    )
+
+
+def _apart(hosts: int) -> str:
+    """SageMaker makes one archive of every host's /opt/ml/model and asks that names do not clash (docs.aws.amazon.com,
+    "How Amazon SageMaker AI Processes Training Output"); build.py keeps the first host's file.
+    """
+    return (
+        f"your own program runs once per host unless a distribution is asked for: {hosts} trainings apart, whose /opt/ml/model all go into one "
+        "model.tar.gz: of files of one name only one stays, so save the model on one host (the first of SM_HOSTS); or "
+        "set BERTH_DISTRIBUTION to mpi for one training on all"
     )
 
 
@@ -165,11 +221,11 @@ def _ranks_per_host(asked: Asked, kind: str, gpus: int) -> tuple[int, str]:
 
 
 def _backend(gpus: int, library: smddp.Library | None) -> tuple[Backend, str]:
-    """The backend and the one line on why. `library` is None where SMDDP was not asked for."""
+    """The backend, and in a few words why. `library` is None where SMDDP was not asked for."""
     if library is not None and not library.obstacle:
-        return "smddp", "backend smddp: smdistributed dataparallel was asked for, and its library can be imported"
+        return "smddp", "smdistributed dataparallel was asked for, and its library can be imported"
     backend: Backend = "nccl" if gpus else "gloo"
-    why = f"backend {backend}: {f'{gpus} GPUs on each host' if gpus else 'no GPU that torch can use'}"
+    why = f"{gpus} GPUs on each host" if gpus else "no GPU that torch can use"
     if library is None:
         return backend, why
     return backend, f"{why}; smdistributed dataparallel was asked for but can't be used ({library.obstacle})"
@@ -229,6 +285,9 @@ def _environment(
         ours["NCCL_SOCKET_IFNAME"] = interface
     if backend == "smddp":
         ours |= smddp.variables(job)
+    if backend == "gloo" and job.program is not None:
+        # transformers' Trainer starts no process group on a CPU without it: each rank would train alone, as rank 0.
+        ours["ACCELERATE_USE_CPU"] = "true"
     if kind == "mpirun":
         ours["OMP_NUM_THREADS"] = str(max(1, int(hardware.cpus) // ranks))
     strict = efa.STRICT if asked.efa and not alone else {}
@@ -244,25 +303,3 @@ def choose_interface(named: str | None, available: Sequence[str], alone: bool) -
     if named in available and named is not None:
         return named
     return next((name for name in available if name != "lo"), "lo")
-
-
-def masked(command: Sequence[str]) -> list[str]:
-    """The command with the values of arguments that sound secret replaced, for a log."""
-    names = ["", *(argument if argument.startswith("-") else "" for argument in command[:-1])]
-    return [_shown(name, argument) for name, argument in zip(names, command, strict=True)]
-
-
-def _shown(name: str, value: str) -> str:
-    """A value for a log: stars where its name sounds secret, and from the first secret on that it holds itself
-    (`API_KEY=abc`, `{'token': 'abc'}`).
-    """
-    if _sounds_secret(name):
-        return "***"
-    inner = (match for match in re.finditer(r"([\w-]+)[\"']?\s*[=:]", value) if _sounds_secret(match[1]))
-    first = next(inner, None)
-    return value if first is None else value[: first.end()] + "***"
-
-
-def _sounds_secret(name: str) -> bool:
-    words = re.split(r"[-_]|(?<=[a-z])(?=[A-Z])", name)
-    return any(word.lower() == "key" or word.lower().endswith(_SECRET_ENDINGS) for word in words)

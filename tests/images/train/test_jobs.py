@@ -96,9 +96,14 @@ def test_the_plan_stands_before_the_first_step(job: Any) -> None:
     lines = [line for _, line in ran.lines]
     step = next(index for index, line in enumerate(lines) if "step 1 of 3" in line)
     plan = "\n".join(lines[:step])
+    whole = [index for index, line in enumerate(lines) if line == "algo-1 | berth: launch plan"]
+    assert len(whole) == 1, "the whole of it once"
+    assert [line for line in lines if "launch plan: " in line] == [
+        line for line in lines if line.startswith("algo-2 | berth: launch plan: ranks 1 on each host, 2 in all")
+    ], "a line on each other host"
     assert plan.count("launch plan") == hosts
-    assert f"ranks: 1 on each host, {hosts} in all" in plan
-    assert "launch by mpirun: " in plan
+    assert f"ranks: 1 on each host, {hosts} in all, by mpirun" in plan
+    assert len([line for line in lines if line.startswith("algo-1 | berth:   ")]) <= 6
 
 
 def test_every_host_ends_soon_after_the_last_rank(job: Any) -> None:

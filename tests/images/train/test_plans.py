@@ -37,5 +37,5 @@ def test_every_rank_of_the_plan_takes_part(
             f"rank {index * ranks + local} of {world} {local} {ranks} gloo sum {world * (world + 1) // 2}"
             for local in range(ranks)
         ]
-        assert f"berth:   ranks: {ranks} on each host, {world} in all" in ran.of(host)
+    assert f"berth:   ranks: {ranks} on each host, {world} in all, by mpirun" in ran.of("algo-1")
     assert unexpected_lines(ran.log) == []

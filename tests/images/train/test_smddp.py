@@ -69,18 +69,19 @@ def test_run_qa_over_smddp_ends_as_over_gloo(
     unexpected_lines: Callable[..., list[str]],
 ) -> None:
     data = channels(train=excerpt("train", 24))
-    over_smddp = train_job(data, image=with_smddp, model=tiny_model, hosts=2, hyperparameters=TRAIN | ESTIMATOR)
+    over_smddp = train_job(
+        data,
+        image=with_smddp,
+        model=tiny_model,
+        hosts=2,
+        hyperparameters=TRAIN | ESTIMATOR,
+        environment={"BERTH_LOG_LEVEL": "debug"},
+    )
     assert over_smddp.outcome.exit_code == 0, over_smddp.log
     for host in ("algo-1", "algo-2"):
-        said = over_smddp.of(host)
-        assert "berth:   backend: smddp" in said
-        assert any(
-            line.endswith(
-                "because: backend smddp: smdistributed dataparallel was asked for, and its library can be imported"
-            )
-            for line in said
-        )
-        assert any("each rank: /opt/berth/bin/smddprun /opt/berth/bin/python" in line for line in said)
+        why = "smddp, over eth0: smdistributed dataparallel was asked for, and its library can be imported"
+        assert len([line for line in over_smddp.of(host) if why in line]) == 1
+    assert "berth:   each rank: /opt/berth/bin/smddprun /opt/berth/bin/python" in over_smddp.log
     assert any("ranks: 2, smddp, CPU" in line for line in over_smddp.of("algo-1"))
     assert unexpected_lines(over_smddp.log) == []
     over_gloo = train_job(data, model=tiny_model, hosts=2, hyperparameters=TRAIN)
@@ -118,8 +119,8 @@ def test_a_library_whose_import_raises_is_not_used_and_says_why(
         assert f"rank {rank} gloo 3 None None None None" in ran.of(host)
         told = [line for line in ran.of(host) if UNSUPPORTED in line]
         assert len(told) == 1
-        assert told[0].endswith(
-            "because: backend gloo: no GPU that torch can use; smdistributed dataparallel was asked for but can't be "
-            f"used (RuntimeError: {UNSUPPORTED})"
-        )
+        assert (
+            "gloo, over eth0: no GPU that torch can use; smdistributed dataparallel was asked for but can't be used "
+            f"(RuntimeError: {UNSUPPORTED})"
+        ) in told[0]
     assert unexpected_lines(ran.log) == []

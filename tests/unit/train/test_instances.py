@@ -95,44 +95,42 @@ def test_plan(name: str, hosts: int) -> None:
 
 
 def test_two_p4d_in_full() -> None:
-    assert plan(INSTANCES["p4d.24xlarge"], 2).render() == (
-        f"""\
+    made = plan(INSTANCES["p4d.24xlarge"], 2)
+    assert (
+        made.render("algo-1")
+        == """\
 launch plan
   program: run_qa, the kit's own
-  each rank: /v/bin/python -P -m berth.train.run_qa
   hosts: 2: algo-1 leads, then algo-2
-  ranks: 8 on each host, 16 in all
-  backend: nccl
-  interface: eth0
-  settings: BERTH_BACKEND nccl, GLOO_SOCKET_IFNAME eth0, MASTER_ADDR algo-1, MASTER_PORT 29500, NCCL_SOCKET_IFNAME \
-eth0, OMP_NUM_THREADS 12, PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 --bind-to none \
---wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include \
-eth0 --mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /k/ssh_config' --mca \
-plm_rsh_no_tree_spawn 1 {RANK}
+  ranks: 8 on each host, 16 in all, by mpirun
+  backend: nccl, over eth0: 8 GPUs on each host
   because: 8 processes per host: one for each GPU
-  because: backend nccl: 8 GPUs on each host
   because: network: NCCL over EFA: 4 devices, plugin libnccl-net.so"""
+    )
+    assert shlex.join(made.command) == (
+        "/v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 --bind-to none --wdir / --mca "
+        "orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include eth0 "
+        "--mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /k/ssh_config' --mca "
+        f"plm_rsh_no_tree_spawn 1 {RANK}"
     )
 
 
 def test_one_g4dn_in_full() -> None:
-    assert plan(INSTANCES["g4dn.12xlarge"], 1).render() == (
-        f"""\
+    made = plan(INSTANCES["g4dn.12xlarge"], 1)
+    assert (
+        made.render("algo-1")
+        == """\
 launch plan
   program: run_qa, the kit's own
-  each rank: /v/bin/python -P -m berth.train.run_qa
-  hosts: 1: algo-1 leads
-  ranks: 4 on each host, 4 in all
-  backend: nccl
-  interface: lo
-  settings: BERTH_BACKEND nccl, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, OMP_NUM_THREADS 12, \
-PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:4 -np 4 --bind-to none --wdir / \
---mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include lo --mca \
-btl_tcp_if_include lo {RANK}
-  because: 4 processes per host: one for each GPU
-  because: backend nccl: 4 GPUs on each host"""
+  hosts: 1: algo-1
+  ranks: 4 on each host, 4 in all, by mpirun
+  backend: nccl, over lo: 4 GPUs on each host
+  because: 4 processes per host: one for each GPU"""
+    )
+    assert shlex.join(made.command) == (
+        "/v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:4 -np 4 --bind-to none --wdir / --mca "
+        "orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include lo --mca "
+        f"btl_tcp_if_include lo {RANK}"
     )
 
 

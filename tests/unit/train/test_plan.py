@@ -9,7 +9,7 @@ from berth.contract.errors import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version, of_another, without_notices
-from berth.train.plan import choose_interface, make_plan, masked
+from berth.train.plan import choose_interface, make_plan
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
 CPU = Hardware(gpus=0, cuda=None, cpus=4.0, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
@@ -44,21 +44,10 @@ PLANS = {
         """\
 launch plan
   program: run_qa, the kit's own
-  each rank: /v/bin/python -P -m berth.train.run_qa
-  hosts: 1: algo-1 leads
-  ranks: 1 on each host, 1 in all
-  backend: gloo
-  interface: lo
-  settings: BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, OMP_NUM_THREADS 4, \
-PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:1 -np 1 --bind-to none \
---wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
---mca oob_tcp_if_include lo \
---mca btl_tcp_if_include lo """
-        + RANK
-        + """
-  because: 1 process per host: no GPU, and processes_per_host is not set
-  because: backend gloo: no GPU that torch can use""",
+  hosts: 1: algo-1
+  ranks: 1 on each host, 1 in all, by mpirun
+  backend: gloo, over lo: no GPU that torch can use
+  because: 1 process per host: no GPU, and processes_per_host is not set""",
     ),
     "run_qa on two CPU hosts, two processes each": (
         job(("algo-1-x", "algo-2-x"), interface="ethwe", processes_per_host='"2"'),
@@ -67,22 +56,10 @@ PYTHONUNBUFFERED 1
         """\
 launch plan
   program: run_qa, the kit's own
-  each rank: /v/bin/python -P -m berth.train.run_qa
   hosts: 2: algo-1-x leads, then algo-2-x
-  ranks: 2 on each host, 4 in all
-  backend: gloo
-  interface: eth0
-  settings: BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME eth0, MASTER_ADDR algo-1-x, MASTER_PORT 29500, OMP_NUM_THREADS 2, \
-PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1-x:2,algo-2-x:2 -np 4 --bind-to none \
---wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
---mca oob_tcp_if_include eth0 \
---mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
---mca plm_rsh_no_tree_spawn 1 """
-        + RANK
-        + """
+  ranks: 2 on each host, 4 in all, by mpirun
+  backend: gloo, over eth0: no GPU that torch can use
   because: 2 processes per host: processes_per_host says so
-  because: backend gloo: no GPU that torch can use
   because: interface eth0: ethwe, which resourceconfig.json names, is not on this host""",
     ),
     "run_qa on two hosts of eight GPUs": (
@@ -92,22 +69,10 @@ PYTHONUNBUFFERED 1
         """\
 launch plan
   program: run_qa, the kit's own
-  each rank: /v/bin/python -P -m berth.train.run_qa
   hosts: 2: algo-1 leads, then algo-2
-  ranks: 8 on each host, 16 in all
-  backend: nccl
-  interface: eth1
-  settings: BERTH_BACKEND nccl, GLOO_SOCKET_IFNAME eth1, MASTER_ADDR algo-1, MASTER_PORT 29500, \
-NCCL_SOCKET_IFNAME eth1, OMP_NUM_THREADS 3, PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 --bind-to none \
---wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
---mca oob_tcp_if_include eth1 \
---mca btl_tcp_if_include eth1 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /dev/shm/k/ssh_config' \
---mca plm_rsh_no_tree_spawn 1 """
-        + RANK
-        + """
-  because: 8 processes per host: one for each GPU
-  because: backend nccl: 8 GPUs on each host""",
+  ranks: 8 on each host, 16 in all, by mpirun
+  backend: nccl, over eth1: 8 GPUs on each host
+  because: 8 processes per host: one for each GPU""",
     ),
     "a user's program, GPUs idle, little shared memory, a secret": (
         job(program="train.py", epochs="3", model='"bert"', hub_token="abc", sagemaker_region='"eu-west-1"'),
@@ -115,26 +80,18 @@ NCCL_SOCKET_IFNAME eth1, OMP_NUM_THREADS 3, PYTHONUNBUFFERED 1
         {},
         """\
 launch plan
-  program: your own
-  each rank: /v/bin/python train.py --epochs 3 --hub_token '***' --model bert
-  hosts: 1: algo-1 leads
-  ranks: 1 on each host, 1 in all
-  backend: nccl
-  interface: lo
-  settings: BERTH_BACKEND nccl, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, \
-PYTHONUNBUFFERED 1
-  launch by process: """
-        + RANK
-        + """
+  program: train.py, your own: /v/bin/python train.py --epochs 3 --hub_token '***' --model bert
+  hosts: 1: algo-1
+  ranks: none, the program runs once
+  backend: nccl, over lo: 8 GPUs on each host
   because: your own program runs once per host unless a distribution is asked for
   because: your program runs once per host and may leave 7 of 8 GPUs idle; set BERTH_DISTRIBUTION to mpi in the \
 estimator's environment to run it once per GPU
   because: /dev/shm has only 64 MiB: data loader workers or NCCL may die of a bus error; keep \
 dataloader_num_workers at 0, or give the container more (docker run --shm-size, \
-or shm_size in the local session's container_config)
-  because: backend nccl: 8 GPUs on each host""",
+or shm_size in the local session's container_config)""",
     ),
-    "a user's program with mpi and options of his own": (
+    "a user's program with mpi and options of his own, all of it": (
         job(
             program="train.py",
             sagemaker_mpi_enabled="true",
@@ -142,33 +99,71 @@ or shm_size in the local session's container_config)
             sagemaker_mpi_custom_mpi_options='"-mca btl_tcp_if_include eth9 -x A=b --NCCL_DEBUG=WARN -verbose -x HOME"',
         ),
         CPU,
-        {},
+        {"BERTH_LOG_LEVEL": "debug"},
         """\
 launch plan
-  program: your own
+  program: train.py, your own: /v/bin/python -m mpi4py train.py
+  hosts: 1: algo-1
+  ranks: 2 on each host, 2 in all, by mpirun
+  backend: gloo, over lo: no GPU that torch can use
+  because: mpirun: distribution mpi was asked for
+  because: 2 processes per host: sagemaker_mpi_num_of_processes_per_host says so
   each rank: /v/bin/python -m mpi4py train.py
-  hosts: 1: algo-1 leads
-  ranks: 2 on each host, 2 in all
-  backend: gloo
-  interface: lo
-  settings: A b, BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, MASTER_PORT 29500, NCCL_DEBUG WARN, \
-OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
+  settings: A ***, ACCELERATE_USE_CPU true, BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, \
+MASTER_PORT 29500, NCCL_DEBUG WARN, OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
   launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:2 -np 2 --bind-to none \
 --wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
 --mca oob_tcp_if_include lo \
 -mca btl_tcp_if_include eth9 -verbose """
-        + RANK
-        + """
-  because: mpirun: distribution mpi was asked for
-  because: 2 processes per host: sagemaker_mpi_num_of_processes_per_host says so
-  because: backend gloo: no GPU that torch can use""",
+        + RANK,
+    ),
+    "a user's program on six hosts, each by itself": (
+        job(tuple(f"algo-{number}" for number in range(1, 7)), program="train.py"),
+        CPU,
+        {},
+        """\
+launch plan
+  program: train.py, your own: /v/bin/python train.py
+  hosts: 6: algo-1 leads, then algo-2, algo-3, algo-4, algo-5, 1 more
+  ranks: none, the program runs once on each host, by itself
+  backend: gloo, over eth0: no GPU that torch can use
+  because: your own program runs once per host unless a distribution is asked for: 6 trainings apart, whose \
+/opt/ml/model all go into one model.tar.gz: of files of one name only one stays, so save the model on one host (the \
+first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one training on all""",
     ),
 }
 
 
 @pytest.mark.parametrize(("given", "hardware", "environ", "text"), PLANS.values(), ids=PLANS.keys())
 def test_plan_reads(given: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
-    assert make_plan(given, hardware, environ, LAUNCHER).render() == text
+    assert make_plan(given, hardware, environ, LAUNCHER).render(given.hosts[0]) == text
+
+
+def test_a_worker_logs_one_line_of_it() -> None:
+    plan = make_plan(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
+    assert plan.render("algo-2") == (
+        "launch plan: ranks 8 on each host, 16 in all, by mpirun; backend nccl, over eth1: 8 GPUs on each host; "
+        "the whole of it is in the log of algo-1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "hardware", "environ", "value"),
+    [
+        ("train.py", CPU, {}, "true"),
+        ("train.py", CPU, {"BERTH_DISTRIBUTION": "mpi"}, "true"),
+        ("train.py", CPU, {"ACCELERATE_USE_CPU": "false"}, "false"),
+        ("train.py", Hardware(2, None, 4.0, None, None, ("lo",)), {}, "true"),
+        ("train.py", GPU8, {"BERTH_DISTRIBUTION": "mpi"}, None),
+        (None, CPU, {}, None),
+    ],
+    ids=["alone", "mpi", "the user's own", "torch without CUDA", "GPUs", "run_qa, which sets use_cpu"],
+)
+def test_accelerate_is_told_of_a_cpu(
+    program: str | None, hardware: Hardware, environ: dict[str, str], value: str | None
+) -> None:
+    plan = make_plan(job(program=program), hardware, environ, LAUNCHER)
+    assert plan.environment.get("ACCELERATE_USE_CPU") == value
 
 
 COMMANDS = {
@@ -224,37 +219,13 @@ def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
     assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 
 
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        (["--token", "hf_x"], ["--token", "***"]),
-        (["--password", "x", "--db-passwd", "y"], ["--password", "***", "--db-passwd", "***"]),
-        (["--api-key", "x", "--apikey", "y", "-key", "z"], ["--api-key", "***", "--apikey", "***", "-key", "***"]),
-        (
-            ["--accessToken", "x", "--AWS_SECRET_ACCESS_KEY", "y"],
-            ["--accessToken", "***", "--AWS_SECRET_ACCESS_KEY", "***"],
-        ),
-        (["--token=hf_x", "--env", "A=1,HF_TOKEN=x,B=2"], ["--token=***", "--env", "A=1,HF_TOKEN=***"]),
-        (["--config", "{'a': {'api_key': 'x'}}"], ["--config", "{'a': {'api_key':***"]),
-        (["--tokenizer_name", "bert"], ["--tokenizer_name", "bert"]),
-        (
-            ["--keep_best", "3", "--monkey", "4", "--max_tokens=5"],
-            ["--keep_best", "3", "--monkey", "4", "--max_tokens=5"],
-        ),
-        (["token", "x", "--url", "s3://b/k"], ["token", "x", "--url", "s3://b/k"]),
-    ],
-)
-def test_secrets_are_masked_and_harmless_names_are_not(command: list[str], shown: list[str]) -> None:
-    assert masked(command) == shown
-
-
 def test_no_secret_of_custom_mpi_options_is_logged() -> None:
     options = "-x WANDB_API_KEY=abc --mca mca_base_env_list HF_TOKEN=abc;A=b"
     given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
-    plan = make_plan(given, CPU, {}, LAUNCHER)
+    plan = make_plan(given, CPU, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
     assert plan.environment["WANDB_API_KEY"] == "abc"
-    assert "WANDB_API_KEY ***" in plan.render()
-    assert "abc" not in plan.render()
+    assert "WANDB_API_KEY ***" in plan.render("algo-1")
+    assert "abc" not in plan.render("algo-1")
 
 
 REFUSED = {
@@ -272,6 +243,7 @@ REFUSED = {
         {"BERTH_DISTRIBUTON": "mpi"},
         "The variable BERTH_DISTRIBUTON is not known: did you mean BERTH_DISTRIBUTION?",
     ),
+    "log level": ({}, {"BERTH_LOG_LEVEL": "loud"}, "BERTH_LOG_LEVEL must be info or debug, not 'loud'."),
     "-np": ({"sagemaker_mpi_custom_mpi_options": "-np 7"}, {}, "mpirun's -np is set by the launch plan"),
     "open quote": ({"sagemaker_mpi_custom_mpi_options": "-x 'a"}, {}, "close its quotes"),
     "not a truth value": (
@@ -368,9 +340,10 @@ def test_plan_matches_no_metric_expression() -> None:
         r"epoch.*=\D*(.*?)$",
         r"f1.*=\D*(.*?)$",
     ]
-    plan = make_plan(job(program="train.py", num_train_epochs="3", x='{"epoch": 1}'), CPU, {}, LAUNCHER)
+    environ = {"BERTH_LOG_LEVEL": "debug"}
+    plan = make_plan(job(program="train.py", num_train_epochs="3", x='{"epoch": 1}'), CPU, environ, LAUNCHER)
     assert not [
-        line for line in plan.render().splitlines() for expression in expressions if re.search(expression, line)
+        line for line in plan.render("algo-1").splitlines() for expression in expressions if re.search(expression, line)
     ]
 
 

@@ -87,8 +87,8 @@ def test_plan_with_the_library() -> None:
     assert plan.environment["BERTH_BACKEND"] == "smddp"
     assert plan.environment["NCCL_SOCKET_IFNAME"] == "eth0"
     assert plan.environment["FI_PROVIDER"] == "efa"
-    assert "  because: backend smddp: smdistributed dataparallel was asked for, and its library can be imported" in (
-        plan.render().splitlines()
+    assert "  backend: smddp, over eth0: smdistributed dataparallel was asked for, and its library can be imported" in (
+        plan.render("algo-1").splitlines()
     )
     own = make_plan(job(program="train.py", **ESTIMATOR), P4D, {}, LAUNCHER, Library())
     assert own.program == ("/v/bin/python", "-m", "mpi4py", "train.py")
@@ -98,10 +98,9 @@ def test_plan_with_the_library() -> None:
 def test_plan_falls_back_with_one_line(hardware: Hardware, backend: str, why: str) -> None:
     plan = make_plan(job(**ESTIMATOR), hardware, {}, LAUNCHER, Library(UNSUPPORTED))
     assert plan.backend == plan.environment["BERTH_BACKEND"] == backend
-    lines = [reason for reason in plan.reasons if "backend" in reason or "SMDDP" in reason]
-    assert len(lines) == 1
-    assert lines[0].startswith(f"backend {backend}: {why}")
-    assert lines[0].endswith(f"; smdistributed dataparallel was asked for but can't be used ({UNSUPPORTED})")
+    (line,) = [line for line in plan.render("algo-1").splitlines() if line.startswith("  backend: ")]
+    assert line.startswith(f"  backend: {backend}, over eth0: {why}")
+    assert line.endswith(f"; smdistributed dataparallel was asked for but can't be used ({UNSUPPORTED})")
     assert not [name for name in plan.environment if name.startswith(("SMDATA", "FI_"))]
 
 
