@@ -1,16 +1,19 @@
 """The one logger of the training image: whole lines, each starting with `berth: `.
 
-Several processes write to a host's log at once, so a record leaves in a single write and never as fragments.
+Several processes write to a host's log at once, so a record leaves in a single write and never as fragments. What other
+programs said (pip, mpirun, an exception) may hold secrets, which no record shows.
 """
 
 import logging
 import os
 import sys
 
+from berth.contract.masking import mask_text
+
 
 class _LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        text = "".join(f"berth: {line}\n" for line in record.getMessage().splitlines() or [""])
+        text = "".join(f"berth: {line}\n" for line in mask_text(record.getMessage()).splitlines() or [""])
         write_all(sys.stdout.fileno(), text.encode("utf-8", "replace"))
 
 

@@ -91,9 +91,7 @@ class Plan:
 
     def _ranks(self) -> str:
         if self.kind == "process":
-            return (
-                f"none, {'the program runs once' if len(self.hosts) == 1 else 'each host runs the program by itself'}"
-            )
+            return "none, the program runs once" + (" on each host, by itself" if len(self.hosts) > 1 else "")
         return f"{self.ranks_per_host} on each host, {self.world_size} in all, by mpirun"
 
     def _details(self) -> list[tuple[str, str]]:
@@ -204,9 +202,10 @@ def _apart(hosts: int) -> str:
     "How Amazon SageMaker AI Processes Training Output"); build.py keeps the first host's file.
     """
     return (
-        f"your own program runs once per host unless a distribution is asked for: {hosts} trainings apart, whose /opt/ml/model all go into one "
-        "model.tar.gz: of files of one name only one stays, so save the model on one host (the first of SM_HOSTS); or "
-        "set BERTH_DISTRIBUTION to mpi for one training on all"
+        "your own program runs once per host unless a distribution is asked for: "
+        f"{hosts} trainings apart, whose /opt/ml/model all go into one model.tar.gz: of files of one name only one "
+        "stays, so save the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one "
+        "training on all"
     )
 
 

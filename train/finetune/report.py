@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from berth.contract.masking import mask_text
+
 METRIC_PATTERNS = (
     r"train_runtime.*=\D*(.*?)$",
     r"train_samples_per_second.*=\D*(.*?)$",
@@ -24,8 +26,10 @@ ERROR_PREFIX = "berth error: "
 
 
 def plain(text: str) -> str:
-    """One line that no metric pattern matches: an equals sign that would make one match becomes a colon."""
-    line = " ".join(text.split("\n")).rstrip()
+    """One line without secrets that no metric pattern matches: an equals sign that would make one match becomes a
+    colon.
+    """
+    line = mask_text(" ".join(text.split("\n")).rstrip())
     return line.replace("=", ":") if any(re.search(pattern, line) for pattern in METRIC_PATTERNS) else line
 
 
