@@ -110,7 +110,7 @@ def train(places: Places) -> int:
     except JobError as error:
         outcome = failed(str(error), host)
     except rendezvous.Stopped as error:
-        outcome = stopped(host, error.number)
+        outcome = stopped(error.number)
     except Exception as error:  # the kit's own fault: still a sentence, an exit code and a failure file
         get_logger().error("%s", traceback.format_exc())
         outcome = failed(
@@ -266,7 +266,7 @@ class _Host:
         except JobError as error:
             outcome = failed(str(error), host)
         except rendezvous.Stopped as error:
-            outcome = stopped(host, error.number)
+            outcome = stopped(error.number)
         finally:
             if server:
                 server.stop()
@@ -321,6 +321,7 @@ class _Host:
             ranks_per_host=plan.ranks_per_host if ranks else 0,
             prefix_other_ranks=plan.kit,
             shell=plan.shell,
+            alone=plan.world_size == 1,
         )
 
     def _start(self) -> None:

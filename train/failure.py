@@ -5,26 +5,39 @@ host sends the cause among them to the leader, which picks the job's and sends i
 characters of the file.
 """
 
+import difflib
+import importlib.util
 import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from berth.contract.masking import mask_text
+
 FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 SHOWN_CHARACTERS = 1024
-_SENTENCE_CHARACTERS = 600
-_DETAIL_LINES = 30
-_LINE_CHARACTERS = 400
+# Bounds of a report, also of one that comes over the network.
+SENTENCE_CHARACTERS = 900
+DETAIL_LINES = 30
+LINE_CHARACTERS = 400
+_WHO_CHARACTERS = 100
+_MESSAGE_LINES = 10
 
-_TRACEBACK = "Traceback (most recent call last):"
+TRACEBACK = "Traceback (most recent call last):"
 # torch puts it before each line of an exception once the process group has started (2.13).
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+# What may stand behind an exception's text and is none of it: torch's and Open MPI's own lines, another exception.
+_AFTER_MESSAGE = re.compile(
+    r"^\s*$|^\[(?:rank\d+\]:\s*)?\[?[WEIF]\d|^\[[\w.-]+:\d+\]|^-{10,}|MPI_ABORT|Traceback \(most recent call last\)|"
+    r"^(?:The above exception|During handling of the above|Exception ignored in|Error in )|^\S+Warning: |: \w+Warning: "
+)
 # Shared memory that is too small, in the words of NCCL ("Error while creating shared memory segment /dev/shm/nccl-…
 # (size …)", newer ones with the reason, which may be another), of torch's data loader and of Python.
 _LITTLE_SHM = re.compile(
@@ -74,7 +87,7 @@ class FailureReport:
             code=min(max(int(fields.get("code", 1)), 0), 255),
             host=str(fields.get("host", ""))[:255],
             rank=None if rank is None else int(rank),
-            detail=tuple(str(line)[:_LINE_CHARACTERS] for line in list(fields.get("detail", ()))[-_DETAIL_LINES:]),
+            detail=tuple(str(line)[:LINE_CHARACTERS] for line in list(fields.get("detail", ()))[-DETAIL_LINES:]),
             when=float(fields.get("when", 0.0)),
             echo=bool(fields.get("echo", False)),
         )
@@ -82,10 +95,13 @@ class FailureReport:
     def text(self) -> str:
         """The failure file: the sentence, then who and with which code, then the last lines that still fit."""
         who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
-        lines = [_one_line(self.sentence), f"{who}, exit code {self.code}" if who else f"exit code {self.code}"]
+        lines = [
+            _one_line(mask_text(self.sentence)),
+            f"{who}, exit code {self.code}" if who else f"exit code {self.code}",
+        ]
         room = SHOWN_CHARACTERS - sum(len(line) + 1 for line in lines)
         kept: list[str] = []
-        for line in reversed(self.detail):
+        for line in map(mask_text, reversed(self.detail)):
             room -= len(line) + 1
             if room < 0:
                 break
@@ -93,20 +109,21 @@ class FailureReport:
         return "\n".join([*lines, *reversed(kept)]) + "\n"
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: str, most: int = SENTENCE_CHARACTERS) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _SENTENCE_CHARACTERS else text[: _SENTENCE_CHARACTERS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def tell(sentence: str) -> None:
+def tell(sentence: str) -> bool:
     """For a program under our entry: leave the sentence that is to stand first in /opt/ml/output/failure, then exit
-    non-zero.
+    non-zero. The entry of each host says it in the log.
 
-    Outside the training image (no BERTH_FAILURE_FILE) nothing is written.
+    Outside the training image (no BERTH_FAILURE_FILE) nothing is written, and the answer is False.
     """
     path = os.environ.get(FAILURE_FILE_VARIABLE)
     if path:
         Path(path).write_text(sentence, encoding="utf-8")
+    return bool(path)
 
 
 def is_echo(text: str) -> bool:
@@ -137,17 +154,18 @@ def without_rank(line: str) -> str:
     return _TORCH_RANK.sub("", line)
 
 
-def exception_sentence(lines: Sequence[str], code_dir: str) -> str | None:
+def exception_sentence(lines: Sequence[str], code_dir: str, whole: bool = True) -> str | None:
     """`ValueError: no rows (raised at train.py:12 in main)` from the last traceback in `lines`; None if there is none.
 
     The place is the last frame in the user's code (under `code_dir`), else the last outside installed packages, else
-    the last. An exception of the kit's own is a whole sentence already and stands without type and place.
+    the last. An exception of the kit's own is a whole sentence already and stands without type and place. `whole`: with
+    the later lines of its message.
     """
     frames: list[tuple[str, str, str | None]] = []
     inside = False
     found: str | None = None
-    for line in lines:
-        if line.strip() == _TRACEBACK:
+    for index, line in enumerate(lines):
+        if line.strip() == TRACEBACK:
             frames, inside = [], True
         elif frame := _FRAME.match(line):
             # A SyntaxError in the program itself has a frame but no "Traceback" line above it.
@@ -155,21 +173,49 @@ def exception_sentence(lines: Sequence[str], code_dir: str) -> str | None:
                 frames, inside = [], True
             frames.append((frame["file"], frame["line"], frame["function"]))
         elif inside and frames and (match := _EXCEPTION.match(line)):
-            found = _place(match, frames, code_dir)
+            later = _later_lines(lines[index + 1 :]) if whole else []
+            found = _place(match["type"], " ".join([match["message"] or "", *later]).strip(), frames, code_dir)
             inside = False
     return found
 
 
-def _place(exception: re.Match[str], frames: Sequence[tuple[str, str, str | None]], code_dir: str) -> str:
-    kind, message = exception["type"], (exception["message"] or "").strip()
+def _later_lines(lines: Sequence[str]) -> list[str]:
+    """The lines of an exception's message after its first."""
+    later: list[str] = []
+    for line in lines[:_MESSAGE_LINES]:
+        if _AFTER_MESSAGE.search(line):
+            break
+        later.append(line.strip())
+    return later
+
+
+def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]], code_dir: str) -> str:
     if kind.startswith("berth.") and message:
         return _one_line(message)
-    own = [frame for frame in frames if frame[0].startswith(code_dir.rstrip("/") + "/")]
+    # Under mpi4py's runner the program has the relative name by which it was started.
+    own = [frame for frame in frames if frame[0].startswith(f"{code_dir.rstrip('/')}/") or frame[0][0] not in "/<"]
     outside = [frame for frame in frames if "/site-packages/" not in frame[0] and not frame[0].startswith("<")]
     file, line, function = (own or outside or list(frames))[-1]
-    shown = os.path.relpath(file, code_dir) if own else file
-    where = f"{shown}:{line}" + (f" in {function}" if function and function != "<module>" else "")
-    return _one_line(f"{kind}: {message}" if message else kind) + f" (raised at {where})"
+    shown = os.path.relpath(file, code_dir) if own and file.startswith("/") else file
+    where = f" (raised at {shown}:{line}" + (f" in {function})" if function and function != "<module>" else ")")
+    if own and kind == "ModuleNotFoundError":
+        where += missing_module_hint(message, Path(code_dir))
+    room = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
+    return _one_line(f"{kind}: {message}" if message else kind, room) + where
+
+
+def missing_module_hint(message: str, code_dir: Path) -> str:
+    """What to do about `No module named 'lightgbm'`; nothing for a part of what is there, or of the user's own code."""
+    match = re.match(r"No module named '([^']+)'", message)
+    if match is None:
+        return ""
+    module = match[1].partition(".")[0]
+    own = {path.stem for path in code_dir.glob("*.py")} | {path.name for path in code_dir.glob("*/") if path.is_dir()}
+    if module in own or module in sys.modules or importlib.util.find_spec(module) is not None:
+        return ""
+    if near := difflib.get_close_matches(module, sorted(own), n=1, cutoff=0.8):
+        return f"; did you mean your own {near[0]}?"
+    return "; add the package that has it to requirements.txt beside your program"
 
 
 def bus_error_sentence(who: str) -> str:
@@ -177,11 +223,13 @@ def bus_error_sentence(who: str) -> str:
     return f"{who} was killed by SIGBUS: /dev/shm is probably full; {_MORE_SHM}."
 
 
-def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str) -> str:
-    """The cause of a program's non-zero `code` (not a signal) as far as its stderr tells."""
+def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str, whole: bool = True) -> str:
+    """The cause of a program's non-zero `code` (not a signal) as far as its stderr tells. It does not say the code,
+    which stands behind it wherever the sentence is shown.
+    """
     if code == exit_code(-signal.SIGBUS):  # as a shell tells of what it ran
         return bus_error_sentence(program)
-    sentence = exception_sentence(lines, code_dir)
+    sentence = exception_sentence(lines, code_dir, whole)
     short = next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None)
     # An exception that tells of neither memory nor peers is the cause, whatever was said before it.
     if short and (not sentence or _LITTLE_SHM.search(sentence) or _ECHO.search(sentence)):
@@ -190,10 +238,14 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
         return sentence
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
     if last is None:
-        return (
-            f"{program} ended with exit code {code} and wrote nothing to stderr; print the reason there before exiting."
-        )
-    return _one_line(f"{program} ended with exit code {code}; its last line on stderr was: {last}")
+        return f"{program} failed and wrote nothing to stderr; print the reason there before exiting."
+    return _one_line(f"{program} failed; its last line on stderr was: {last}", SENTENCE_CHARACTERS - _WHO_CHARACTERS)
+
+
+def stopped_sentence(number: int, begun: bool = True) -> str:
+    """The end of a job whose hosts were sent a signal. No host or rank is named: none of them is the cause."""
+    when = "it was done" if begun else "training began; start it again"
+    return f"the job was stopped by a signal ({signal_name(number)}) before {when}."
 
 
 def launcher_sentence(code: int, lines: Sequence[str]) -> str:

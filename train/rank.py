@@ -25,6 +25,7 @@ from berth.train import failure, hardware
 from berth.train.failure import FailureReport
 from berth.train.lines import Lines
 from berth.train.runfolder import LineOutput, Program, read_program
+from berth.train.tracebacks import StarterFrames
 
 _KEPT_LINES = 60
 _PIPE_SECONDS = 2.0
@@ -164,14 +165,18 @@ class Watch:
 
     def _pass_on(self, stream: IO[bytes], keep: bool) -> None:
         lines = Lines()
+        starters = StarterFrames() if keep else None
         while data := os.read(stream.fileno(), 65536):
-            self._emit(lines.feed(data, time.monotonic()), keep)
-        self._emit(lines.end(), keep)
+            self._emit(lines.feed(data, time.monotonic()), starters)
+        self._emit(lines.end(), starters)
 
-    def _emit(self, lines: Sequence[bytes], keep: bool) -> None:
+    def _emit(self, lines: Sequence[bytes], starters: StarterFrames | None) -> None:
+        """Pass lines on; of stderr, where `starters` is given, those that tell of a failure are kept."""
         for line in lines:
-            if keep:
+            if starters is not None:
                 text = failure.without_rank(line.decode("utf-8", "replace"))
+                if starters.has(text):
+                    continue
                 self.stderr.append(text)
                 if text.startswith("Traceback (most recent call last)"):
                     self.traceback_at = time.time()
@@ -179,6 +184,7 @@ class Watch:
 
     def _report(self, code: int, ended_at: float, killed_for_memory: bool) -> FailureReport:
         lines = list(self.stderr)
+        first = ""  # without the later lines of an exception's message, among which other threads' lines may be
         told = self._sentence.read_text("utf-8", "replace").strip() if self._sentence.exists() else ""
         if told:
             sentence = told
@@ -186,6 +192,8 @@ class Watch:
             sentence = killed_sentence(self._who(), -code, killed_for_memory)
         else:
             sentence = failure.ending_sentence(self.program.name, code, lines, self.program.code_dir)
+            first = failure.ending_sentence(self.program.name, code, lines, self.program.code_dir, whole=False)
+            sentence = sentence if self.program.alone else f"{self._where()}: {sentence}"
         return FailureReport(
             sentence=sentence,
             code=failure.exit_code(code),
@@ -194,13 +202,14 @@ class Watch:
             detail=tuple(lines),
             when=min(ended_at, self.traceback_at or ended_at),
             # mpirun ends the other ranks of a job that failed: their death explains nothing.
-            echo=self.signalled or (not told and code > 0 and failure.is_echo(sentence)),
+            echo=self.signalled or failure.is_echo(first),
         )
 
+    def _where(self) -> str:
+        return f"rank {self.rank} on {self.program.host}" if self.place else self.program.host
+
     def _who(self) -> str:
-        return (
-            f"rank {self.rank} on {self.program.host}" if self.place else f"{self.program.name} on {self.program.host}"
-        )
+        return self._where() if self.place else f"{self.program.name} on {self.program.host}"
 
 
 def killed_sentence(who: str, number: int, killed_for_memory: bool, root: Path = Path("/")) -> str:

@@ -41,12 +41,14 @@ USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
 
 
 def main() -> int:
-    """Run the job. A user's mistake ends in one line on standard error and code 1, anything else in a traceback."""
+    """Run the job; the exit code. A user's mistake is told to the entry, or where there is none by one line on standard
+    error; anything else ends in a traceback.
+    """
     try:
         run(os.environ)
     except USER_ERRORS as reason:
-        report.error(str(reason))
-        tell(str(reason))
+        if not tell(str(reason)):
+            report.error(str(reason))
         return 1
     except Exception:
         traceback.print_exc()

@@ -30,7 +30,8 @@ class Program:
     """What a wrapper runs. `ranks_per_host` and `world_size` are 0 for a program that runs once per host, without
     ranks.
 
-    `shell`: the whole process group gets signals, for a shell would die and leave its child behind.
+    `shell`: the whole process group gets signals, for a shell would die and leave its child behind. `alone`: the job
+    has no other rank or host, so a failure needs not say where it was.
     """
 
     command: tuple[str, ...]
@@ -43,6 +44,7 @@ class Program:
     ranks_per_host: int
     prefix_other_ranks: bool
     shell: bool
+    alone: bool = True
 
 
 class RunFolder:

@@ -76,13 +76,21 @@ def failed(sentence: str, host: str, code: int = 1) -> Outcome:
     return Outcome(code, FailureReport(sentence=sentence, code=code, host=host, when=time.time()))
 
 
-def stopped(host: str, number: int) -> Outcome:
-    """An outcome for a host that was told to stop before its programs had started."""
-    return failed(
-        f"{host} was stopped by {failure.signal_name(number)} before training began; start the job again.",
-        host,
-        128 + number,
-    )
+def stopped(number: int, begun: bool = False, code: int = 0) -> Outcome:
+    """An outcome for a host that was told to stop, the same on every host: none of them is to blame."""
+    return failed(failure.stopped_sentence(number, begun), "", code or 128 + number)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A signal that this host's entry was sent, and when."""
+
+    number: int
+    when: float
+
+    def explains(self, report: FailureReport | None) -> bool:
+        """Whether a failure follows from it: a program may answer a request to stop in any way."""
+        return report is None or report.echo or report.when >= self.when
 
 
 class LeaderLoop:
@@ -101,7 +109,7 @@ class LeaderLoop:
         self.gone: set[str] = set()
         self.prepared = False
         self.own_code: int | None = None
-        self.stop_signal: int | None = None
+        self.stop: Stop | None = None
 
     def run(self, gather: Callable[[], None]) -> Outcome:
         """Meet (`gather` waits for the workers and welcomes them), run, settle, tell everybody. Never raises for a
@@ -114,7 +122,7 @@ class LeaderLoop:
         except JobError as error:
             outcome = failed(str(error), self.local.host)
         except Stopped as error:
-            outcome = stopped(self.local.host, error.number)
+            outcome = stopped(error.number)
         self.local.stop()
         self.local.finish(outcome)
         self.leader.broadcast("outcome", **outcome_fields(outcome, time.time()))
@@ -161,7 +169,7 @@ class LeaderLoop:
                 if part.report is not None:
                     self.reports.append(part.report)
             case Signalled(number=number):
-                self.stop_signal = number
+                self.stop = self.stop or Stop(number, time.time())
             case _:
                 pass
 
@@ -197,6 +205,9 @@ class LeaderLoop:
         if self.own_code == 0 and not any(self.done.values()) and (not self.everywhere or not self.lost):
             return Outcome(0)
         found = failure.cause(self.local.reports() + self.reports)
+        code = self.own_code or next((code for code in self.done.values() if code), 0)
+        if self.stop is not None and self.stop.explains(found):
+            return stopped(self.stop.number, begun=True, code=found.code if found else code)
         if self.lost and (found is None or found.echo):
             host, reason = next(iter(self.lost.items()))
             return failed(
@@ -207,12 +218,7 @@ class LeaderLoop:
             )
         if found is not None:
             return Outcome(found.code or 1, found)
-        code = self.own_code or next((code for code in self.done.values() if code), 1)
-        if self.stop_signal is not None:
-            name = failure.signal_name(self.stop_signal)
-            sentence = f"{self.local.host} was stopped by {name}; the job was ended from outside before it was done."
-            return failed(sentence, self.local.host, 128 + self.stop_signal)
-        return failed(failure.launcher_sentence(code, self.local.launcher_said()), self.local.host, code)
+        return failed(failure.launcher_sentence(code, self.local.launcher_said()), self.local.host, code or 1)
 
 
 class WorkerLoop:
@@ -224,6 +230,7 @@ class WorkerLoop:
         self.events = events
         self.said_done = False
         self.ready = False
+        self.stop: Stop | None = None
         self.programs = Programs(local, events)
 
     def run(self, welcome: Callable[[dict[str, Any]], None]) -> Outcome:
@@ -247,10 +254,11 @@ class WorkerLoop:
                     return failed(sentence, self.local.host)
                 case Message(kind="ended"):
                     self.local.stop()
-                    self._say_done(Outcome(0, failure.cause(self.local.reports())))
+                    self._say_done(self._part(0))
                 case Exited(code=code):
-                    self._say_done(Outcome(failure.exit_code(code), failure.cause(self.local.reports())))
+                    self._say_done(self._part(failure.exit_code(code)))
                 case Signalled(number=number):
+                    self.stop = self.stop or Stop(number, time.time())
                     self._stop(number)
                 case _:
                     self._begin(event, welcome)
@@ -270,9 +278,16 @@ class WorkerLoop:
         except JobError as error:
             self._say_done(failed(str(error), self.local.host))
 
+    def _part(self, code: int) -> Outcome:
+        """How this host's part of the job ended; `code` is that of what it launched itself."""
+        report = failure.cause(self.local.reports())
+        if self.stop is not None and (code or report) and self.stop.explains(report):
+            return Outcome(code, stopped(self.stop.number, begun=True, code=report.code if report else code).report)
+        return Outcome(code, report)
+
     def _stop(self, number: int) -> None:
         if not self.programs.terminate() and not self.ready:
-            self._say_done(stopped(self.local.host, number))
+            self._say_done(stopped(number))
 
     def _say_done(self, outcome: Outcome) -> None:
         if not self.said_done:

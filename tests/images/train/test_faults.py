@@ -104,8 +104,10 @@ def test_mistake_that_run_qa_finds(
     good = excerpt("train", 16)
     data = channels(**{mistake.channel: mistake.change(copy.deepcopy(good))})
     ran = train_job(data | {"model": model}, hosts=2, hyperparameters=TRAIN | dict(mistake.hyperparameters))
-    sentence, seconds = assert_told(ran, 2, mistake.says, ran.when("^algo-. . berth error: "))
+    sentence, seconds = assert_told(ran, 2, mistake.says, ran.when("^algo-. . berth: failed: "))
     assert "Traceback" not in ran.log, "a mistake is told by its sentence alone"
+    for host in ("algo-1", "algo-2"):
+        assert len([line for line in ran.of(host) if sentence in line]) == 1, "and once on each host"
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
@@ -156,10 +158,12 @@ class Crash:
 
 
 CRASHES = {
-    "a rank raises": Crash(RAISES, ("ValueError: no rows left", "train.py:7"), 1),
+    "a rank raises": Crash(RAISES, ("rank 1 on algo-2: ValueError: no rows left", "train.py:7"), 1),
     "a rank is killed with SIGKILL": Crash(KILLED, ("rank 1 on algo-2 was killed by SIGKILL",), 137),
-    "one host's program raises": Crash(ALONE, ("ValueError: no rows left", "train.py:6"), 1, {}),
-    "the leader's program exits with 7": Crash(LEADER_EXITS, ("exit code 7",), 7, {}),
+    "one host's program raises": Crash(ALONE, ("algo-2: ValueError: no rows left", "train.py:6"), 1, {}),
+    "the leader's program exits with 7": Crash(
+        LEADER_EXITS, ("algo-1: train.py failed and wrote nothing to stderr",), 7, {}
+    ),
 }
 
 
@@ -169,6 +173,7 @@ def test_program_that_dies(name: str, user_job: Callable[..., Any], fault_row: R
     ran = user_job({"train.py": crash.program}, "train.py", hosts=2, environment=crash.environment)
     sentence, seconds = assert_told(ran, 2, crash.says, ran.when("FAULT"))
     assert ran.outcome.exit_code == crash.code
+    assert "/mpi4py/" not in ran.log, "tracebacks begin at the user's own code"
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 

@@ -210,10 +210,18 @@ def test_mistakes_end_in_one_line(
     job = new_job(tmp_path, tiny_model, given)
     if "model_name_or_path" in given:
         shutil.rmtree(tmp_path / "input/data/model")
-    told = tmp_path / "sentence"
-    (end,) = host.run(job, BERTH_FAILURE_FILE=str(told))
+    (end,) = host.run(job)
     assert end.code == 1
     assert "Traceback" not in end.err
     assert end.err.splitlines()[-1].startswith("berth error: ")
     assert sentence in end.err.splitlines()[-1]
-    assert sentence in told.read_text()
+
+
+def test_a_mistake_is_left_to_the_entry_to_say_where_there_is_one(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
+) -> None:
+    told = tmp_path / "sentence"
+    (end,) = host.run(new_job(tmp_path, tiny_model, {"learning_rat": "1"}), BERTH_FAILURE_FILE=str(told))
+    assert end.code == 1
+    assert "learning_rat is not known (did you mean learning_rate?)" in told.read_text()
+    assert "learning_rat" not in end.out + end.err, "the entry says it, once"

@@ -49,10 +49,14 @@ def lay_out(folder: Path, host: str, hosts: list[str]) -> Path:
     return root
 
 
-def run_hosts(folder: Path, hosts: list[str], **environ: str) -> tuple[list[int], list[str], list[Path]]:
+def start_hosts(
+    folder: Path, hosts: list[str], program: str = PROGRAM, **environ: str
+) -> tuple[list[subprocess.Popen[str]], list[Path]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     roots = [lay_out(folder, host, hosts) for host in hosts]
+    for root in roots:
+        (root / "code" / "train.py").write_text(program)
     processes = [
         subprocess.Popen(
             [sys.executable, "-P", "-c", START, str(root), str(folder / f"run-{root.name}"), str(port)],
@@ -63,8 +67,13 @@ def run_hosts(folder: Path, hosts: list[str], **environ: str) -> tuple[list[int]
         )
         for root in roots
     ]
+    return processes, [root / "output" / "failure" for root in roots]
+
+
+def run_hosts(folder: Path, hosts: list[str], **environ: str) -> tuple[list[int], list[str], list[Path]]:
+    processes, failures = start_hosts(folder, hosts, **environ)
     texts = [process.communicate(timeout=60)[0] for process in processes]
-    return [process.returncode for process in processes], texts, [root / "output" / "failure" for root in roots]
+    return [process.returncode for process in processes], texts, failures
 
 
 def test_two_hosts_run_a_users_train_py_with_its_own_qa_py(tmp_path: Path) -> None:
@@ -80,9 +89,51 @@ def test_workers_failure_is_every_hosts_failure(tmp_path: Path) -> None:
     assert codes == [1, 1], texts
     for path in failures:
         assert path.read_text().splitlines()[:2] == [
-            "ValueError: no rows (raised at qa.py:3 in fail)",
+            "localhost: ValueError: no rows (raised at qa.py:3 in fail)",
             "localhost, exit code 1",
         ]
+
+
+WAITS = "import time; print('RUNS', flush=True); time.sleep(60)"
+HANDLES = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("I was told to stop"))
+print("RUNS", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "number", "told", "code"),
+    [
+        (WAITS, signal.SIGTERM, (0, 1), 143),
+        (WAITS, signal.SIGTERM, (1,), 143),
+        (WAITS, signal.SIGTERM, (0,), 143),
+        (WAITS, signal.SIGINT, (0, 1), 143),
+        (HANDLES, signal.SIGTERM, (0, 1), 1),
+        (HANDLES, signal.SIGTERM, (1,), 1),
+    ],
+    ids=["every host", "the worker", "the leader", "Ctrl-C", "handled by the program", "handled on the worker"],
+)
+def test_a_job_that_is_stopped_blames_nobody(
+    tmp_path: Path, program: str, number: int, told: tuple[int, ...], code: int
+) -> None:
+    processes, failures = start_hosts(tmp_path, ["127.0.0.1", "localhost"], program)
+    texts = []
+    for process in processes:
+        assert process.stdout is not None
+        while "RUNS" not in (line := process.stdout.readline()):
+            assert line, "it ended before its program ran"
+    for index in told:
+        processes[index].send_signal(number)
+    for process in processes:
+        texts.append(process.communicate(timeout=30)[0])
+    name = signal.Signals(number).name
+    sentence = f"the job was stopped by a signal ({name}) before it was done."
+    assert [process.returncode for process in processes] == [code, code], texts
+    for text, path in zip(texts, failures, strict=True):
+        assert path.read_text().splitlines()[:2] == [sentence, f"exit code {code}"]
+        assert text.count(sentence) == 1
 
 
 def test_refused_job_leaves_its_sentence(tmp_path: Path) -> None:
@@ -193,8 +244,8 @@ def test_sigterm_is_heard_while_the_driver_hangs(tmp_path: Path, libcuda: Callab
     assert time.monotonic() - began < 10
     assert running.returncode == 143, log
     assert (root / "output" / "failure").read_text().splitlines()[:2] == [
-        "algo-1 was stopped by SIGTERM before training began; start the job again.",
-        "algo-1, exit code 143",
+        "the job was stopped by a signal (SIGTERM) before training began; start it again.",
+        "exit code 143",
     ]
     assert "Traceback" not in log
 

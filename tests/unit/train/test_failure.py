@@ -54,22 +54,94 @@ Traceback (most recent call last):
     fit()
 berth.qa.squad.DataError: train.json holds no question; give it SQuAD's layout.
 """
+LATER = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 40, in main
+    raise ValueError(text)
+ValueError: my data is strange: row 17
+  has two labels
+see the wiki{behind}
+"""
+BEHIND = {
+    "nothing": "",
+    "torch": "\n[rank1]:[W1122 20:00:00.1 ProcessGroupGloo.cpp:1] Warning: destroy_process_group() was not called",
+    "Open MPI": "\n" + "-" * 60 + "\nMPI_ABORT was invoked on rank 1",
+    "a warning": "\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:224: UserWarning: leaked semaphores",
+    "a thread": "\nException ignored in: <function f>",
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
+def test_the_whole_message_is_told_and_what_stands_behind_it_is_not(behind: str) -> None:
+    assert failure.ending_sentence("train.py", 1, LATER.format(behind=behind).splitlines(), CODE) == (
+        "ValueError: my data is strange: row 17 has two labels see the wiki (raised at train.py:40 in main)"
+    )
+
+
+def test_a_long_message_leaves_room_for_where_it_was_raised() -> None:
+    text = LATER.format(behind="\n" + "very " * 400)
+    sentence = failure.ending_sentence("train.py", 1, text.splitlines(), CODE)
+    assert sentence.endswith("… (raised at train.py:40 in main)")
+    assert 600 < len(sentence) <= failure.SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
+
+
+MISSING = """\
+Traceback (most recent call last):
+  File "{code}/train.py", line 7, in <module>
+    import x
+ModuleNotFoundError: No module named '{module}'
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "hint"),
+    [
+        ("no_such_lightgbm", "; add the package that has it to requirements.txt beside your program"),
+        ("no_such_lightgbm.basic", "; add the package that has it to requirements.txt beside your program"),
+        ("helpers.rows", ""),
+        ("package.rows", ""),
+        ("json.rows", ""),
+        ("helper", "; did you mean your own helpers?"),
+    ],
+)
+def test_a_missing_module_hints_at_requirements(tmp_path: Path, module: str, hint: str) -> None:
+    (tmp_path / "helpers.py").touch()
+    (tmp_path / "package").mkdir()
+    text = MISSING.format(code=tmp_path, module=module)
+    assert failure.ending_sentence("train.py", 1, text.splitlines(), str(tmp_path)) == (
+        f"ModuleNotFoundError: No module named '{module}' (raised at train.py:7){hint}"
+    )
+
+
+def test_a_program_that_mpi4py_runs_has_a_relative_name() -> None:
+    text = MISSING.format(code="x", module="no_such_lightgbm").replace('"x/', '"')
+    assert failure.ending_sentence("train.py", 1, text.splitlines(), CODE) == (
+        "ModuleNotFoundError: No module named 'no_such_lightgbm' (raised at train.py:7); add the package that has it "
+        "to requirements.txt beside your program"
+    )
+
+
+def test_neither_sentence_nor_detail_shows_a_secret() -> None:
+    text = FailureReport("GET https://u:pw@h/ failed", detail=("HF_TOKEN=abc",)).text()
+    assert text == "GET https://***@h/ failed\nexit code 1\nHF_TOKEN=***\n"
+
+
 SENTENCES = {
     "in the user's code": (
         PLAIN,
         "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0) (raised at lib/qa.py:3 in load)",
     ),
-    "the last of a chain": (CHAINED, "ValueError: no rows (raised at train.py:20)"),
+    "the last of a chain": (CHAINED, "ValueError: no rows in file a.json (raised at train.py:20)"),
     "syntax error": (SYNTAX, "SyntaxError: '(' was never closed (raised at train.py:1)"),
     "installed code only": (INSTALLED, "KeyError: 'a' (raised at /v/lib/python3.11/site-packages/torch/x.py:1 in fit)"),
     "a mistake that the kit found": (KIT, "train.json holds no question; give it SQuAD's layout."),
     "sys.exit with a text": (
         "out of data\n\n",
-        "train.py ended with exit code 1; its last line on stderr was: out of data",
+        "train.py failed; its last line on stderr was: out of data",
     ),
     "nothing": (
         "",
-        "train.py ended with exit code 1 and wrote nothing to stderr; print the reason there before exiting.",
+        "train.py failed and wrote nothing to stderr; print the reason there before exiting.",
     ),
 }
 
@@ -211,7 +283,7 @@ def test_report_from_the_network_is_cut() -> None:
     report = FailureReport.from_json(
         {"sentence": "x\n" * 9999, "code": 99999, "detail": ["y" * 9999] * 999, "host": "h" * 999}
     )
-    assert len(report.sentence) <= 600
+    assert len(report.sentence) <= 900
     assert (report.code, len(report.detail), len(report.detail[0]), len(report.host)) == (255, 30, 400, 255)
 
 

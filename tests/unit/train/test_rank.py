@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from berth.train.rank import Place, check_place, find_place, rank_environment
 from berth.train.runfolder import Program, Relay, RunFolder
 
 
-def program(folder: RunFolder, code: str, **changes: Any) -> Program:
-    (folder.path / "train.py").write_text(textwrap.dedent(code))
+def program(folder: RunFolder, code: str, files: Mapping[str, str] = {}, **changes: Any) -> Program:
+    for name, text in {**files, "train.py": textwrap.dedent(code)}.items():
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        (folder.path / name).write_text(text)
     given: dict[str, Any] = {
         "command": (sys.executable, "train.py"),
         "cwd": str(folder.path),
@@ -90,11 +93,12 @@ def test_rank_variables_and_prefix(tmp_path: Path) -> None:
 
 
 def test_exception_becomes_a_report(tmp_path: Path) -> None:
-    run = Run(tmp_path, "def f():\n    raise ValueError('boom')\nf()\n", mpi(1), world_size=2, ranks_per_host=1)
+    code = "def f():\n    raise ValueError('boom\\nand why')\nf()\n"
+    run = Run(tmp_path, code, mpi(1), world_size=2, ranks_per_host=1, alone=False)
     assert run.wait() == 1
-    assert run.report.sentence == "ValueError: boom (raised at train.py:2 in f)"
+    assert run.report.sentence == "rank 1 on algo-2: ValueError: boom and why (raised at train.py:2 in f)"
     assert (run.report.rank, run.report.host, run.report.code, run.report.echo) == (1, "algo-2", 1, False)
-    assert run.report.detail[-1] == "ValueError: boom"
+    assert run.report.detail[-2:] == ("ValueError: boom", "and why")
     assert "ValueError: boom\n" in run.text
 
 
@@ -111,6 +115,68 @@ def test_exception_of_a_ddp_program_becomes_a_report(tmp_path: Path) -> None:
     assert run.wait() == 1
     assert "[rank0]: ValueError: boom" in run.text, "the log is as torch wrote it"
     assert run.report.sentence == "ValueError: boom (raised at train.py:4 in f)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "sentence"),
+    [
+        ({}, {}, "ValueError: boom (raised at train.py:1)"),
+        ({"alone": False}, {}, "algo-2: ValueError: boom (raised at train.py:1)"),
+        (
+            {"alone": False, "world_size": 2, "ranks_per_host": 1},
+            mpi(1),
+            "rank 1 on algo-2: ValueError: boom (raised at train.py:1)",
+        ),
+    ],
+    ids=["alone", "one of several hosts", "one of several ranks"],
+)
+def test_a_failure_says_where_it_was_unless_there_is_one_place(
+    tmp_path: Path, changes: dict[str, Any], place: dict[str, str], sentence: str
+) -> None:
+    run = Run(tmp_path, "raise ValueError('boom')", place, **changes)
+    assert run.wait() == 1
+    assert run.report.sentence == sentence
+
+
+# As mpi4py's own are laid out, which needs an MPI library; the images' tests run the real one.
+RUNNER = {
+    "mpi4py/__init__.py": "",
+    "mpi4py/__main__.py": "from mpi4py.run import main\nmain()\n",
+    "mpi4py/run.py": "import runpy, sys\ndef main():\n    runpy.run_path(sys.argv[1], run_name='__main__')\n",
+}
+
+
+def test_a_traceback_begins_at_the_users_own_code(tmp_path: Path) -> None:
+    code = """
+    import runpy
+    def f():
+        runpy.run_path("inner")
+    f()
+    """
+    files = {**RUNNER, "inner": "raise ValueError('boom')\n"}
+    run = Run(tmp_path, code, command=(sys.executable, "-m", "mpi4py", "train.py"), files=files)
+    assert run.wait() == 1
+    lines = [line for line in run.text.splitlines() if "^" not in line]
+    assert lines[:3] == [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 5, in <module>',
+        "    f()",
+    ]
+    assert "mpi4py" not in run.text
+    assert "in run_path" in run.text, "what his own code runs by runpy is his to see"
+    assert run.report.detail[:2] == tuple(lines[:2])
+    assert run.report.sentence == "ValueError: boom (raised at inner:1)"
+
+
+def test_what_other_threads_write_behind_an_exception_does_not_make_it_an_echo(tmp_path: Path) -> None:
+    code = """
+    import atexit, os
+    atexit.register(os.write, 2, b"gloo: Connection closed by peer\\n")
+    raise ValueError("boom")
+    """
+    run = Run(tmp_path, code)
+    assert run.wait() == 1
+    assert not run.report.echo
 
 
 def test_exit_code_and_own_sentence(tmp_path: Path) -> None:
