@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from berth.contract.errors import JobError
@@ -20,6 +20,10 @@ _UNREACHED = re.compile(
     r"CERTIFICATE_VERIFY_FAILED|Name or service not known|Temporary failure in name resolution|Connection refused|"
     r"No route to host|Network is unreachable|ConnectTimeoutError|ReadTimeoutError|ProxyError"
 )
+# pip says so up to five times for each package, in 300 characters.
+_RETRYING = re.compile(r"WARNING: Retrying \(Retry\(")
+_LINE_CHARACTERS = 200
+_VENDOR = "put the wheels beside it and `--no-index --find-links .` into its first line"
 
 
 def prepare(job: Job) -> None:
@@ -118,11 +122,29 @@ def install_requirements(code_dir: Path) -> None:
     )
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=40)
-    for line in process.stdout:
-        tail.append(line.rstrip())
-        get_logger().info("pip: %s", line.rstrip())
+
+    def lines(stream: Iterable[str]) -> Iterator[str]:
+        for line in stream:
+            tail.append(line.rstrip())
+            yield line.rstrip()
+
+    for line in readable(lines(process.stdout)):
+        get_logger().info("pip: %s", line)
     if process.wait() != 0:
         raise JobError(failed_install(tail))
+
+
+def readable(said: Iterable[str]) -> Iterator[str]:
+    """What pip says, for the log: that it tries an index again in a few words and once, and no line without end."""
+    told: set[str] = set()
+    for line in said:
+        if _RETRYING.match(line):
+            match = _UNREACHED.search(line)
+            line = f"the package index can't be reached ({match[0] if match else 'no answer'}), trying again"
+            if line in told:
+                continue
+            told.add(line)
+        yield line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
 
 
 def failed_install(said: Sequence[str]) -> str:
@@ -130,10 +152,7 @@ def failed_install(said: Sequence[str]) -> str:
     if obstacle := next((match[0] for line in said if (match := _UNREACHED.search(line))), None):
         return (
             f"requirements.txt could not be installed, for the package index can't be reached ({obstacle}); give the "
-            "job a network and certificates that reach one, or vendor the wheels beside it."
+            f"job a network and certificates that reach one, or {_VENDOR}."
         )
     error = next((line for line in said if line.startswith("ERROR:")), said[-1] if said else "no reason given")
-    return (
-        f"requirements.txt could not be installed ({error.removeprefix('ERROR: ')}); mend it, or vendor the wheels "
-        "beside it."
-    )
+    return f"requirements.txt could not be installed ({error.removeprefix('ERROR: ')}); mend it, or {_VENDOR}."

@@ -61,6 +61,35 @@ def test_mpi_by_an_environment_variable_makes_one_world(user_job: Callable[..., 
     assert unexpected_lines(ran.log) == []
 
 
+TRAINER = """
+import torch
+from transformers import Trainer, TrainingArguments
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Linear(1, 1)
+    def forward(self, x, labels=None):
+        return {"loss": ((self.weight(x) - labels) ** 2).mean()}
+
+torch.set_num_threads(1)
+arguments = TrainingArguments(output_dir="/tmp/out", max_steps=2, report_to=[], save_strategy="no", disable_tqdm=True)
+rows = [{"x": torch.tensor([float(n)]), "labels": torch.tensor([2.0 * n])} for n in range(8)]
+trainer = Trainer(model=Model(), args=arguments, train_dataset=rows)
+trainer.train()
+print("trainer: rank", arguments.process_index, "of", arguments.world_size, arguments.parallel_mode, flush=True)
+"""
+
+
+def test_a_trainer_of_transformers_is_one_training_on_ranks_without_a_gpu(user_job: Callable[..., Any]) -> None:
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
+    ran = user_job({"train.py": TRAINER}, "train.py", environment=environment)
+    assert ran.outcome.exit_code == 0, ran.log
+    assert sorted(line for line in ran.of("algo-1") if line.startswith("trainer: ")) == [
+        f"trainer: rank {rank} of 2 ParallelMode.DISTRIBUTED" for rank in range(2)
+    ]
+
+
 def test_a_shell_script_gets_hyperparameters_too(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
     script = 'set -eu\necho "shell $SM_CURRENT_HOST $* $SM_HP_EPOCHS"\necho trained > "$SM_MODEL_DIR/model.txt"\n'
     ran = user_job({"start.sh": script}, "start.sh", {"epochs": "3"})
