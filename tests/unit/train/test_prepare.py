@@ -39,7 +39,7 @@ def test_a_failed_install(said: list[str], sentence: str) -> None:
 
 def test_what_pip_says_five_times_is_logged_once_in_a_few_words() -> None:
     retry = (
-        "WARNING: Retrying (Retry(total={}, connect=None, read=None, redirect=None, status=None)) after connection broken "
+        "WARNING: Retrying (Retry(total={}, connect=None, read=None, redirect=None)) after connection broken "
         "by 'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
         "self-signed certificate in certificate chain (_ssl.c:992)'))': /simple/tabulate/"
     )
