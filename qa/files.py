@@ -1,4 +1,4 @@
-"""Opens data files and walks their rows: one mapping per question, with the place where it stands.
+"""Opens data files and walks their rows: one mapping per question, with the place where it stands, counted from 1.
 
 Layouts, recognised by the file's name and by what is in it:
 
@@ -8,7 +8,8 @@ Layouts, recognised by the file's name and by what is in it:
 * `.jsonl`: one flat row per line;
 * `.parquet`: one flat row per row (needs pyarrow, which only the training image has).
 
-`.gz` and `.xz` may follow `.json` and `.jsonl`. Whether a row is a good question is squad.py's business.
+`.gz` and `.xz` may follow `.json` and `.jsonl`. A row that is none is a Fault among the rows, and reading goes on.
+Whether a row is a good question is squad.py's business.
 """
 
 import gzip
@@ -19,19 +20,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from berth.qa.faults import DataError, Fault, Where
+
 LAYOUT = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": …}]}]}]}'
+NOT_JSON = "not JSON"
 ROW = '{"id": …, "question": …, "context": …, "answers": {"text": […], "answer_start": […]}}'
-
-
-class DataError(ValueError):
-    """The data can't be used; the message is one sentence for the user: the file, the place and what to do."""
 
 
 class Row(NamedTuple):
     """One question as the file has it."""
 
-    place: str
-    """Where it stands, for messages: `train.json, data[3].paragraphs[0].qas[2]` or `train.jsonl, line 12`."""
+    where: Where
     fields: Mapping[str, Any]
 
 
@@ -58,8 +57,8 @@ def find(path: Path) -> list[Path]:
     return files
 
 
-def rows(path: Path) -> Iterator[Row]:
-    """Every question of the data file `path`, in its order. Raises DataError when it can't be read as data."""
+def rows(path: Path) -> Iterator[Row | Fault]:
+    """Every question of the data file `path`, in its order. Raises DataError when it can't be read as data at all."""
     kind = _kind(path)
     if kind == ".parquet":
         yield from _parquet_rows(path)
@@ -114,50 +113,54 @@ def _text(path: Path) -> str:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
 
 
-def _json_rows(path: Path, content: object) -> Iterator[Row]:
+def _json_rows(path: Path, content: object) -> Iterator[Row | Fault]:
     if isinstance(content, dict) and "question" in content and "context" in content:
-        yield Row(str(path), content)
+        yield Row(Where(path, "row 1"), content)
         return
     data = content.get("data") if isinstance(content, dict) else content
     if not isinstance(data, list):
         raise DataError(f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}.')
-    prefix = "data" if isinstance(content, dict) else ""
-    for i, entry in enumerate(data):
-        place = f"{path}, {prefix}[{i}]"
-        entry = _mapping(place, entry)
-        if "paragraphs" in entry:
-            yield from _article_rows(place, entry)
+    for i, entry in enumerate(data, start=1):
+        if isinstance(entry, dict) and "paragraphs" in entry:
+            yield from _article_rows(path, f"article {i}", entry)
         else:
-            yield Row(place, entry)
+            yield _row(Where(path, f"row {i}"), entry)
 
 
-def _article_rows(place: str, article: Mapping[str, Any]) -> Iterator[Row]:
-    for i, paragraph in enumerate(_list(place, article, "paragraphs")):
-        in_paragraph = f"{place}.paragraphs[{i}]"
-        paragraph = _mapping(in_paragraph, paragraph)
-        if "context" not in paragraph:
-            raise DataError(f'{in_paragraph}: the paragraph has no "context"; the layout is {LAYOUT}.')
-        for j, question in enumerate(_list(in_paragraph, paragraph, "qas")):
-            in_question = f"{in_paragraph}.qas[{j}]"
-            fields = dict(_mapping(in_question, question))
-            fields["context"] = paragraph["context"]
-            yield Row(in_question, fields)
+def _article_rows(path: Path, in_article: str, article: Mapping[str, Any]) -> Iterator[Row | Fault]:
+    paragraphs = article["paragraphs"]
+    if not isinstance(paragraphs, list):
+        yield _misfit(Where(path, in_article), 'it has no list "paragraphs"')
+        return
+    for i, paragraph in enumerate(paragraphs, start=1):
+        in_paragraph = f"{in_article}, paragraph {i}"
+        if not isinstance(paragraph, dict):
+            yield _misfit(Where(path, in_paragraph), "it is no JSON object")
+        elif "context" not in paragraph:
+            yield _misfit(Where(path, in_paragraph), 'the paragraph has no "context"')
+        elif not isinstance(paragraph.get("qas"), list):
+            yield _misfit(Where(path, in_paragraph), 'it has no list "qas"')
+        else:
+            for j, question in enumerate(paragraph["qas"], start=1):
+                row = _row(Where(path, f"{in_paragraph}, question {j}"), question)
+                if isinstance(row, Row):
+                    row = Row(row.where, {**row.fields, "context": paragraph["context"]})
+                yield row
 
 
-def _line_rows(path: Path, text: str) -> Iterator[Row]:
+def _line_rows(path: Path, text: str) -> Iterator[Row | Fault]:
     # Not splitlines(): JSON strings may hold U+2028 and other characters that it takes for a line's end.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        place = f"{path}, line {number}"
+        where = Where(path, f"line {number}")
         try:
-            entry = json.loads(line)
+            yield _row(where, json.loads(line))
         except json.JSONDecodeError as error:
-            raise DataError(f"{place} is not JSON ({error.msg}): each line must be one row like {ROW}.") from None
-        yield Row(place, _mapping(place, entry))
+            yield Fault(where, "", f"{NOT_JSON} ({error.msg})", f"each line must be one row like {ROW}")
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
+def _parquet_rows(path: Path) -> Iterator[Row | Fault]:
     try:
         import pyarrow as arrow
         from pyarrow import parquet
@@ -165,24 +168,19 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         raise DataError(f"{path} is Parquet, which needs pyarrow: install it, or save the data as .jsonl.") from None
     try:
         with parquet.ParquetFile(path) as file:
-            number = 0
+            number = 1
             for batch in file.iter_batches(batch_size=1000):
                 for fields in batch.to_pylist():
-                    yield Row(f"{path}, row {number}", fields)
+                    yield Row(Where(path, f"row {number}"), fields)
                     number += 1
     except (arrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"{path} can't be read as Parquet ({reason}): copy or download it again.") from None
 
 
-def _mapping(place: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise DataError(f"{place} is not SQuAD, it is no JSON object: the layout is {LAYOUT}, or rows like {ROW}.")
-    return value
+def _row(where: Where, value: object) -> Row | Fault:
+    return Row(where, value) if isinstance(value, dict) else _misfit(where, "it is no JSON object")
 
 
-def _list(place: str, mapping: Mapping[str, Any], key: str) -> list[Any]:
-    value = mapping.get(key)
-    if not isinstance(value, list):
-        raise DataError(f'{place} is not SQuAD, it has no list "{key}": the layout is {LAYOUT}.')
-    return value
+def _misfit(where: Where, what: str) -> Fault:
+    return Fault(where, "", f"not SQuAD, {what}", f"the layout is {LAYOUT}, or rows like {ROW}")

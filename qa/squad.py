@@ -5,14 +5,25 @@ questions whose answers are not where the data says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from berth.qa.files import ROW, DataError, find, rows
+from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
+from berth.qa.files import NOT_JSON, ROW, Row, find, rows
 
-__all__ = ["Answer", "DataError", "Example", "check_answers", "is_unicode", "misplaced", "read"]
+__all__ = ["Answer", "DataError", "Example", "check_answers", "is_unicode", "misplaced", "read", "skipped_note"]
 
+_NO_ANSWER = (
+    "the question has no answer",
+    "set version_2_with_negative to True if the data has questions that the context does not answer, otherwise remove "
+    "the question",
+)
+_MISPLACED = (
+    "an answer's text is not at its answer_start",
+    "count answer_start in characters of the context as it stands in the file (not in bytes, and before any change of "
+    "white space or line ends)",
+)
 MISPLACED_LIMIT = 0.10
 """Above this share of questions with answers beside their offsets, the offsets of the whole data set are wrong."""
 
@@ -35,29 +46,48 @@ class Example:
     context: str
     answers: tuple[Answer, ...]
     """Any of them is right; none (v2.0) means that the context does not answer the question."""
+    where: Where | None = field(default=None, compare=False, repr=False)
+    """Where it was read, for messages."""
 
 
-def read(path: Path, version_2_with_negative: bool = False) -> list[Example]:
+def read(path: Path, version_2_with_negative: bool = False, offsets: bool = False) -> list[Example]:
     """All questions of a data file or of the data files in a folder, in order.
 
-    Raises DataError when a file is not SQuAD or is empty, when a question lacks its id, its text or its context, when
-    an id comes twice (the metrics go by id), and when a question has no answer although `version_2_with_negative` is
-    off. Whether answers stand at their offsets is left to `check_answers`.
+    Raises DataError when a file is not SQuAD or is empty; and one that lists every question that lacks its id, its text
+    or its context, whose id comes twice (the metrics go by id), or that has no answer although
+    `version_2_with_negative` is off. Whether answers stand at their offsets is left to `check_answers`, but with
+    `offsets` those that do not are in that list, too.
     """
     examples: list[Example] = []
-    seen: dict[str, str] = {}
+    seen: dict[str, Where] = {}
+    faults = Faults()
     for file in find(path):
-        before = len(examples)
-        for place, fields in rows(file):
-            example = _example(place, fields, version_2_with_negative)
-            if example.id in seen:
-                raise DataError(
-                    f"{place}: the id {example.id!r} stands at {seen[example.id]} too; give every question its own id."
-                )
-            seen[example.id] = place
-            examples.append(example)
-        if len(examples) == before:
+        before, faulty = len(examples), faults.count
+        parsed = False
+        for row in rows(file):
+            parsed = parsed or isinstance(row, Row) or not row.what.startswith(NOT_JSON)
+            example = _example(row, version_2_with_negative) if isinstance(row, Row) else row
+            if isinstance(example, Example) and example.id in seen and example.where:
+                first = seen[example.id]
+                there = first.place if first.file == file else f"{first.file}, {first.place}"
+                what = f"the id {example.id!r} stands at {there} too"
+                example = Fault(example.where, "", what, "give every question its own id")
+            if isinstance(example, Fault):
+                faults.add(example)
+            elif example.where:
+                seen[example.id] = example.where
+                examples.append(example)
+        if faults.count > faulty and not parsed:  # no file of lines: that each of them is none says no more
+            only = Faults()
+            only.add(next(fault for fault in faults.first if fault.where.file == file))
+            raise DataError(only.sentence())
+        if len(examples) == before and faults.count == faulty:
             raise DataError(f"{file} holds no question: pass a file with questions, or remove it from the folder.")
+    if faults.count:
+        for example in examples if offsets else ():
+            if misplaced(example):
+                faults.add(_misplaced_fault(example))
+        raise DataError(faults.sentence())
     return examples
 
 
@@ -69,23 +99,41 @@ def misplaced(example: Example) -> bool:
     )
 
 
-def check_answers(examples: Sequence[Example], source: str = "the data") -> tuple[list[Example], list[str]]:
-    """The questions to train on, and the ids of those skipped because an answer's text is not at its offset.
+def check_answers(examples: Sequence[Example], source: str = "the data") -> tuple[list[Example], list[Example]]:
+    """The questions to train on, and those skipped because an answer's text is not at its offset.
 
     A misplaced answer is skipped even if its text stands elsewhere in the context: which of several places is meant
     would be a guess, and training on a wrong guess goes unseen. Questions without answers are kept. Raises DataError,
     naming `source`, when more than 10 % of the questions would be skipped.
     """
     kept = [example for example in examples if not misplaced(example)]
-    skipped = [example.id for example in examples if misplaced(example)]
+    skipped = [example for example in examples if misplaced(example)]
     if len(skipped) > MISPLACED_LIMIT * len(examples):
-        first = ", ".join(skipped[:3]) + (", …" if len(skipped) > 3 else "")
         raise DataError(
-            f"In {source} {len(skipped)} of {len(examples)} questions ({first}) have an "
-            "answer whose text is not at its answer_start: count answer_start in characters of the context as it "
-            "stands in the file (not in bytes, and before any change of white space or line ends)."
+            f"In {source} {len(skipped)} of {counted(len(examples), 'question')} "
+            f"{'has' if len(skipped) == 1 else 'have'} an answer whose text is not at its answer_start "
+            f"({_places(skipped)}): {_MISPLACED[1]}."
         )
     return kept, skipped
+
+
+def skipped_note(skipped: Sequence[Example]) -> str:
+    """`1 question skipped, whose answer is not at its answer_start: train.jsonl, line 8 (id q8)`."""
+    count = counted(len(skipped), "question")
+    return f"{count} skipped, whose answer is not at its answer_start: {_places(skipped)}"
+
+
+def _places(examples: Sequence[Example]) -> str:
+    """The places of up to ten questions, by file, and the number of the rest."""
+    files: dict[str, list[Fault]] = {}
+    for fault in map(_misplaced_fault, examples[:SHOWN]):
+        files.setdefault(str(fault.where.file), []).append(fault)
+    told = [f"{file}, {at(faults)}" if file != "." else at(faults) for file, faults in files.items()]
+    return "; ".join([*told, *([f"and {len(examples) - SHOWN} more"] if len(examples) > SHOWN else [])])
+
+
+def _misplaced_fault(example: Example) -> Fault:
+    return Fault(example.where or Where(Path(), ""), example.id, *_MISPLACED)
 
 
 def is_unicode(text: str) -> bool:
@@ -97,41 +145,39 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _example(place: str, fields: Mapping[str, Any], version_2_with_negative: bool) -> Example:
+def _example(row: Row, version_2_with_negative: bool) -> Example | Fault:
+    fields = row.fields
     id_ = fields.get("id")
     if isinstance(id_, int) and not isinstance(id_, bool):
         id_ = str(id_)
     if not isinstance(id_, str) or not id_:
-        raise DataError(f'{place}: the question has no "id"; give every question one, rows look like {ROW}.')
-    question = _text(place, fields, "question")
-    context = _text(place, fields, "context")
+        return Fault(row.where, "", 'the question has no "id"', f"give every one an id, rows look like {ROW}")
     impossible = fields.get("is_impossible") is True
-    answers = _answers(place, fields, impossible)
+    answers = _answers(fields, impossible)
+    if wrong := _text_fault(fields, "question") or _text_fault(fields, "context"):
+        return Fault(row.where, id_, *wrong)
+    if isinstance(answers, str):
+        return Fault(row.where, id_, answers, f"rows look like {ROW}")
     if impossible and answers:
-        raise DataError(f'{place}: "is_impossible" is true, yet there are answers; correct one of the two.')
+        return Fault(row.where, id_, '"is_impossible" is true, yet there are answers', "correct one of the two")
     if not answers and not version_2_with_negative:
-        raise DataError(
-            f"{place}: question {id_} has no answer; set version_2_with_negative to True if the data has questions "
-            "that the context does not answer, otherwise remove the question."
-        )
-    return Example(id_, question, context, answers)
+        return Fault(row.where, id_, *_NO_ANSWER)
+    return Example(id_, fields["question"], fields["context"], answers, row.where)
 
 
-def _text(place: str, fields: Mapping[str, Any], key: str) -> str:
+def _text_fault(fields: Mapping[str, Any], key: str) -> tuple[str, str] | None:
     value = fields.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise DataError(f'{place}: "{key}" is missing or empty; rows look like {ROW}.')
-    _require_unicode(place, key, value)
-    return value
-
-
-def _require_unicode(place: str, key: str, value: str) -> None:
+        return f'"{key}" is missing or empty', f"rows look like {ROW}"
     if not is_unicode(value):
-        raise DataError(f'{place}: "{key}" holds half a character (an unpaired surrogate); write the text as UTF-8.')
+        return f'"{key}" holds half a character (an unpaired surrogate)', "write the text as UTF-8"
+    return None
 
 
-def _answers(place: str, fields: Mapping[str, Any], impossible: bool) -> tuple[Answer, ...]:
-    """From `[{"text", "answer_start"}, …]` (official) or `{"text": […], "answer_start": […]}` (flat rows)."""
+def _answers(fields: Mapping[str, Any], impossible: bool) -> tuple[Answer, ...] | str:
+    """From `[{"text", "answer_start"}, …]` (official) or `{"text": […], "answer_start": […]}` (flat rows); a text that
+    says what is wrong.
+    """
     value = fields.get("answers")
     if value is None and impossible:
         return ()
@@ -143,10 +189,10 @@ def _answers(place: str, fields: Mapping[str, Any], impossible: bool) -> tuple[A
         if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
             pairs = list(zip(texts, starts, strict=True))
     if pairs is None:
-        raise DataError(f'{place}: "answers" is missing or has another shape; rows look like {ROW}.')
+        return '"answers" is missing or has another shape'
     answers = []
     for text, start in pairs:
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
-            raise DataError(f'{place}: an answer needs a string "text" and a whole number "answer_start".')
+            return 'an answer needs a string "text" and a whole number "answer_start"'
         answers.append(Answer(text, start))
     return tuple(answers)

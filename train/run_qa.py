@@ -98,7 +98,8 @@ def run(environment: Mapping[str, str]) -> None:
         "validation": recipe.max_eval_samples,
         "test": recipe.max_predict_samples,
     }
-    examples = {split: data.load(source, recipe, limits[split], say) for split, source in sources.items()}
+    questions = data.load_all(sources, recipe, limits, say)
+    examples = {split: read.examples for split, read in questions.items()}
     trainer = _trainer(loaded, recipe, args, rank, examples, say)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
@@ -113,6 +114,8 @@ def run(environment: Mapping[str, str]) -> None:
         found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
     _write(rank, paths.model / "metrics.json", found)
     _write(rank, paths.model / "history.json", trainer.lines.history)
+    for left_out in filter(None, (read.skipped for read in questions.values())):
+        say(left_out)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
     ranks.end_group()
 

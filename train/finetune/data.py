@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.qa.squad import Answer, DataError, Example, check_answers, read
+from berth.qa.faults import counted
+from berth.qa.squad import Answer, DataError, Example, check_answers, read, skipped_note
 from berth.train.finetune.recipe import Paths, Recipe
 
 # `fit("s3://…")` with one address and no name calls its channel "training".
@@ -64,23 +65,47 @@ def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> Sou
     )
 
 
-def load(source: Source, recipe: Recipe, limit: int | None, say: Callable[[str], None]) -> list[Example]:
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The questions of a split that are used, and in words which were left out (empty where none was)."""
+
+    examples: list[Example]
+    skipped: str = ""
+
+
+def load(source: Source, recipe: Recipe, limit: int | None, say: Callable[[str], None]) -> Questions:
     """The questions of a split, at most `limit`; for training without those whose answer is not at its offset."""
     say(source.note)
+    train = source.split == "train"
     if source.path is not None:
-        examples = read(source.path, version_2_with_negative=recipe.version_2_with_negative)
+        examples = read(source.path, recipe.version_2_with_negative, offsets=train)
     else:
         examples = _from_hub(source, recipe)
-    if source.split == "train":
+    there = len(examples)
+    note = ""
+    if train:
         examples, skipped = check_answers(examples, source.note.partition(": ")[2])
         if skipped:
-            more = ", …" if len(skipped) > 5 else ""
-            say(
-                f"train data: {len(skipped)} questions skipped, whose answer is not at its answer_start: "
-                f"{', '.join(skipped[:5])}{more}"
-            )
-    say(f"{source.split} data: {min(len(examples), limit or len(examples))} of {len(examples)} questions")
-    return examples[:limit]
+            note = f"train data: {skipped_note(skipped)}"
+            say(note)
+    say(f"{source.split} data: {min(len(examples), limit or len(examples))} of {counted(there, 'question')}")
+    return Questions(examples[:limit], note)
+
+
+def load_all(
+    sources: Mapping[str, Source], recipe: Recipe, limits: Mapping[str, int | None], say: Callable[[str], None]
+) -> dict[str, Questions]:
+    """The questions of every split. Raises DataError with the faults of all of them."""
+    loaded: dict[str, Questions] = {}
+    problems: list[str] = []
+    for split, source in sources.items():
+        try:
+            loaded[split] = load(source, recipe, limits[split], say)
+        except DataError as reason:
+            problems.append(str(reason))
+    if problems:
+        raise DataError(" ".join(problems))
+    return loaded
 
 
 def _file(given: str, channel: str | None, paths: Paths) -> Path:
@@ -128,7 +153,9 @@ def examples_of(rows: Iterable[Mapping[str, Any]], name: str, version_2_with_neg
             ) from reason
     empty = sum(not example.answers for example in examples)
     if empty and not version_2_with_negative:
-        raise DataError(f"{empty} questions of {name} have no answer: set version_2_with_negative to true.")
+        raise DataError(
+            f"{counted(empty, 'question')} of {name} without an answer: set version_2_with_negative to true."
+        )
     if not examples:
         raise DataError(f"dataset_name {name} has no questions: name another.")
     return examples

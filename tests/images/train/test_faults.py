@@ -121,8 +121,11 @@ def test_a_few_answers_beside_their_offsets_are_skipped(
     data = channels(train=misplaced(excerpt("train", 40), 2))
     ran = train_job(data | {"model": tiny_model}, hyperparameters=TRAIN)
     assert ran.outcome.exit_code == 0
-    line = next(line for line in ran.log.splitlines() if "skipped" in line)
+    line, again = (line for line in ran.log.splitlines() if "skipped" in line)
     assert "2 questions skipped" in line
+    assert "data.json, article 1, paragraph 1, question 1 (id " in line
+    assert again == line, "once more in the last lines"
+    assert "train data: 38 of 40 questions" in ran.log
     fault_row("2 of 40 answers beside their offsets", f"(log) {line}", 0, ran.ended["algo-1"] - ran.when("skipped"))
 
 

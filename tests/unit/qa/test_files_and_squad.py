@@ -9,7 +9,7 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
-from berth.qa.squad import Answer, DataError, Example, check_answers, read
+from berth.qa.squad import Answer, DataError, Example, check_answers, read, skipped_note
 
 CONTEXT = "Emoji 👩‍💻 and cafe\u0301:\r\n Oslo is in Norway.\u2028The end."
 OSLO = CONTEXT.index("Oslo")
@@ -104,7 +104,7 @@ def test_a_folder_is_read_file_by_file_without_hidden_and_other_files(tmp_path: 
 
 def test_one_row_alone(tmp_path: Path) -> None:
     assert read(write(tmp_path / "train.json", flat(EXPECTED)[0])) == EXPECTED[:1]
-    with pytest.raises(DataError, match=r't\.json: the question has no "id"'):
+    with pytest.raises(DataError, match=r't\.json, row 1: the question has no "id"'):
         read(write(tmp_path / "t.json", flat(EXPECTED)[0] | {"id": None}))
 
 
@@ -126,7 +126,7 @@ def test_ids_may_be_numbers(tmp_path: Path) -> None:
 def test_version_2_reads_questions_without_answers(tmp_path: Path, unanswerable: dict[str, object]) -> None:
     path = write(tmp_path / "t.json", [{"id": "q1", "question": "Why?", "context": CONTEXT} | unanswerable])
     assert read(path, version_2_with_negative=True) == [Example("q1", "Why?", CONTEXT, ())]
-    with pytest.raises(DataError, match=r"t\.json, \[0\]: question q1 has no answer; set version_2_with_negative"):
+    with pytest.raises(DataError, match=r"t\.json, row 1 \(id q1\): the question has no answer; set version_2"):
         read(path)
 
 
@@ -145,16 +145,16 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.json", '{"data": [', r"t\.json is not JSON, line 1 column 11: .*; mend or", id="cut-off"),
         pytest.param("t.json", "42", r't\.json is not SQuAD, it has no list "data"', id="number"),
         pytest.param("t.json", {"text": "x"}, r'not SQuAD, it has no list "data": the layout is \{"data"', id="other"),
-        pytest.param("t.json", {"data": ["x"]}, r"t\.json, data\[0\] is not SQuAD, it is no JSON object", id="strings"),
-        pytest.param("t.json", {"data": [{"paragraphs": 1}]}, r'data\[0\] .* no list "paragraphs"', id="paragraphs"),
-        pytest.param("t.json", {"data": [{"paragraphs": [{"qas": []}]}]}, r'paragraphs\[0\].* no "context"', id="ctx"),
+        pytest.param("t.json", {"data": ["x"]}, r"t\.json, row 1: not SQuAD, it is no JSON object", id="strings"),
+        pytest.param("t.json", {"data": [{"paragraphs": 1}]}, r'article 1: .* no list "paragraphs"', id="paragraphs"),
+        pytest.param("t.json", {"data": [{"paragraphs": [{"qas": []}]}]}, r'paragraph 1: .* no "context"', id="ctx"),
         pytest.param("t.json", {"data": [{"paragraphs": [{"context": "x"}]}]}, r'no list "qas"', id="qas"),
-        pytest.param("t.jsonl", lines(EXPECTED) + "{oops\n", r"t\.jsonl, line 3 is not JSON \(", id="broken-line"),
-        pytest.param("t.jsonl", "[1]\n", r"t\.jsonl, line 1 is not SQuAD", id="line-no-object"),
+        pytest.param("t.jsonl", lines(EXPECTED) + "{oops\n", r"t\.jsonl, line 3: not JSON \(", id="broken-line"),
+        pytest.param("t.jsonl", "[1]\n", r"t\.jsonl, line 1: not SQuAD", id="line-no-object"),
         pytest.param(
-            "t.jsonl", '{"id": "a"}\n', r'line 1: "question" is missing or empty; rows look', id="no-question"
+            "t.jsonl", '{"id": "a"}\n', r'line 1 \(id a\): "question" is missing or empty; rows look', id="no-question"
         ),
-        pytest.param("t.json", [ROW | {"id": None}], r'\[0\]: the question has no "id"; give every', id="id-null"),
+        pytest.param("t.json", [ROW | {"id": None}], r'row 1: the question has no "id"; give every', id="id-null"),
         pytest.param("t.json", [ROW | {"id": ""}], r'the question has no "id"', id="id-empty"),
         pytest.param("t.json", [ROW | {"id": True}], r'the question has no "id"', id="id-bool"),
         pytest.param("t.json", [ROW | {"context": " "}], r'"context" is missing or empty', id="context-blank"),
@@ -163,8 +163,8 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.json", [ROW | {"answers": {"text": ["a"], "answer_start": []}}], "another shape", id="lengths"),
         pytest.param("t.json", [ROW | {"answers": [{"text": "a"}]}], r'whole number "answer_start"', id="no-start"),
         pytest.param("t.json", [ROW | {"is_impossible": True}], r'"is_impossible" is true, yet', id="contradiction"),
-        pytest.param("t.json", [ROW, ROW], r"\[1\]: the id 'q1' stands at .*t\.json, \[0\] too", id="duplicate"),
-        pytest.param("t.jsonl", HALF, r'line 1: "context" holds half a character', id="surrogate"),
+        pytest.param("t.json", [ROW, ROW], r"row 2: the id 'q1' stands at row 1 too; give", id="duplicate"),
+        pytest.param("t.jsonl", HALF, r'line 1 \(id q1\): "context" holds half a character', id="surrogate"),
         pytest.param("t.txt", "x", r"t\.txt is no data file by its name: it must end in \.json", id="suffix"),
         pytest.param("t.arrow.xz", "x", r"t\.arrow\.xz is no data file", id="packed-suffix"),
     ],
@@ -185,7 +185,7 @@ def test_faults_are_refused_with_one_sentence(tmp_path: Path, name: str, content
 def test_official_layout_names_the_place(tmp_path: Path) -> None:
     data = official(EXPECTED)
     del data["data"][0]["paragraphs"][1]["qas"][0]["id"]  # type: ignore[index]
-    with pytest.raises(DataError, match=r't\.json, data\[0\]\.paragraphs\[1\]\.qas\[0\]: the question has no "id"'):
+    with pytest.raises(DataError, match=r't\.json, article 1, paragraph 2, question 1: the question has no "id"'):
         read(write(tmp_path / "t.json", data))
 
 
@@ -241,14 +241,85 @@ def numbered(count: int, wrong: int) -> list[Example]:
     return [Example(f"q{i}", "Which?", CONTEXT, (good, moved if i < wrong else good)) for i in range(count)]
 
 
-def test_answers_beside_their_offsets_are_skipped_and_named() -> None:
-    examples = numbered(20, wrong=2)
-    assert check_answers(examples) == (examples[2:], ["q0", "q1"])
+def test_answers_beside_their_offsets_are_skipped_and_named(tmp_path: Path) -> None:
+    examples = read(write(tmp_path / "t.jsonl", lines(numbered(20, wrong=2))))
+    kept, skipped = check_answers(examples)
+    assert (kept, skipped) == (examples[2:], examples[:2])
+    assert skipped_note(skipped) == (
+        "2 questions skipped, whose answer is not at its answer_start: "
+        f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1)"
+    )
+    assert skipped_note(skipped[:1]).startswith("1 question skipped, whose answer is not at its ")
 
 
 def test_too_many_answers_beside_their_offsets_are_refused() -> None:
-    with pytest.raises(DataError, match=r"In train 5 of 20 questions \(q0, q1, q2, …\) have an answer whose text"):
+    with pytest.raises(
+        DataError, match=r"^In train 5 of 20 questions have an answer whose text is not .* \(id q4\)\): "
+    ):
         check_answers(numbered(20, wrong=5), "train")
+    with pytest.raises(DataError, match=r"\(id q9\); and 3 more\): count answer_start"):
+        check_answers(numbered(20, wrong=13), "train")
+
+
+BROKEN: dict[str, dict[str, object]] = {
+    "without an answer": {"answers": []},
+    "without an id": {"id": ""},
+    "with a number for a question": {"question": 7},
+    "with answers in a text": {"answers": "Oslo"},
+    "with an answer beside its offset": {"answers": {"text": ["Oslo"], "answer_start": [OSLO + 1]}},
+}
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
+def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, name: str) -> None:
+    good = flat(numbered(len(BROKEN), 0))
+    rows = [row | {"id": f"bad{i}"} | change for i, (row, change) in enumerate(zip(good, BROKEN.values(), strict=True))]
+    rows += [flat(numbered(1, 0))[0], flat(numbered(1, 0))[0], rows[0] | {"id": "bad8"}]
+    content = "".join(json.dumps(row) + "\n" for row in rows) if name == "t.jsonl" else rows
+    path = write(tmp_path / name, content)
+    word = "line" if name == "t.jsonl" else "row"
+    with pytest.raises(DataError) as error:
+        read(path, offsets=True)
+    told = str(error.value)
+    assert told.startswith(
+        f"7 rows can't be used: {path}, {word} 1 (id bad0), {word} 8 (id bad8): the question has no "
+    )
+    for part in (
+        f'{path}, {word} 2: the question has no "id"',
+        f'{path}, {word} 3 (id bad2): "question" is missing or empty',
+        f'{path}, {word} 4 (id bad3): "answers" is missing or has another shape',
+        f"{path}, {word} 7: the id 'q0' stands at {word} 6 too",
+        f"{path}, {word} 5 (id bad4): an answer's text is not at its answer_start",
+        "Set version_2_with_negative to True if",
+        "; count answer_start in characters",
+    ):
+        assert part in told
+    assert "\n" not in told
+    with pytest.raises(DataError, match=r"^6 rows can't be used"):  # in data to evaluate on, offsets don't count
+        read(path)
+
+
+def test_ten_faults_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
+    rows = [row | {"answers": []} for row in flat(numbered(13, 0))]
+    with pytest.raises(DataError) as error:
+        read(write(tmp_path / "t.parquet", rows))
+    told = str(error.value)
+    assert told.startswith(f"13 rows can't be used: {tmp_path}/t.parquet, row 1 (id q0), row 2 (id q1), ")
+    assert "row 10 (id q9): the question has no answer; and 3 more. Set version_2_with_negative" in told
+
+
+@pytest.mark.parametrize(("name", "place"), [("t.json", "row 3"), ("t.jsonl", "line 3"), ("t.parquet", "row 3")])
+def test_rows_are_counted_from_1_in_every_format(tmp_path: Path, name: str, place: str) -> None:
+    rows = flat(numbered(3, 0))
+    rows[2] |= {"answers": {"text": [], "answer_start": []}}
+    content = "".join(json.dumps(row) + "\n" for row in rows) if name == "t.jsonl" else rows
+    with pytest.raises(DataError, match=rf"{name}, {place} \(id q2\): the question has no answer"):
+        read(write(tmp_path / name, content))
+
+
+def test_a_file_of_no_lines_of_json_at_all_is_one_fault(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"t\.jsonl, line 1: not JSON \(.*\); each line must be one row"):
+        read(write(tmp_path / "t.jsonl", "id,question\n1,Why?\n"))
 
 
 @pytest.mark.parametrize(
@@ -266,7 +337,7 @@ def test_too_many_answers_beside_their_offsets_are_refused() -> None:
 def test_what_counts_as_misplaced(answer: Answer) -> None:
     wrong = Example("wrong", "Which?", CONTEXT, (answer,))
     kept, skipped = check_answers([*numbered(10, 0), wrong])
-    assert (len(kept), skipped) == (10, ["wrong"])
+    assert (len(kept), skipped) == (10, [wrong])
 
 
 def test_questions_without_answers_are_kept() -> None:
