@@ -5,5 +5,6 @@ hyperparameters  typed values out of SageMaker's strings        old_names  those
 asked            which distribution a job asks for, and the variables BERTH_*
 schema           the hyperparameters that an image knows, as JSON
 masking          what a log does not show
+model_files      what a model folder must hold
 archive          model.tar.gz: unpacking one that a stranger may have made
 """

@@ -15,7 +15,7 @@ import torch
 from transformers import trainer as transformers_trainer
 
 from berth.contract.errors import JobError
-from berth.train.finetune.model import WEIGHTS
+from berth.contract.model_files import WEIGHTS
 
 # Trainer writes this file last: a checkpoint without it was cut off.
 LAST_FILE = "trainer_state.json"

@@ -13,10 +13,10 @@ from typing import Any
 
 from berth.contract.archive import ArchiveError, unpack
 from berth.contract.errors import JobError
+from berth.contract.model_files import model_home, what_is_missing
 from berth.train.finetune.data import first_line
 from berth.train.finetune.recipe import Paths, Recipe
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 # The two dropout rates under the names that the common architectures give them.
 DROPOUTS = {
     "hidden_dropout_prob": ("hidden_dropout_prob", "dropout", "hidden_dropout"),
@@ -58,44 +58,37 @@ def find(recipe: Recipe, paths: Paths, channels: frozenset[str]) -> tuple[str | 
 
 
 @contextlib.contextmanager
-def folder(path: Path) -> Iterator[Path]:
-    """The folder with config and weights in or below `path`, unpacked into a temporary place where it is an archive."""
-    inner = _holding("config.json", path)
+def folder(path: Path, tokenizer: bool = True) -> Iterator[Path]:
+    """The folder with config and weights in or below `path`, unpacked into a temporary place where it is an archive.
+    `tokenizer`: whether one must be in it.
+    """
     archive = path if path.is_file() else next(iter(sorted(path.glob("*.tar.gz"))), None)
-    if inner is None and archive is not None:
+    if model_home(path) is None and archive is not None:
         with tempfile.TemporaryDirectory(prefix="berth-model-") as unpacked:
             content = Path(unpacked) / "model"
             try:
                 unpack(archive, content)
             except ArchiveError as reason:
                 raise ModelError(str(reason)) from None
-            yield _checked(_holding("config.json", content), archive)
+            yield _checked(content, archive, tokenizer)
     else:
-        yield _checked(inner, path)
+        yield _checked(path, path, tokenizer)
 
 
 def load(name: str | Path, recipe: Recipe) -> Loaded:
     """Load config, tokenizer and model. Raises ModelError where something is missing or the hub can't be reached."""
-    with folder(name) if isinstance(name, Path) else contextlib.nullcontext(name) as place:
+    there = (
+        folder(name, tokenizer=not recipe.tokenizer_name) if isinstance(name, Path) else contextlib.nullcontext(name)
+    )
+    with there as place:
         return _load(str(place), str(name), recipe, local=isinstance(name, Path))
 
 
-def _holding(file: str, path: Path) -> Path | None:
-    """The folder itself, or the only folder right below, that holds a file."""
-    if (path / file).is_file():
-        return path
-    below = [entry for entry in path.glob("*") if (entry / file).is_file()]
-    return below[0] if len(below) == 1 else None
-
-
-def _checked(path: Path | None, origin: Path) -> Path:
-    if path is None:
-        raise ModelError(f"{origin} holds no config.json: pass a folder that a model was saved into.")
-    if not any((path / name).is_file() for name in WEIGHTS):
-        raise ModelError(
-            f"{origin} holds no weights: it needs a model.safetensors or pytorch_model.bin beside config.json."
-        )
-    return path
+def _checked(path: Path, origin: Path, tokenizer: bool) -> Path:
+    home = model_home(path)
+    if (missing := what_is_missing(path, origin, tokenizer)) or home is None:
+        raise ModelError(missing)
+    return home
 
 
 def _load(place: str, name: str, recipe: Recipe, local: bool) -> Loaded:

@@ -38,7 +38,12 @@ def test_model_folders(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holds no weights"), model.folder(tmp_path):
         pass
     (nested / "model.safetensors").write_bytes(b"")
-    with model.folder(tmp_path) as found:
+    with pytest.raises(ModelError, match="holds no weights"), model.folder(tmp_path):
+        pass
+    (nested / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(ModelError, match="holds no tokenizer: save it beside the model"), model.folder(tmp_path):
+        pass
+    with model.folder(tmp_path, tokenizer=False) as found:  # tokenizer_name names another
         assert found == nested
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
@@ -52,7 +57,6 @@ def damaged_config(folder: Path) -> None:
 
 
 DAMAGES = {
-    "empty weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights"),
     "a Git LFS pointer": (
         lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n"),
         "weights",

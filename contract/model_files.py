@@ -1,0 +1,46 @@
+"""What a model folder must hold, told by file names alone: on the machine before a container starts, and in the image.
+
+Archives made by hand, and those of the SDK, often hold one folder more; a model one level down is taken.
+"""
+
+from pathlib import Path
+
+CONFIG = "config.json"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+TOKENIZERS = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "spm.model",
+    "tokenizer.model",
+)
+
+
+def model_home(folder: Path) -> Path | None:
+    """The folder itself, or the only folder right below, that holds a config.json."""
+    if (folder / CONFIG).is_file():
+        return folder
+    below = [entry for entry in folder.glob("*") if (entry / CONFIG).is_file()]
+    return below[0] if len(below) == 1 else None
+
+
+def what_is_missing(folder: Path, named: str | Path, tokenizer: bool = True) -> str:
+    """One sentence on what `folder`, which the user calls `named`, lacks of a model; empty if nothing.
+
+    `tokenizer`: whether one must be there, too.
+    """
+    home = model_home(folder)
+    if home is None:
+        return f"{named} holds no config.json: pass a folder that a model was saved into."
+    if not _any(home, WEIGHTS):
+        return f"{named} holds no weights: it needs a model.safetensors or pytorch_model.bin beside config.json."
+    if tokenizer and not _any(home, TOKENIZERS):
+        return f"{named} holds no tokenizer: save it beside the model (a tokenizer.json or vocab.txt)."
+    return ""
+
+
+def _any(home: Path, names: tuple[str, ...]) -> bool:
+    return any((home / name).is_file() and (home / name).stat().st_size for name in names)
