@@ -11,13 +11,15 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from berth.contract.errors import JobError
 from berth.contract.hyperparameters import UNSET, decode, unquote
 
 MOST_PROCESSES = 256
 REQUIRE_EFA = "BERTH_REQUIRE_EFA"
 LOG_LEVEL = "BERTH_LOG_LEVEL"
 _LOG_LEVELS = ("info", "debug")
-_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", "BERTH_RENDEZVOUS_TIMEOUT", REQUIRE_EFA, LOG_LEVEL)
+TIMEOUT = "BERTH_RENDEZVOUS_TIMEOUT"
+_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", TIMEOUT, REQUIRE_EFA, LOG_LEVEL)
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "mp_parameters": (
@@ -133,6 +135,11 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
     if level not in ("", *_LOG_LEVELS):
         problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
 
+    try:
+        read_timeout(environ)
+    except JobError as error:
+        problems.append(str(error))
+
     processes, source = _processes(program, values, environ, problems)
     options, exports = _mpi_options(values, problems)
     return Asked(
@@ -148,6 +155,20 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
         reasons=tuple(reasons),
         problems=tuple(problems),
     )
+
+
+def read_timeout(environ: Mapping[str, str]) -> float | None:
+    """Seconds that hosts wait for each other, None when nobody said; JobError unless it is a positive number."""
+    text = environ.get(TIMEOUT, "").strip()
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise JobError(f"{TIMEOUT} must be a number of seconds above 0, not {text!r}.")
+    return seconds
 
 
 def _processes(

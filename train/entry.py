@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
-from berth.contract.asked import read_asked
+from berth.contract.asked import read_asked, read_timeout
 from berth.contract.errors import JobError
 from berth.gpu import start as gpu_start
 from berth.train import efa, smddp
@@ -39,8 +39,6 @@ from berth.train.outputs import hand_over
 from berth.train.plan import Plan, make_plan
 from berth.train.prepare import prepare
 from berth.train.runfolder import RUN_FOLDER, Program
-
-TIMEOUT_VARIABLE = "BERTH_RENDEZVOUS_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def train(places: Places) -> int:
         with _stoppable(events):
             job = read_job(places.root)
             host = job.current_host
-            timeout = read_timeout(os.environ)
+            timeout = read_timeout(os.environ) or rendezvous.TIMEOUT_SECONDS
             hardware = probe()
             # Before anything that would be left behind: with cuda-compat this process begins anew.
             usable = gpu_start.check(hardware.cuda, hardware.gpus, get_logger().info)
@@ -150,18 +148,6 @@ def _stoppable(events: Events) -> Iterator[None]:
         yield
     finally:
         listen(queue)
-
-
-def read_timeout(environ: Mapping[str, str]) -> float:
-    """Seconds that hosts wait for each other; JobError unless it is a positive number."""
-    text = environ.get(TIMEOUT_VARIABLE, "").strip() or str(rendezvous.TIMEOUT_SECONDS)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise JobError(f"{TIMEOUT_VARIABLE} must be a number of seconds above 0, not {text!r}.")
-    return seconds
 
 
 def finish(outcome: Outcome, failure_file: FailureFile, root: Path) -> None:

@@ -307,17 +307,6 @@ def test_a_command_is_run_instead() -> None:
     assert (done.returncode, done.stdout) == (3, "hello\n")
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
-def test_timeout_is_checked(text: str) -> None:
-    with pytest.raises(JobError, match="BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0"):
-        entry.read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": text})
-
-
-def test_timeout_default() -> None:
-    assert entry.read_timeout({}) == 600
-    assert entry.read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": "2.5"}) == 2.5
-
-
 def test_hosts_must_be_alike() -> None:
     def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
         return {"b": Introduction("b", ranks, version=version, backend=backend)}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from berth.contract.asked import read_asked, read_timeout
 from berth.contract.errors import JobError
 from berth.train.hardware import Hardware
 from berth.train.job import Job
@@ -259,6 +260,19 @@ def test_refused(hyperparameters: dict[str, str], environ: dict[str, str], sente
     with pytest.raises(JobError) as error:
         make_plan(job(**hyperparameters), CPU, environ, LAUNCHER)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
+def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> None:
+    environ = {"BERTH_RENDEZVOUS_TIMEOUT": text, "BERTH_DISTRIBUTION": "x"}
+    told = " ".join(read_asked({}, None, environ).problems)
+    assert f"BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0, not {text!r}." in told
+    assert "BERTH_DISTRIBUTION must be" in told
+
+
+def test_the_time_to_wait_for_each_other() -> None:
+    assert read_timeout({}) is None
+    assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
 
 
 def test_all_mistakes_are_told_at_once() -> None:
