@@ -1,6 +1,7 @@
 """The parts of run_qa: hyperparameters to settings, data to features, training, evaluation, report.
 
 recipe                       typed hyperparameters to completed settings
+schema                       what run_qa knows, as JSON for the machine that starts the container
 data, model, features        channels and the hub to examples, weights and batches
 ranks, trainer, evaluation   the process group and its checks, the loop, EM and F1 over all ranks
 checkpoints, report          where a job goes on, and what it says and leaves
