@@ -7,6 +7,7 @@ efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel l
 plan, mpirun the launch plan and its command line; pure
 hosts/       how several hosts meet, see that each other lives, and end together
 launch, rank start the ranks of a host, and what stands around each of them
-failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure; tracebacks: from the user's code on
+failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure
+tracebacks   those of a user's program, without what started it
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/
 """
