@@ -61,7 +61,8 @@ def of_another(mpirun: str, environ: Mapping[str, str]) -> bool:
 
 # The frames in which mpirun says that a rank has ended badly. Why it did is in the rank's own report.
 _NOTICE = re.compile(
-    r"Primary job +terminated normally|one or more processes exited with non-zero status|noticed that process rank"
+    r"Primary job +terminated normally|one or more processes exited with non-zero status|noticed that process rank|"
+    r"MPI_ABORT was invoked on rank"  # by mpi4py's runner, when the program has raised
 )
 
 

@@ -125,7 +125,7 @@ def make_plan(
     """
     asked = read_asked(job.hyperparameters, job.program, environ)
     problems = list(asked.problems)
-    reasons = list(asked.reasons)
+    reasons: list[str] = []
     gpus = hardware.usable_gpus
     if hardware.gpus and not hardware.cuda:
         reasons.append(
@@ -151,7 +151,9 @@ def make_plan(
         )
     if problems:
         raise JobError(" ".join(problems))
-    reasons.append(_apart(len(job.hosts)) if kind == "process" and not alone else why)
+    if kind == "process" and not alone:
+        why = _apart(len(job.hosts))
+    reasons.append("; ".join([*asked.reasons, why]))
     if kind == "process" and gpus > 1:
         reasons.append(
             f"your program runs once per host and may leave {gpus - 1} of {gpus} GPUs idle; set BERTH_DISTRIBUTION to "

@@ -107,8 +107,7 @@ launch plan
   hosts: 1: algo-1
   ranks: 2 on each host, 2 in all, by mpirun
   backend: gloo, over lo: no GPU that torch can use
-  because: mpirun: distribution mpi was asked for
-  because: 2 processes per host: sagemaker_mpi_num_of_processes_per_host says so
+  because: mpirun: distribution mpi was asked for; 2 processes per host: sagemaker_mpi_num_of_processes_per_host says so
   each rank: /v/bin/python -m mpi4py train.py
   settings: A ***, ACCELERATE_USE_CPU true, BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, \
 MASTER_PORT 29500, NCCL_DEBUG WARN, OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
@@ -366,7 +365,8 @@ def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> No
     abort = [edge, "Primary job  terminated normally, but 1 process returned", "a non-zero exit code.", edge]
     first = [edge, "mpirun detected that one or more processes exited with non-zero status", "", "  Exit code: 1", edge]
     warning = [edge, "WARNING: No preset parameters were found", "", "  Local host: algo-1", edge]
-    said = ["a line", "", *warning, *abort, *first, "the end"]
+    runner = [edge, "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", "with errorcode 1.", edge]
+    said = ["a line", "", *warning, *abort, *first, *runner, "the end"]
     assert list(without_notices(said)) == ["a line", *filter(None, warning), "the end"]
     # A frame that never closes is no reason to swallow it.
     assert list(without_notices([edge, "mpirun was killed"])) == [edge, "mpirun was killed"]
