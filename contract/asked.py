@@ -108,10 +108,6 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
                 "torchrun would"
             )
 
-    for name in environ:
-        near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8) if name not in _VARIABLES else []
-        if near and name.startswith("BERTH_"):
-            problems.append(f"The variable {name} is not known: did you mean {near[0]}?")
     wish = environ.get("BERTH_DISTRIBUTION", "").strip().lower()
     if wish not in ("", *_DISTRIBUTIONS):
         problems.append(f"BERTH_DISTRIBUTION must be none, mpi or smddp, not {wish!r}.")
@@ -125,21 +121,7 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
         elif wish != "none" and (program or smddp):
             mpi = mpi4py = True
             reasons.append(f"mpirun: BERTH_DISTRIBUTION says {wish}")
-    strict = False
-    try:
-        strict = decode(environ.get(REQUIRE_EFA, ""), bool) is True
-    except ValueError:
-        problems.append(f"{REQUIRE_EFA} must be 1 or 0, not {environ[REQUIRE_EFA]!r}.")
-
-    level = environ.get(LOG_LEVEL, "").strip().lower()
-    if level not in ("", *_LOG_LEVELS):
-        problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
-
-    try:
-        read_timeout(environ)
-    except JobError as error:
-        problems.append(str(error))
-
+    strict, debug = _switches(environ, problems)
     processes, source = _processes(program, values, environ, problems)
     options, exports = _mpi_options(values, problems)
     return Asked(
@@ -147,7 +129,7 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
         mpi4py=mpi4py,
         smddp=smddp,
         efa=strict,
-        debug=level == "debug",
+        debug=debug,
         processes=processes,
         processes_source=source,
         mpi_options=options,
@@ -155,6 +137,27 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
         reasons=tuple(reasons),
         problems=tuple(problems),
     )
+
+
+def _switches(environ: Mapping[str, str], problems: list[str]) -> tuple[bool, bool]:
+    """Whether EFA is required, and whether the log shows all; with what is wrong in the names and the other values."""
+    for name in environ:
+        near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8) if name not in _VARIABLES else []
+        if near and name.startswith("BERTH_"):
+            problems.append(f"The variable {name} is not known: did you mean {near[0]}?")
+    strict = False
+    try:
+        strict = decode(environ.get(REQUIRE_EFA, ""), bool) is True
+    except ValueError:
+        problems.append(f"{REQUIRE_EFA} must be 1 or 0, not {environ[REQUIRE_EFA]!r}.")
+    level = environ.get(LOG_LEVEL, "").strip().lower()
+    if level not in ("", *_LOG_LEVELS):
+        problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
+    try:
+        read_timeout(environ)
+    except JobError as error:
+        problems.append(str(error))
+    return strict, level == "debug"
 
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:
