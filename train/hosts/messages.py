@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from berth.train import failure
+
 MAX_LINE_BYTES = 256 * 1024
 
 FROM_WORKER = frozenset({"beat", "ready", "done", "bye"})
@@ -116,11 +118,11 @@ class _FieldError(Exception):
 # The bounds of berth.train.failure, which cuts what it sends. `age`: how many seconds before it was sent it showed.
 _REPORT = _fields(
     {
-        "sentence": _text(600, printable=False),
+        "sentence": _text(failure.SENTENCE_CHARACTERS, printable=False),
         "code": _whole(0, 255),
         "host": _text(255),
         "rank": _optional(_whole(0, 1 << 31)),
-        "detail": _several(30, _text(400, printable=False)),
+        "detail": _several(failure.DETAIL_LINES, _text(failure.LINE_CHARACTERS, printable=False)),
         "age": _seconds,
         "echo": _truth,
     }

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from berth.contract.errors import JobError
+from berth.train import failure
 from berth.train.failure import FailureReport
 from berth.train.hosts.events import Events, Exited, Lost, Message, Prepared, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
@@ -236,8 +237,9 @@ def test_a_workers_signal_is_sent_again_too() -> None:
 
 
 def test_reports_of_many_ranks_fit_the_wire() -> None:
-    detail = tuple("🙂" * 400 for _ in range(30))
-    reports = tuple(FailureReport("🙂" * 600, 3, "localhost", rank, detail, 5.0 + rank) for rank in range(32))
+    detail = tuple("🙂" * failure.LINE_CHARACTERS for _ in range(failure.DETAIL_LINES))
+    sentence = "🙂" * failure.SENTENCE_CHARACTERS
+    reports = tuple(FailureReport(sentence, 3, "localhost", rank, detail, 5.0 + rank) for rank in range(32))
     with meeting() as (leader, events):
         lead = Host(LEADER, events, code=None)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, 3, reports), everywhere=True)
@@ -317,7 +319,7 @@ def test_a_host_that_stops_before_all_have_come_says_why() -> None:
         )
         thread.start()
         with pytest.raises(
-            JobError, match="localhost stopped before all hosts had come: localhost was stopped by SIGT"
+            JobError, match="localhost stopped before all hosts had come: the job was stopped by a signal"
         ):
             leader.gather(5)
         leader.broadcast("outcome", **outcome_fields(Outcome(0), 0.0))
