@@ -9,7 +9,7 @@ A span's answer is always `context[start:end]`, in characters of the context as 
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,8 +23,15 @@ IndexArray = npt.NDArray[np.intp]
 Logits = Sequence[Any] | npt.NDArray[Any]
 """One row per window: arrays or lists of numbers."""
 
-_BATCH = 32
-"""Windows decoded at a time: 32 windows of 384 tokens by 30 lengths are 3 MB, about what a core's cache holds."""
+_Found = tuple[float, int, int]
+"""Score, first character, the one after the last."""
+
+_BATCH_SPANS = 32 * 384 * 30
+"""Spans scored at a time: those of 32 windows of 384 tokens by 30 lengths are 3 MB, about what a core's cache holds."""
+
+
+class AnswersTooLongError(ValueError):
+    """The answers, or the spans that compete to be one, have more characters than `Decoding` allows."""
 
 
 class LogitsError(ValueError):
@@ -62,6 +69,10 @@ class Decoding:
     lowest over the windows."""
     null_threshold: float = 0.0
     """How far the no-answer's score must be above the best span's to come first."""
+    most_candidate_characters: int | None = None
+    """Characters of all spans whose texts are compared, over all examples; only `probabilities` compares texts."""
+    most_answer_characters: int | None = None
+    """Characters of all answers, over all examples."""
 
     def __post_init__(self) -> None:
         for name in ("max_answer_tokens", "n_best"):
@@ -110,18 +121,19 @@ def predict(
     a padded array (windows, tokens) will do). `contexts[e]` is the context of the windows with `example == e`. An
     example whose context holds no token at all (only white space or control characters) gets the empty answer, score 0.
 
-    Raises LogitsError when a logit of a window is not a number.
+    Raises LogitsError when a logit of a window is not a number, and AnswersTooLongError over a limit of `decoding`. A
+    span can be as long as its context whatever its tokens, for a word that the tokenizer does not know is one token.
     """
     if not len(windows) == len(start_logits) == len(end_logits):
         raise ValueError(f"{len(windows)} windows, {len(start_logits)} start and {len(end_logits)} end logits.")
     as_probabilities = decoding.score == "probabilities"
     # The pipeline's number of candidates, on which the sums over equal texts depend.
     candidates = 2 * decoding.n_best + 10 if as_probabilities else decoding.n_best
-    found: list[list[tuple[float, int, int]]] = [[] for _ in contexts]
+    found: list[list[_Found]] = [[] for _ in contexts]
     null = np.full(len(contexts), np.inf)
-    for first in range(0, len(windows), _BATCH):
-        batch = windows[first : first + _BATCH]
-        inside, start, end = _stack(batch, start_logits[first : first + _BATCH], end_logits[first : first + _BATCH])
+    for part in _parts(windows, decoding.max_answer_tokens):
+        batch = windows[part]
+        inside, start, end = _stack(batch, start_logits[part], end_logits[part])
         if as_probabilities:
             start, end = _log_softmax(start, inside), _log_softmax(end, inside)
         no_answer = start[:, 0] + end[:, 0]
@@ -147,10 +159,34 @@ def predict(
                     strict=True,
                 )
             )
+    compared = _Characters("spans that compete to be answers", decoding.most_candidate_characters)
+    answered = _Characters("answers", decoding.most_answer_characters)
     return [
-        _rank(_merge(spans_of_one, context, decoding), float(null_score), context, decoding)
+        _rank(_merge(spans_of_one, context, decoding, compared), float(null_score), context, decoding, answered)
         for spans_of_one, null_score, context in zip(found, null, contexts, strict=True)
     ]
+
+
+def _parts(windows: Sequence[Window], max_answer_tokens: int) -> Iterator[slice]:
+    """As many windows at a time as have `_BATCH_SPANS` spans, or one."""
+    tokens = max((len(window.input_ids) for window in windows), default=1)
+    size = max(1, _BATCH_SPANS // (tokens * min(max_answer_tokens, tokens)))
+    return (slice(first, first + size) for first in range(0, len(windows), size))
+
+
+class _Characters:
+    """A sum of lengths with a limit."""
+
+    def __init__(self, name: str, most: int | None) -> None:
+        self.name = name
+        self.most = most
+        self.sum = 0
+
+    def add(self, count: int) -> None:
+        """AnswersTooLongError once the sum is over the limit."""
+        self.sum += count
+        if self.most is not None and self.sum > self.most:
+            raise AnswersTooLongError(f"the {self.name} have more than {self.most} characters in all")
 
 
 def _stack(
@@ -185,24 +221,36 @@ def _log_softmax(logits: FloatArray, inside: npt.NDArray[np.bool_]) -> FloatArra
     return np.asarray(shifted - np.log(np.maximum(total, 1.0)))
 
 
-def _merge(found: Sequence[tuple[float, int, int]], context: str, decoding: Decoding) -> list[tuple[float, int, int]]:
+def _merge(found: Sequence[_Found], context: str, decoding: Decoding, compared: _Characters) -> list[_Found]:
     """One entry per answer, best first."""
-    merged: dict[object, tuple[float, int, int]] = {}
-    for score, start, end in found:
-        if decoding.score == "logits":
+    merged: dict[object, _Found] = {}
+    if decoding.score == "logits":
+        for score, start, end in found:
             known = merged.get((start, end))
             if known is None or score > known[0]:
                 merged[start, end] = (score, start, end)
-        else:
-            text = context[start:end].lower()
+    else:
+        places = {(start, end) for _, start, end in found}
+        compared.add(sum(end - start for start, end in places))  # before any text is cut
+        texts = {(start, end): context[start:end].lower() for start, end in places}
+        for score, start, end in found:
+            text = texts[start, end]
             before, at, to = merged.get(text, (0.0, start, end))
             merged[text] = (before + score, at, to)
     return sorted(merged.values(), key=lambda span: -span[0])
 
 
-def _rank(spans: list[tuple[float, int, int]], null_score: float, context: str, decoding: Decoding) -> list[Span]:
-    ranked = [_span(score, start, end, context) for score, start, end in spans]
-    ranked = [span for span in ranked if span.answer]
+def _rank(
+    spans: list[_Found], null_score: float, context: str, decoding: Decoding, answered: _Characters
+) -> list[Span]:
+    ranked: list[Span] = []
+    for score, start, end in spans:
+        span = _span(score, start, end, context)
+        if span.answer:
+            answered.add(len(span.answer))
+            ranked.append(span)
+        if len(ranked) == decoding.n_best:
+            break
     if decoding.no_answer and null_score < np.inf:
         better = sum(span.score >= null_score - decoding.null_threshold for span in ranked)
         ranked.insert(better, Span(null_score, 0, 0, ""))

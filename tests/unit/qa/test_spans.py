@@ -2,13 +2,14 @@
 
 import math
 import random
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from berth.qa.spans import EVALUATION, SERVING, Decoding, LogitsError, Span, best_spans, predict
+from berth.qa.spans import EVALUATION, SERVING, AnswersTooLongError, Decoding, LogitsError, Span, best_spans, predict
 from berth.qa.windows import Window, make_windows
 
 CONTEXT = "Oslo is the capital of Norway, and Bergen was its capital long before Oslo."
@@ -249,3 +250,57 @@ def test_misuse_is_refused(tokenizer: Any) -> None:
         predict(windows, [], [], [CONTEXT], EVALUATION)
     with pytest.raises(ValueError, match="n_best is 0, it must be at least 1"):
         replace(SERVING, n_best=0)
+
+
+def random_logits(windows: list[Window]) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=len(window.input_ids)) for window in windows]
+
+
+def test_texts_are_counted_before_they_are_cut(tokenizer: Any) -> None:
+    """A word of more than 100 characters is one token, so that a few tokens can be any number of characters."""
+    context = " ".join(f"{number:0>20000}" for number in range(100))
+    windows = make_windows(tokenizer, [("Which?", context)])
+    logits = random_logits(windows)
+    many = replace(SERVING, n_best=1000, max_answer_tokens=100)
+    tracemalloc.start()
+    with pytest.raises(AnswersTooLongError, match="the spans that compete to be answers have more than 1000000 char"):
+        predict(windows, logits, logits, [context], replace(many, most_candidate_characters=1_000_000))
+    with pytest.raises(AnswersTooLongError, match="the answers have more than 200000 characters in all"):
+        predict(windows, logits, logits, [context], replace(many, n_best=20, most_answer_characters=200_000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50_000_000  # all texts would be a gigabyte
+
+
+def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> None:
+    contexts = [CONTEXT, CONTEXT.upper(), CONTEXT * 9]
+    windows = make_windows(tokenizer, [("Which?", context) for context in contexts], 40, 8)
+    logits = random_logits(windows)
+    rule = replace(SERVING, n_best=5, no_answer=True)
+    answers = predict(windows, logits, logits, contexts, rule)
+    characters = sum(len(span.answer) for spans in answers for span in spans)
+    within = replace(rule, most_candidate_characters=10**6, most_answer_characters=characters + 100)
+    assert predict(windows, logits, logits, contexts, within) == answers
+    with pytest.raises(AnswersTooLongError):
+        predict(windows, logits, logits, contexts, replace(rule, most_answer_characters=characters // 2))
+
+
+def test_marks_behind_a_word_count_as_characters_of_its_answers(tokenizer: Any) -> None:
+    context = "a b c" + "\u0301" * 50_000
+    windows = make_windows(tokenizer, [("Which?", context)])
+    logits = random_logits(windows)
+    with pytest.raises(AnswersTooLongError):
+        predict(windows, logits, logits, [context], replace(SERVING, n_best=6, most_answer_characters=100_000))
+
+
+def test_long_windows_and_long_answers_are_decoded_a_few_at_a_time(tokenizer: Any) -> None:
+    context = "word " * 20_000
+    windows = make_windows(tokenizer, [("Which?", context)], 2048, 0)
+    logits = random_logits(windows)
+    tracemalloc.start()
+    predict(windows, logits, logits, [context], replace(SERVING, max_answer_tokens=384))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(windows) == 10
+    assert peak < 60_000_000  # of one window; ten together would be ten times as much
