@@ -1,5 +1,6 @@
 """Types in and out: headers as real clients send them, and bodies that are not quite JSON."""
 
+import encodings
 import json
 
 import pytest
@@ -81,16 +82,26 @@ def test_accepts_that_are_not(header: str) -> None:
         (b" \n", 'the body is empty: send {"inputs": {"question": "…", "context": "…"}}'),
         (b'{"a": "\xff"}', "the body is not UTF-8 (byte 7 of 10): send JSON in UTF-8"),
         (b"{'a': 1}", "the body is not JSON (Expecting property name enclosed in double quotes at line 1, column 2)"),
+        (b'{"a": "b', "the body is not JSON (Unterminated string starting at line 1, column 7)"),
+        (b'{"a": "\t"}', "the body is not JSON (Invalid control character at line 1, column 8)"),
         (b'{"a": 1}{', "the body is not JSON (Extra data at line 1, column 9)"),
         (b'{"a": NaN}', "the body is not JSON that can be read (NaN is no JSON value)"),
         (b"[" * 100_000, "the body is not JSON that can be read (it is nested too deeply)"),
     ],
-    ids=["empty", "blank", "latin-1", "python", "two values", "nan", "nested"],
+    ids=["empty", "blank", "latin-1", "python", "unterminated", "tab", "two values", "nan", "nested"],
 )
 def test_bodies_that_are_no_json(body: bytes, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         decode(body)
     assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+def test_names_of_charsets_leave_nothing_in_memory() -> None:
+    known = dict(encodings._cache)  # type: ignore[attr-defined]
+    for number in range(10):
+        with pytest.raises(ServeError, match="can't be read: send JSON in UTF-8"):
+            check_content_type(f"application/json; charset=x-{number}-{'x' * 1000}")
+    assert encodings._cache == known  # type: ignore[attr-defined]
 
 
 def test_a_number_of_thousands_of_digits_is_refused() -> None:
