@@ -21,6 +21,18 @@ _CHUNK = 256
 """Pairs tokenised at a time: an encoding holds its tokens as strings too, gigabytes for the whole of SQuAD."""
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a server asks of windows, and training does not."""
+
+    shrink_stride: bool = False
+    """For a stride that nobody asked for: a question that leaves too little room for it gets one of half the room."""
+    most_tokens: int | None = None
+    """Tokens that all windows together may have."""
+    least_tokens: int = 1
+    """What a shorter window counts as, for none is cheaper."""
+
+
 class WindowError(ValueError):
     """A question and its context can't be cut into windows; the message is one sentence for the user."""
 
@@ -28,6 +40,16 @@ class WindowError(ValueError):
         super().__init__(message)
         self.example = example
         """Index of the example at fault, None when the settings are."""
+
+
+class TooManyWindowsError(WindowError):
+    """The windows have more tokens than `Serving.most_tokens`; counted before any of the pair's is made."""
+
+    def __init__(self, windows: int, tokens: int, most: int, example: int) -> None:
+        super().__init__(f"The texts make {windows} windows with {tokens} tokens, over the limit of {most}.", example)
+        self.windows = windows
+        """Those of all pairs up to the one at fault, itself included."""
+        self.tokens = tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +97,7 @@ def make_windows(
     max_length: int = 384,
     stride: int = 128,
     label: bool = False,
-    shrink_stride: bool = False,
-    length_name: str = "max_seq_length",
+    serving: Serving | None = None,
 ) -> list[Window]:
     """Windows of all examples, or (question, context) pairs, in order; every example has at least one.
 
@@ -85,27 +106,54 @@ def make_windows(
     offset (`squad.check_answers`). Questions are never cut.
 
     Raises WindowError when settings make no sense, when a text is not valid Unicode, and when a question leaves no more
-    than `stride` tokens for a context that needs more: windows could not advance. With `shrink_stride`, for a stride
-    that nobody asked for, such a question gets a stride of half the room that it leaves. `length_name` is what the user
-    knows `max_length` by.
+    than `stride` tokens for a context that needs more: windows could not advance. Raises TooManyWindowsError over the
+    limit of `serving`. Its sentences call `max_length` by the name that the user knows it by: a server's is
+    `max_seq_len`, training's `max_seq_length`.
     """
+    length_name = "max_seq_length" if serving is None else "max_seq_len"
     if not getattr(tokenizer, "is_fast", False):
         raise WindowError("This model has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     if not 0 <= stride < max_length:
         raise WindowError(f"doc_stride ({stride}) must be at least 0 and smaller than {length_name} ({max_length}).")
     windows: list[Window] = []
+    counter = _Counter(serving or Serving())
     for first in range(0, len(examples), _CHUNK):
         chunk = examples[first : first + _CHUNK]
         encodings = _encode(tokenizer, [_pair(example) for example in chunk], first)
         for index, (example, encoding) in enumerate(zip(chunk, encodings, strict=True), start=first):
+            size = encoding.sequence_ids.count(1)
+            others = len(encoding) - size
+            room = max_length - others
+            advancing = room // 2 if counter.serving.shrink_stride and 0 < room <= stride else stride
+            if size > room and room <= advancing:
+                name = example.id if isinstance(example, Example) else f"number {index + 1}"
+                raise WindowError(_too_long(name, room, max_length, stride, length_name), index)
+            counter.add(_begins(size, room, advancing), others + min(size, room), index)
             answer = _first_answer(example) if label else None
-            pair = _Pair(index, example, encoding, tokenizer)
-            room = max_length - (len(pair.ids) - pair.size)
-            advancing = room // 2 if shrink_stride and 0 < room <= stride else stride
-            if pair.size > room and room <= advancing:
-                raise WindowError(_too_long(pair.name, room, max_length, stride, length_name), index)
-            windows.extend(_cut(pair, room, advancing, label, answer))
+            windows.extend(_cut(_Pair(index, encoding, tokenizer), room, advancing, label, answer))
     return windows
+
+
+class _Counter:
+    """The windows so far and their tokens."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self.windows = 0
+        self.tokens = 0
+
+    def add(self, begins: range, length: int, example: int) -> None:
+        """Counts a pair's windows of `length` tokens; TooManyWindowsError if they are too many."""
+        self.windows += len(begins)
+        self.tokens += len(begins) * max(length, self.serving.least_tokens)
+        most = self.serving.most_tokens
+        if most is not None and self.tokens > most:
+            raise TooManyWindowsError(self.windows, self.tokens, most, example)
+
+
+def _begins(size: int, room: int, stride: int) -> range:
+    """Where the windows of a context of `size` tokens begin: the last is the first that reaches the context's end."""
+    return range(0, size - stride, room - stride) if size > room else range(1)
 
 
 def _pair(example: Example | tuple[str, str]) -> tuple[str, str]:
@@ -137,9 +185,8 @@ def _encode(tokenizer: Any, pairs: list[tuple[str, str]], first: int) -> list[An
 class _Pair:
     """One encoded pair as arrays, over the whole context."""
 
-    def __init__(self, index: int, example: Example | tuple[str, str], encoding: Any, tokenizer: Any) -> None:
+    def __init__(self, index: int, encoding: Any, tokenizer: Any) -> None:
         self.index = index
-        self.name = example.id if isinstance(example, Example) else f"number {index + 1}"
         self.ids = np.array(encoding.ids, np.int32)
         with_types = "token_type_ids" in tokenizer.model_input_names
         self.types = np.array(encoding.type_ids, np.int32) if with_types else None
@@ -192,9 +239,8 @@ def _cut(pair: _Pair, room: int, stride: int, label: bool, answer: tuple[int, in
     """The windows of a pair, each with up to `room` tokens of its context."""
     before = pair.begin
     tokens = pair.answer_tokens(answer) if answer is not None else None
-    # The last window is the first that reaches the context's end.
-    begins = range(pair.begin, pair.end - stride, room - stride) if pair.size > room else [pair.begin]
-    for begin in begins:
+    for offset in _begins(pair.size, room, stride):
+        begin = pair.begin + offset
         end = min(begin + room, pair.end)
         pick = np.r_[0:before, begin:end, pair.end : len(pair.ids)]
         start_label = end_label = 0 if label else None

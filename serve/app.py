@@ -1,16 +1,19 @@
 """The routes: GET /ping and POST /invocations, and the net that turns every error into the one body shape.
 
-Reading and checking a request, and writing its answer, happen in a thread pool, inference in the service's own thread;
-the event loop only moves bytes. So /ping is never behind the model.
+Requests are read in a thread of the reader's, inference happens in the service's own, answers are written in a thread
+pool; the event loop only moves bytes. So /ping is never behind the model. A client that goes takes its request with it,
+wherever it is.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -18,34 +21,51 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth.serve import content
+from berth.serve.admission import Admission
 from berth.serve.errors import Kind, ServeError, foreseen
+from berth.serve.limits import Limits
+from berth.serve.reader import Reader
 from berth.serve.service import Service
 
 log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-MEBIBYTE = 1024 * 1024
-MAX_BODY = 25 * MEBIBYTE  # what SageMaker passes to a real-time endpoint; batch transform names its own limit
 
-
-def create_app(service: Service, max_body: int = MAX_BODY) -> ASGIApp:
-    """The ASGI application over a service; bodies over `max_body` bytes get 413."""
+def create_app(service: Service) -> ASGIApp:
+    """The ASGI application over a service, within the limits of its handler."""
+    limits = service.handler.limits
+    admission = Admission(limits)
+    reader = Reader(service)
 
     async def ping(_request: Request) -> Response:
         service.check_ready()
         return _json(200, {"status": "ready"})
 
     async def invocations(request: Request) -> Response:
+        received = 0
+
+        def take(size: int) -> None:
+            nonlocal received
+            admission.bodies.take(size)
+            received += size
+
         try:
-            body = await _body(request, max_body)
+            body = await _body(request, limits, take)
+            with admission.requests.hold(1):
+                return await _unless_gone(request, answering(body, request.headers))
         except ClientDisconnect:
             return Response(status_code=499)  # for the log line only: nginx's number for "client closed request"
+        finally:
+            admission.bodies.give(received)
+
+    async def answering(body: bytes, headers: Headers) -> Response:
         service.check_ready()
-        accept = request.headers.get("accept")
+        accept = headers.get("accept")
         content.check_accept(accept)  # before the model works for an answer that can't be sent
-        parsed = await run_in_threadpool(service.handler.default_input_fn, body, request.headers.get("content-type"))
-        prediction = await asyncio.wrap_future(service.submit(parsed))
+        with admission.unread.hold(len(body)):
+            prepared = await reader.read(body, headers.get("content-type"))
+        prediction = await asyncio.wrap_future(service.submit(prepared))
         written, media_type = await run_in_threadpool(service.handler.default_output_fn, prediction, accept)
         return Response(written, media_type=media_type)
 
@@ -67,38 +87,67 @@ def _answering(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except Exception as error:
-            refusal = foreseen(error, log)
-            return _json(refusal.status, refusal.body())
+            return _refusal(foreseen(error, log))
         except asyncio.CancelledError:  # a stop that has waited for this request for as long as it may
-            refusal = ServeError(Kind.NOT_READY, "the server stops before it could answer: send the request again")
-            return _json(refusal.status, refusal.body())
+            return _refusal(
+                ServeError(Kind.NOT_READY, "the server stops before it could answer: send the request again")
+            )
 
     return answering
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """The request's body; ServeError (413) over `limit` bytes.
+async def _body(request: Request, limits: Limits, take: Callable[[int], None]) -> bytes:
+    """The request's body; ServeError if it is too large (413), or if `take` refuses the size of a part (503).
 
-    A body that is too large is read to its end and thrown away, so that a client that is still sending reads the answer
-    instead of a broken pipe.
+    A body that is refused is read on and thrown away, up to a limit, so that a client that is still sending reads the
+    answer instead of a broken pipe.
     """
     chunks: list[bytes] = []
     size = 0
+    refusal: ServeError | None = None
     async for chunk in request.stream():
         size += len(chunk)
-        if size > limit:
+        if size > limits.drained:
+            raise limits.too_large(f"more than {limits.drained}", close=True)
+        if refusal is not None or size > limits.body:
             chunks.clear()
-        else:
+            continue
+        try:
+            take(len(chunk))
             chunks.append(chunk)
-    if size > limit:
-        raise ServeError(
-            Kind.TOO_LARGE, f"the body has {size} bytes, over the limit of {limit}: send fewer questions at once"
-        )
+        except ServeError as error:
+            refusal = error
+    if size > limits.body:
+        raise limits.too_large(str(size))
+    if refusal is not None:
+        raise refusal
     return b"".join(chunks)
 
 
-def _json(status: int, value: object) -> Response:
-    return Response(content.encode(value), status_code=status, media_type=content.JSON)
+async def _unless_gone(request: Request, answering: Coroutine[Any, Any, Response]) -> Response:
+    """What `answering` gives; it is cancelled, and ClientDisconnect raised, when the client goes before."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answer, end = asyncio.create_task(answering), asyncio.create_task(gone())
+    try:
+        await asyncio.wait((answer, end), return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        raise ClientDisconnect
+    finally:
+        answer.cancel()
+        end.cancel()
+
+
+def _json(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(content.encode(value), status_code=status, headers=headers, media_type=content.JSON)
+
+
+def _refusal(error: ServeError) -> Response:
+    return _json(error.status, error.body(), error.headers())
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:
@@ -108,7 +157,7 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
         refusal = ServeError(Kind.METHOD_NOT_ALLOWED, f"{request.url.path} does not take {request.method}")
     else:
         refusal = ServeError(Kind.NOT_FOUND, "no such path: this server answers GET /ping and POST /invocations")
-    response = _json(refusal.status, refusal.body())
+    response = _refusal(refusal)
     response.headers.update(error.headers or {})
     return response
 

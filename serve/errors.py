@@ -17,11 +17,13 @@ class Kind(StrEnum):
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     NOT_ACCEPTABLE = "not_acceptable"
+    TIMEOUT = "timeout"
     TOO_LARGE = "too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     INTERNAL = "internal"
     BROKEN_MODEL = "broken_model"
     NOT_READY = "not_ready"
+    OVERLOADED = "overloaded"
 
 
 STATUS: dict[Kind, HTTPStatus] = {
@@ -29,26 +31,39 @@ STATUS: dict[Kind, HTTPStatus] = {
     Kind.NOT_FOUND: HTTPStatus.NOT_FOUND,
     Kind.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
     Kind.NOT_ACCEPTABLE: HTTPStatus.NOT_ACCEPTABLE,
+    Kind.TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Kind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.BROKEN_MODEL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
+    Kind.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
 class ServeError(Exception):
-    """A foreseen error: `kind` decides the status, the one sentence says what is wrong and what to do."""
+    """A foreseen error: `kind` decides the status, the one sentence says what is wrong and what to do.
 
-    def __init__(self, kind: Kind, message: str) -> None:
+    `retry_after`: seconds after which the same request may be answered. `close`: the connection ends with the answer,
+    because the request has not been read to its end.
+    """
+
+    def __init__(self, kind: Kind, message: str, retry_after: int | None = None, close: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.retry_after = retry_after
+        self.close = close
 
     @property
     def status(self) -> int:
         """The HTTP status that the table gives for this kind."""
         return int(STATUS[self.kind])
+
+    def headers(self) -> dict[str, str]:
+        """The response's headers beside those of its body."""
+        found = {"retry-after": str(self.retry_after)} if self.retry_after is not None else {}
+        return found | ({"connection": "close"} if self.close else {})
 
     def body(self) -> dict[str, str]:
         """The JSON body that the client receives."""

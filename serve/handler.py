@@ -7,15 +7,17 @@ loads SciPy (35 MB of image, a second of every start).
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from berth.qa.spans import SERVING, LogitsError, Span, predict
-from berth.qa.windows import WindowError, make_windows
+from berth.qa.spans import SERVING, AnswersTooLongError, LogitsError, Span, predict
+from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows
 from berth.serve import content, models, request
-from berth.serve.engines.engine import Engine
+from berth.serve.engines.engine import Engine, never
 from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import Limits
 from berth.serve.request import Parameters, Question, Request
 
 WINDOW = 384  # tokens of a window and
@@ -35,8 +37,20 @@ class Model:
     engine: Engine
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that is ready for the model: nothing of it can be refused for its size any more but its answers."""
+
+    request: Request
+    windows: list[Window]
+    tokens: int  # of all windows
+
+
 class QuestionAnsweringHandler:
     """The handler that serves unless the user brings his own functions."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
 
     def default_model_fn(self, model_dir: str | Path) -> Model:
         """Find and load the model under `model_dir`; models.ModelError with one sentence if it can't be served."""
@@ -54,17 +68,27 @@ class QuestionAnsweringHandler:
         content.check_content_type(content_type)
         return request.parse(content.decode(input_data))
 
+    def prepare(self, data: Request, model: Model) -> Prepared:
+        """The request's windows, made in any thread; ServeError if they are too many (413) or can't be made (400)."""
+        self.limits.check_texts(data.questions)
+        windows = make(data, model, self.limits)
+        return Prepared(data, windows, sum(len(window.input_ids) for window in windows))
+
     def default_predict_fn(self, data: Request, model: Model) -> Any:
         """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
 
         One question gives its answer, a list a list. `start` and `end` count code points of the context as it was sent,
-        and `answer == context[start:end]`. ServeError if the question fills the window (400) or the scores are not
-        finite (500).
+        and `answer == context[start:end]`. ServeError if the question fills the window (400), if there is too much of
+        anything (413) or if the scores are not finite (500).
         """
-        spans = answer(data, model)
+        return self.predict(self.prepare(data, model), model)
+
+    def predict(self, prepared: Prepared, model: Model, cancelled: Callable[[], bool] = never) -> Any:
+        """The second half of `default_predict_fn`, in the thread that owns the model; CancelledError: see Engine."""
+        spans = answer(prepared, model, self.limits, cancelled)
         ranked: list[list[Answer]] = [[as_answer(span) for span in best] for best in spans]
-        answers = ranked if data.parameters.top_k > 1 else [best[0] for best in ranked]
-        return answers[0] if data.single else answers
+        answers = ranked if prepared.request.parameters.top_k > 1 else [best[0] for best in ranked]
+        return answers[0] if prepared.request.single else answers
 
     def default_output_fn(self, prediction: Any, accept: str | None) -> tuple[bytes, str]:
         """The body and its Content-Type; ServeError (406) if the client takes no JSON."""
@@ -72,11 +96,8 @@ class QuestionAnsweringHandler:
         return content.encode(prediction), content.JSON
 
 
-def answer(asked: Request, model: Model) -> list[list[Span]]:
-    """The best spans of each question, best first, `top_k` or fewer, never none; ServeError as default_predict_fn says.
-
-    A context without any token (white space, control characters) gets the empty answer at 0 to 0 with score 0.
-    """
+def make(asked: Request, model: Model, limits: Limits) -> list[Window]:
+    """The windows of all questions; ServeError as `prepare` says."""
     parameters = asked.parameters
     length = parameters.max_seq_len or min(WINDOW, model.engine.max_length)
     if length > model.engine.max_length:
@@ -84,30 +105,43 @@ def answer(asked: Request, model: Model) -> list[list[Span]]:
             Kind.BAD_REQUEST,
             f"`parameters.max_seq_len` is {length}: this model takes at most {model.engine.max_length} tokens",
         )
-    stride = min(STRIDE, length // 2) if parameters.doc_stride is None else parameters.doc_stride
     # An unpaired surrogate has no UTF-8, so the tokenizer can't read it; a character for a character keeps the offsets.
     readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in asked.questions]
     try:
-        windows = make_windows(
+        return make_windows(
             model.tokenizer,
             readable,
             max_length=length,
-            stride=stride,
-            shrink_stride=parameters.doc_stride is None,
-            length_name="max_seq_len",
+            stride=min(STRIDE, length // 2) if parameters.doc_stride is None else parameters.doc_stride,
+            serving=Serving(parameters.doc_stride is None, limits.tokens, limits.window_tokens),
         )
+    except TooManyWindowsError as error:
+        raise limits.too_many_windows(error.windows, error.tokens) from error
     except WindowError as error:
         place = _place(asked, error.example)
         raise ServeError(Kind.BAD_REQUEST, f"{place} can't be used: {error}") from error
-    start, end = model.engine.logits(windows)
+
+
+def answer(prepared: Prepared, model: Model, limits: Limits, cancelled: Callable[[], bool] = never) -> list[list[Span]]:
+    """The best spans of each question, best first, `top_k` or fewer, never none; ServeError as default_predict_fn says.
+
+    A context without any token (white space, control characters) gets the empty answer at 0 to 0 with score 0.
+    """
+    parameters = prepared.request.parameters
+    start, end = model.engine.logits(prepared.windows, cancelled)
     decoding = replace(
         SERVING,
         max_answer_tokens=parameters.max_answer_len,
         n_best=parameters.top_k,
         no_answer=parameters.handle_impossible_answer,
+        most_candidate_characters=limits.compared_characters,
+        most_answer_characters=limits.answer_characters,
     )
+    contexts = [question.context for question in prepared.request.questions]
     try:
-        return predict(windows, start, end, [question.context for question in asked.questions], decoding)
+        return predict(prepared.windows, start, end, contexts, decoding)
+    except AnswersTooLongError as error:
+        raise ServeError(Kind.TOO_LARGE, f"{error}: lower `top_k` or `max_answer_len`, or ask less at once") from error
     except LogitsError as error:
         raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import BOUNDS
 
 
 class Question(NamedTuple):
@@ -40,10 +41,6 @@ class Request:
     questions: tuple[Question, ...]
     single: bool
     parameters: Parameters
-
-
-# The least and the most that each number may be. The model's own limits are tighter for the three that count tokens.
-BOUNDS = {"top_k": (1, 1000), "max_answer_len": (1, 100_000), "max_seq_len": (1, 100_000), "doc_stride": (0, 100_000)}
 
 
 def parse(value: object) -> Request:

@@ -24,9 +24,10 @@ from types import FrameType
 
 import uvicorn
 
-from berth.serve.app import MAX_BODY, MEBIBYTE, create_app
+from berth.serve.app import create_app
 from berth.serve.handler import QuestionAnsweringHandler
 from berth.serve.hardware import threads
+from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, Limits
 from berth.serve.service import Service
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class Settings:
 
     port: int = 8080  # SAGEMAKER_BIND_TO_PORT
     model_dir: Path = Path("/opt/ml/model")  # SAGEMAKER_BASE_DIR + "/model"
-    max_body: int = MAX_BODY  # bytes; SAGEMAKER_MAX_PAYLOAD_IN_MB
+    payload: int = PAYLOAD  # bytes; SAGEMAKER_MAX_PAYLOAD_IN_MB
+    request_tokens: int = REQUEST_TOKENS  # BERTH_MAX_REQUEST_TOKENS
     failure_grace: int = 10  # seconds; BERTH_FAILURE_GRACE
 
 
@@ -63,7 +65,8 @@ def settings(environ: Mapping[str, str]) -> Settings:
     return Settings(
         port=number("SAGEMAKER_BIND_TO_PORT", 8080, 1, 65535),
         model_dir=Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "model",
-        max_body=number("SAGEMAKER_MAX_PAYLOAD_IN_MB", MAX_BODY // MEBIBYTE, 1, 1024) * MEBIBYTE,
+        payload=number(PAYLOAD_VARIABLE, PAYLOAD // MEBIBYTE, 1, 1024) * MEBIBYTE,
+        request_tokens=number(TOKENS_VARIABLE, REQUEST_TOKENS, 512, 100_000_000),
         failure_grace=number("BERTH_FAILURE_GRACE", 10, 0, 3600),
     )
 
@@ -88,10 +91,11 @@ def listen(port: int) -> socket.socket:
 def run(chosen: Settings) -> int:
     """Serve until a signal or until the model proves unusable; the exit code. SettingError if the port is not free."""
     sock = listen(chosen.port)
-    service = Service(QuestionAnsweringHandler(), chosen.model_dir)
+    limits = Limits(tokens=chosen.request_tokens, payload=chosen.payload, open_files=1024)
+    service = Service(QuestionAnsweringHandler(limits), chosen.model_dir)
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(service, chosen.max_body),
+            create_app(service),
             loop="asyncio",
             http="h11",
             ws="none",

@@ -1,12 +1,10 @@
 """The service behind the routes: one thread that loads the model, warms it up, and then does every inference.
 
 The event loop never waits for the model, so /ping answers within milliseconds while a long inference runs. The state
-goes loading → ready, or loading → failed and no further; a GPU that is lost takes it from ready to failed. Whoever
-adds batching replaces the plain queue here.
+goes loading → ready, or loading → failed and no further; a GPU that is lost takes it from ready to failed.
 """
 
 import logging
-import queue
 import re
 import threading
 import time
@@ -16,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.handler import Model, QuestionAnsweringHandler
+from berth.serve.handler import Model, Prepared, QuestionAnsweringHandler
+from berth.serve.jobs import Jobs
 from berth.serve.models import ModelError
 from berth.serve.request import Request
 
@@ -32,9 +31,9 @@ class Service:
         self.handler = handler
         self.model_dir = model_dir
         self.failure: str | None = None
-        self._ready = False
+        self._model: Model | None = None  # once it is ready
         self._running = False  # the thread is inside the model
-        self._jobs: queue.SimpleQueue[tuple[Request, Future[Any]]] = queue.SimpleQueue()
+        self._jobs = Jobs(handler.limits)
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
@@ -56,18 +55,25 @@ class Service:
     @property
     def ready(self) -> bool:
         """The model is loaded and has answered its warm-up question."""
-        return self._ready
+        return self._model is not None and self.failure is None
 
     @property
     def busy(self) -> bool:
         """The model's thread is loading or inside an inference."""
         return self._running
 
-    def submit(self, request: Request) -> Future[Any]:
-        """Queue a request; the future holds the prediction or raises what the handler raised."""
-        future: Future[Any] = Future()
-        self._jobs.put((request, future))
-        return future
+    def prepare(self, request: Request) -> Prepared:
+        """The request with its windows, in the caller's thread; ServeError if it can't be answered."""
+        self.check_ready()
+        assert self._model is not None
+        return self.handler.prepare(request, self._model)
+
+    def submit(self, prepared: Prepared) -> Future[Any]:
+        """Queue a request; ServeError (503) if too much waits already.
+
+        The future holds the prediction or raises what the handler raised, and can be cancelled until then.
+        """
+        return self._jobs.put(prepared)
 
     def _run(self) -> None:
         self._running = True
@@ -84,25 +90,34 @@ class Service:
             return
         finally:
             self._running = False
-        self._ready = True
+        self._model = model
         while True:
-            request, future = self._jobs.get()
-            if not future.set_running_or_notify_cancel():
-                continue
+            self._answer_next(model)
+
+    def _answer_next(self, model: Model) -> None:
+        prepared, future = self._jobs.take()
+        answered: Any = None
+        failed: BaseException | None = None
+        self._running = True
+        try:
             if self.failure is not None:  # it was queued before
-                future.set_exception(ServeError(Kind.NOT_READY, self.failure))
-                continue
-            self._running = True
-            try:
-                future.set_result(self.handler.default_predict_fn(request, model))
-            except Exception as error:
-                if is_cuda_error(error):
-                    self._try_again(error, model)
-                future.set_exception(error)
-            except BaseException as error:  # the same: it must neither end this thread nor leave the request waiting
-                future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
-            finally:
-                self._running = False
+                raise ServeError(Kind.NOT_READY, self.failure)
+            answered = self.handler.predict(prepared, model, future.cancelled)
+        except Exception as error:
+            failed = error
+            if is_cuda_error(error):
+                self._try_again(error, model)
+        except BaseException as error:  # the same: it must neither end this thread nor leave the request waiting
+            failed = RuntimeError(f"{type(error).__name__}: {error}")
+        finally:
+            self._running = False
+            self._jobs.finish(answered=failed is None)
+        if not future.set_running_or_notify_cancel():
+            return
+        if failed is None:
+            future.set_result(answered)
+        else:
+            future.set_exception(failed)
 
     def _try_again(self, error: Exception, model: Model) -> None:
         """Most of CUDA's errors (a memory error of the GPU, an illegal access) leave this process without a GPU for the
@@ -131,7 +146,6 @@ class Service:
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence
-        self._ready = False
         log.error("%s", sentence)
         self._on_failure()
 

@@ -4,7 +4,7 @@ The handler knows engines by this protocol only. An engine decides how it batche
 give the same logits for a window whatever other windows come with it, up to rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 from berth.qa.windows import Window
 
 Logits = list[NDArray[np.float32]]
+
+
+def never() -> bool:
+    """Of work that nobody cancels."""
+    return False
 
 
 class Engine(Protocol):
@@ -28,6 +33,10 @@ class Engine(Protocol):
         """The longest window, in tokens, that the model can take."""
         ...
 
-    def logits(self, windows: Sequence[Window]) -> tuple[Logits, Logits]:
-        """Start and end logits: for each window, in the order given, a float32 vector with one value per token."""
+    def logits(self, windows: Sequence[Window], cancelled: Callable[[], bool] = never) -> tuple[Logits, Logits]:
+        """Start and end logits: for each window, in the order given, a float32 vector with one value per token.
+
+        `cancelled` is asked before each batch: once it is true, nobody waits for the answer any more, and
+        `concurrent.futures.CancelledError` is raised.
+        """
         ...

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.qa.windows import Window, position_count
 from berth.serve.engines.batches import by_length, pad
-from berth.serve.engines.engine import Logits
+from berth.serve.engines.engine import Logits, never
 from berth.serve.hardware import threads
 from berth.serve.models import ModelError, ModelFiles
 
@@ -81,12 +82,14 @@ class PyTorchEngine:
         """The model's positions, 512 where it names none."""
         return position_count(self.model) or 512
 
-    def logits(self, windows: Sequence[Window]) -> tuple[Logits, Logits]:
+    def logits(self, windows: Sequence[Window], cancelled: Callable[[], bool] = never) -> tuple[Logits, Logits]:
         """See engine.Engine.logits."""
         lengths = [len(window.input_ids) for window in windows]
         start: Logits = [None] * len(windows)  # type: ignore[list-item]
         end: Logits = [None] * len(windows)  # type: ignore[list-item]
         for batch in by_length(lengths):
+            if cancelled():
+                raise CancelledError
             output = self._forward([windows[index] for index in batch])
             for row, index in enumerate(batch):
                 start[index] = output.start_logits[row, : lengths[index]].float().cpu().numpy()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from berth.qa.squad import Answer, Example, read
-from berth.qa.windows import Window, WindowError, make_windows, position_count
+from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows, position_count
 
 
 def text_of(window: Window, context: str) -> str:
@@ -172,14 +172,16 @@ def test_long_questions_that_still_work(
 def test_questions_that_leave_too_little_room_are_refused(tokenizer: Any, question_tokens: int, message: str) -> None:
     pairs = [("What?", "fine"), (long_question(question_tokens), long_question(50))]
     with pytest.raises(WindowError, match=rf"question number 2 is too long: {message}\.") as error:
-        make_windows(tokenizer, pairs, 64, 16, length_name="max_seq_len")
+        make_windows(tokenizer, pairs, 64, 16, serving=Serving())
     assert error.value.example == 1
 
 
 @pytest.mark.parametrize("room", [16, 9, 1])
 def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room: int) -> None:
     context = " ".join(f"w{number}" for number in range(40))
-    windows = make_windows(tokenizer, [(long_question(64 - 3 - room), context)], 64, 16, shrink_stride=True)
+    windows = make_windows(
+        tokenizer, [(long_question(64 - 3 - room), context)], 64, 16, serving=Serving(shrink_stride=True)
+    )
     spans = [window.offsets[window.context_mask] for window in windows]
     assert {len(span) for span in spans[:-1]} == {room}
     assert spans[-1][-1, 1] == len(context)
@@ -190,8 +192,31 @@ def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room
 
 def test_room_for_the_stride_leaves_it_as_it_is(tokenizer: Any) -> None:
     pair = (long_question(40), long_question(200))
-    plain, shrunk = (make_windows(tokenizer, [pair], 64, 16, shrink_stride=shrink) for shrink in (False, True))
+    plain, shrunk = (
+        make_windows(tokenizer, [pair], 64, 16, serving=Serving(shrink_stride=shrink)) for shrink in (False, True)
+    )
     assert [w.input_ids.tolist() for w in plain] == [w.input_ids.tolist() for w in shrunk]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "stride", "windows"),
+    [(60, 16, 1), (61, 16, 2), (200, 16, 5), (200, 59, 141)],
+    ids=["fits", "one-more", "several", "a-window-for-each-token"],
+)
+def test_windows_are_counted_before_they_are_made(tokenizer: Any, tokens: int, stride: int, windows: int) -> None:
+    pairs = [(long_question(1), long_question(tokens))] * 3
+    made = make_windows(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64))
+    assert len(made) == 3 * windows
+    with pytest.raises(TooManyWindowsError) as error:
+        make_windows(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64 - 1))
+    assert (error.value.windows, error.value.tokens) == (3 * windows, 3 * windows * 64)
+
+
+def test_a_short_window_counts_as_the_least(tokenizer: Any) -> None:
+    pairs = [("What?", "one")] * 10
+    assert len(make_windows(tokenizer, pairs, serving=Serving(most_tokens=320, least_tokens=32))) == 10
+    with pytest.raises(TooManyWindowsError, match="make 10 windows with 320 tokens, over the limit of 319"):
+        make_windows(tokenizer, pairs, serving=Serving(most_tokens=319, least_tokens=32))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """The PyTorch engine against the model called directly."""
 
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +44,22 @@ def test_logits_do_not_depend_on_the_batch(tiny_model: Path) -> None:
             )
         np.testing.assert_allclose(got_start, alone.start_logits[0], atol=1e-5)
         np.testing.assert_allclose(got_end, alone.end_logits[0], atol=1e-5)
+
+
+def test_work_that_nobody_waits_for_ends_with_the_batch(tiny_model: Path) -> None:
+    engine = PyTorchEngine(files(tiny_model))
+    batches = 0
+    forward = engine._forward
+
+    def counting(windows: Sequence[Window]) -> Any:
+        nonlocal batches
+        batches += 1
+        return forward(windows)
+
+    engine._forward = counting  # type: ignore[method-assign]
+    with pytest.raises(CancelledError):
+        engine.logits([window(40, 100)] * 100, cancelled=lambda: batches == 2)
+    assert batches == 2
 
 
 def test_nothing_in_nothing_out(tiny_model: Path) -> None:

@@ -69,6 +69,8 @@ def with_parameters(**parameters: object) -> object:
             with_parameters(max_answer_len=1.5),
             "`parameters.max_answer_len` is no whole number: it must be a whole number",
         ),
+        (with_parameters(top_k=1001), "`parameters.top_k` is out of range: it must be from 1 to 1000"),
+        (with_parameters(max_answer_len=385), "`parameters.max_answer_len` is out of range: it must be from 1 to 384"),
         (with_parameters(doc_stride=-1), "`parameters.doc_stride` is out of range: it must be from 0 to 100000"),
         (with_parameters(max_seq_len=10**30), "`parameters.max_seq_len` is out of range: it must be from 1 to 100000"),
         (

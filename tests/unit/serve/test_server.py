@@ -177,7 +177,7 @@ def test_arguments(tmp_path: Path, arguments: list[str], code: int, output: str)
 
 
 def test_settings_have_sagemakers_defaults() -> None:
-    assert settings({}) == Settings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 10)
+    assert settings({}) == Settings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
 
 
 def test_settings_come_from_sagemakers_variables() -> None:
@@ -185,9 +185,10 @@ def test_settings_come_from_sagemakers_variables() -> None:
         "SAGEMAKER_BIND_TO_PORT": "9000",
         "SAGEMAKER_BASE_DIR": "/elsewhere",
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100",
+        "BERTH_MAX_REQUEST_TOKENS": "1000000",
         "BERTH_FAILURE_GRACE": "0",
     }
-    assert settings(given) == Settings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 0)
+    assert settings(given) == Settings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,7 @@ def test_settings_come_from_sagemakers_variables() -> None:
         ("SAGEMAKER_BIND_TO_PORT", "http", "1 to 65535"),
         ("SAGEMAKER_BIND_TO_PORT", "70000", "1 to 65535"),
         ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "0", "1 to 1024"),
+        ("BERTH_MAX_REQUEST_TOKENS", "100", "512 to 100000000"),
         ("BERTH_FAILURE_GRACE", "-1", "0 to 3600"),
     ],
 )

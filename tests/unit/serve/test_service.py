@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from berth.serve.app import create_app
-from berth.serve.handler import WARM_UP, Model, QuestionAnsweringHandler
+from berth.serve.handler import WARM_UP, QuestionAnsweringHandler
 from berth.serve.request import Parameters, Request
 from berth.serve.service import Service, is_cuda_error
 
@@ -28,7 +28,7 @@ class Failing(QuestionAnsweringHandler):
     asked = 0
     going_on: threading.Event | None = None
 
-    def default_predict_fn(self, data: Request, model: Model) -> Any:
+    def predict(self, *arguments: Any) -> Any:
         self.asked += 1
         if self.going_on is not None:
             assert self.going_on.wait(30)
@@ -36,7 +36,7 @@ class Failing(QuestionAnsweringHandler):
             said = self.fails
             self.fails = said if self.lost else ""
             raise RuntimeError(said)
-        return super().default_predict_fn(data, model)
+        return super().predict(*arguments)
 
 
 @pytest.fixture
@@ -64,7 +64,8 @@ def test_a_lost_gpu_ends_the_service(served: tuple[Failing, Service, TestClient,
 def test_what_was_queued_is_refused_and_not_tried(served: tuple[Failing, Service, TestClient, threading.Event]) -> None:
     handler, service, _, _ = served
     handler.fails, handler.lost, handler.going_on = ACCESS, True, threading.Event()
-    first, second = (service.submit(Request((WARM_UP,), single=True, parameters=Parameters())) for _ in range(2))
+    prepared = service.prepare(Request((WARM_UP,), single=True, parameters=Parameters()))
+    first, second = (service.submit(prepared) for _ in range(2))
     asked = handler.asked
     handler.going_on.set()
     assert str(first.exception(30)) == ACCESS

@@ -1,0 +1,49 @@
+"""The one thread that reads requests: from bytes over JSON and tokens to windows.
+
+One for all, because reading can take a hundred times a request's own size in memory, if only for a moment.
+"""
+
+import asyncio
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+
+from berth.serve.errors import ServeError
+from berth.serve.handler import Prepared
+from berth.serve.service import Service
+
+_LARGE = 65_536
+"""Bytes of a body from which on the memory that was needed to read it is given back to the system."""
+
+
+class Reader:
+    """Reads requests in order of arrival."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._thread = ThreadPoolExecutor(1, "reader")
+
+    async def read(self, body: bytes, content_type: str | None) -> Prepared:
+        """What the model needs to answer; ServeError if the request can't be read, or asks too much."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, content_type)
+
+    def _read(self, body: bytes, content_type: str | None) -> Prepared:
+        refusal: ServeError | None = None
+        prepared: Prepared | None = None
+        try:
+            prepared = self._service.prepare(self._service.handler.default_input_fn(body, content_type))
+        except ServeError as error:
+            # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
+            refusal = ServeError(error.kind, error.message)
+        if len(body) > _LARGE:
+            _trim()
+        if refusal is not None:
+            raise refusal
+        assert prepared is not None
+        return prepared
+
+
+def _trim() -> None:
+    """Let the C library give back what it keeps of freed memory (4 ms); other libraries than glibc do so unasked."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
