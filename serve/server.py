@@ -13,18 +13,22 @@ that a health check sees.
 import errno
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from berth.serve.app import create_app
+from berth.serve.connection import Connection, Waiting
 from berth.serve.handler import QuestionAnsweringHandler
 from berth.serve.hardware import threads
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, Limits
@@ -33,6 +37,10 @@ from berth.serve.service import Service
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE = 75  # seconds; longer than the idle time of usual proxies, so that it is never the server that closes first
+# asyncio accepts so many connections in one turn of its loop, and three turns more before the first of them can close
+# another: together half of the descriptors that Limits.connections leaves.
+ACCEPTED_AT_ONCE = 32
+QUEUE = 2048  # connections that the kernel holds until they are accepted
 FINISH_WITHIN = 25  # seconds for what is in flight at SIGTERM; SageMaker sends SIGKILL after 30
 
 
@@ -77,7 +85,7 @@ def listen(port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(("0.0.0.0", port))
-        sock.listen(2048)
+        sock.listen(QUEUE)
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
@@ -88,16 +96,36 @@ def listen(port: int) -> socket.socket:
     return sock
 
 
+def raise_open_files() -> int:
+    """Let this process have as many file descriptors as it may, for each connection is one; how many that are."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 1 << 20 if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, with a long queue in the kernel although it accepts only a few connections at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen: uvicorn and asyncio have one number for the two."""
+        await super().startup(sockets)
+        for sock in sockets or []:
+            sock.listen(QUEUE)
+
+
 def run(chosen: Settings) -> int:
     """Serve until a signal or until the model proves unusable; the exit code. SettingError if the port is not free."""
     sock = listen(chosen.port)
-    limits = Limits(tokens=chosen.request_tokens, payload=chosen.payload, open_files=1024)
+    limits = Limits(tokens=chosen.request_tokens, payload=chosen.payload, open_files=raise_open_files())
     service = Service(QuestionAnsweringHandler(limits), chosen.model_dir)
-    server = uvicorn.Server(
+    protocol: Any = partial(Connection, Waiting(limits))
+    server = Server(
         uvicorn.Config(
             create_app(service),
             loop="asyncio",
-            http="h11",
+            http=protocol,
+            backlog=ACCEPTED_AT_ONCE,
             ws="none",
             lifespan="off",
             log_config=None,

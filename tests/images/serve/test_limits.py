@@ -1,0 +1,240 @@
+"""The worst that a client can send, to a server with one CPU, 2 GB and 1,024 file descriptors."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+import torch
+from docker.models.containers import Container
+from docker.types import Ulimit
+from transformers import AutoModelForQuestionAnswering
+
+from berth.images import pins
+
+PROFILE = pins.DEFAULT_PROFILE
+IMAGE = f"berth-serve:{PROFILE}"
+QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
+
+
+class Served:
+    """A container that serves, and its port on the loopback address."""
+
+    def __init__(self, container: Container) -> None:
+        self.container = container
+        container.reload()
+        self.port = int(container.ports["8080/tcp"][0]["HostPort"])
+
+    def ask(self, body: bytes | None, path: str = "/invocations", timeout: float = 60) -> tuple[int, Any, float]:
+        """Status, body and seconds of a POST, or of a GET where there is no body."""
+        began = time.monotonic()
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request("GET" if body is None else "POST", path, body)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read()), time.monotonic() - began
+        finally:
+            connection.close()
+
+    def connect(self, start: bytes = b"") -> socket.socket:
+        """A connection on which this has been sent."""
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        client.sendall(start)
+        return client
+
+    def megabytes(self) -> int:
+        """What the server's process has in memory."""
+        status = self.container.exec_run(["cat", "/proc/1/status"]).output.decode()
+        return int(status.partition("VmRSS:")[2].split()[0]) // 1024
+
+
+@pytest.fixture(scope="module")
+def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MiniLM with a head of random numbers."""
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    AutoModelForQuestionAnswering.from_pretrained(pretrained).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (folder / name).write_bytes((pretrained / name).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(client: docker.DockerClient, model: Path) -> Iterator[Served]:
+    container = client.containers.run(
+        IMAGE,
+        detach=True,
+        volumes=[f"{model}:/opt/ml/model:ro"],
+        ports={"8080/tcp": ("127.0.0.1", None)},
+        mem_limit="2g",
+        memswap_limit="2g",
+        nano_cpus=1_000_000_000,
+        ulimits=[Ulimit(name="nofile", soft=512, hard=1024)],
+        labels={"berth.test": "1"},
+    )
+    try:
+        server = Served(container)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                if server.ask(None, "/ping")[0] == 200:
+                    break
+            except (OSError, ValueError):
+                assert time.monotonic() < deadline, container.logs().decode()
+            time.sleep(0.2)
+        yield server
+        log = container.logs().decode()
+        print(log)
+        assert "Traceback" not in log
+    finally:
+        container.remove(force=True)
+
+
+@contextmanager
+def pinging(served: Served) -> Iterator[list[float]]:
+    """The seconds that /ping took, again and again, on new connections, for as long as the `with` block lasts."""
+    took: list[float] = []
+    done = threading.Event()
+
+    def ping() -> None:
+        while not done.wait(0.05):
+            status, _, seconds = served.ask(None, "/ping")
+            assert status == 200
+            took.append(seconds)
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(ping)
+        try:
+            yield took
+        finally:
+            done.set()
+            future.result(60)
+
+
+def body(question: str, context: str, **parameters: int) -> bytes:
+    inputs = {"question": question, "context": context}
+    return json.dumps({"inputs": inputs, "parameters": parameters}, ensure_ascii=False).encode()
+
+
+LONG_WORDS = " ".join(f"{number:0>370}" for number in range(350))
+WORST = {
+    "long words, long answers": (body("a", LONG_WORDS, top_k=1000, max_answer_len=384), 413, "lower `top_k`"),
+    "a window for each token": (body("a", "a " * 800, doc_stride=379), 413, "the request makes 421 windows"),
+    "short words": (body("a", "a " * 65_000), 413, "windows"),
+    "a token for each character": (body("a", "日" * 131_000), 413, "windows"),
+    "a long question": (body("a " * 65_000, "a"), 400, "The question number 1 is too long"),
+    "tiny questions": (json.dumps({"inputs": [QUESTION] * 15_000}).encode(), 413, "15000 questions"),
+    "small objects": (b"[" + b'{"a":0},' * 262_000 + b"0]", 400, "the body is a list"),
+    "long words in 2.5 MB": (body("a", LONG_WORDS * 19, top_k=1000), 413, "the body has"),
+    "a question of 12 MB": (body("a " * 6_000_000, "a"), 413, "the body has"),
+    "short words in 25 MB": (body("a", "a " * 12_500_000), 413, "the body has"),
+    "60 MB": (b"[" * 60_000_000, 413, "the body has more than 52428800 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_the_worst_requests_are_refused_at_once(served: Served, name: str) -> None:
+    asked, status, sentence = WORST[name]
+    took = []
+    with pinging(served) as pings:
+        for _ in range(3):  # the machine that runs the tests has other work: the best time is the server's own
+            if name == "60 MB":  # hung up on while it still sends
+                got, told, seconds = interrupted(served, asked)
+            else:
+                got, told, seconds = served.ask(asked)
+            assert (got, told["error"].count(sentence)) == (status, 1), told
+            took.append(seconds)
+            if min(took) < 2:
+                break
+    print(f"{name}: {min(took):.2f} s, /ping at most {max(pings, default=0):.2f} s, {served.megabytes()} MB")
+    assert min(took) < 2
+    assert max(pings, default=0) < 1
+
+
+def interrupted(served: Served, asked: bytes) -> tuple[int, Any, float]:
+    """As `Served.ask`, of a client that the server hangs up on while it is still sending."""
+    began = time.monotonic()
+    answer = b""
+    with served.connect(head(len(asked))) as client, suppress(OSError):
+        with suppress(OSError):
+            client.sendall(asked)
+        while part := client.recv(65536):
+            answer += part
+    return int(answer.split()[1]), json.loads(answer.partition(b"\r\n\r\n")[2]), time.monotonic() - began
+
+
+def head(length: int) -> bytes:
+    return b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length
+
+
+def test_all_of_them_at_once_leave_no_memory_behind(served: Served) -> None:
+    before = served.megabytes()
+    bodies = [asked for name, (asked, _, _) in WORST.items() if name != "60 MB"] * 3
+    with pinging(served) as pings, ThreadPoolExecutor(len(bodies)) as pool:
+        statuses = {status for status, _, _ in pool.map(served.ask, bodies)}
+    print(f"{before} MB before, {served.megabytes()} MB after, /ping at most {max(pings):.2f} s")
+    assert statuses <= {400, 413, 503}
+    assert max(pings) < 1
+    assert served.megabytes() < before + 100
+
+
+def test_a_client_that_goes_takes_its_work_with_it(served: Served) -> None:
+    """Each of these would take 8 s or more on one CPU."""
+    long = body("what is used?", "a " * 20_000)
+    for _ in range(2):
+        with served.connect(head(len(long)) + long):
+            time.sleep(1)
+    status, _, seconds = served.ask(json.dumps({"inputs": QUESTION}).encode())
+    print(f"the next question took {seconds:.2f} s")
+    assert status == 200
+    assert seconds < 4
+
+
+def test_half_sent_requests_stop_nobody(served: Served) -> None:
+    before = served.megabytes()
+    with ExitStack() as clients:
+        for number in range(300):
+            clients.enter_context(served.connect(b"POST /invocations HTTP/1.1\r\nHost: a\r\n"))
+            sent = b" " * 1_000_000 if number % 10 == 0 else b"{"
+            clients.enter_context(served.connect(head(2_000_000) + sent))
+        assert_it_answers(served)
+        assert served.megabytes() < before + 200
+    print(f"{before} MB before, {served.megabytes()} MB after")
+    assert served.megabytes() < before + 100
+
+
+def test_idle_connections_stop_nobody(served: Served) -> None:
+    with ExitStack() as clients:
+        for _ in range(1050):
+            clients.enter_context(served.connect())
+        assert_it_answers(served)
+        # A client that has asked something before is no different.
+        for _ in range(1050):
+            client = clients.enter_context(served.connect(b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"))
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert_it_answers(served)
+
+
+def assert_it_answers(served: Served) -> None:
+    for _ in range(3):
+        status, _, seconds = served.ask(None, "/ping")
+        assert status == 200
+        assert seconds < 1
+    assert served.ask(json.dumps({"inputs": QUESTION}).encode())[0] == 200
+
+
+def test_the_most_that_may_be_asked_is_answered(served: Served) -> None:
+    """A context of 80 windows: 8 s on one CPU, of the 60 s that SageMaker waits."""
+    context = "This model is used with sagemaker for inference, they said in the year 1999. " * 1_100
+    status, answer, seconds = served.ask(body("What is used?", context))
+    print(f"{len(context)} characters took {seconds:.1f} s, {served.megabytes()} MB")
+    assert status == 200
+    assert answer["answer"] == context[answer["start"] : answer["end"]]
