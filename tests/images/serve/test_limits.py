@@ -1,6 +1,7 @@
 """The worst that a client can send, to a server with one CPU, 2 GB and 1,024 file descriptors."""
 
 import json
+import os
 import socket
 import threading
 import time
@@ -20,7 +21,7 @@ from transformers import AutoModelForQuestionAnswering
 
 from berth.images import pins
 
-PROFILE = pins.DEFAULT_PROFILE
+PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 IMAGE = f"berth-serve:{PROFILE}"
 QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
 
