@@ -22,7 +22,7 @@ STARTED = "berth.started"
 """When the owner's process began, in the kernel's own count: a process id in second use is not the owner."""
 
 MACHINE = "berth.machine"
-"""Host name and process namespace in which `PID` means something."""
+"""Hash of the machine's id, and process namespace, in which `PID` means something."""
 
 SOURCE = "org.opencontainers.image"
 """Begins OCI's labels of what an image was made from: `.version`, `.revision`, `.created` and more."""

@@ -4,13 +4,18 @@ Every container, network and scratch folder of a run carries its owner. A proces
 nothing up; the next call sees that the owner is gone and does it.
 """
 
+import contextlib
+import hashlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from berth.images import labels
+
+# The boot's id does where there is no other: a container's image often brings none.
+MACHINE_ID_FILES = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,25 @@ def _owner(pid: str | None, started: str | None, machine: str | None) -> Owner |
 
 
 def _machine() -> str:
-    """Host name and process namespace: a container that drives the same engine counts its processes apart."""
+    """The machine and the process namespace: a container that drives the same engine counts its processes apart.
+
+    Not the host's name, which many machines share; and the initial namespace has one number on every Linux.
+    """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         namespace = "-"
-    return f"{socket.gethostname()} {namespace}"
+    return f"{_machine_id(MACHINE_ID_FILES)} {namespace}"
+
+
+def _machine_id(files: Sequence[Path]) -> str:
+    """A number of this machine's own, hashed, for machine-id(5) asks that nobody publishes the file's content."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            found = file.read_text().strip()
+            if found and found != "uninitialized":
+                return hashlib.sha256(f"berth {found}".encode()).hexdigest()[:32]
+    return socket.gethostname()
 
 
 def _began(pid: int) -> str:

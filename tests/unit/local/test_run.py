@@ -18,7 +18,7 @@ import pytest
 from berth.images import labels, owner
 from berth.images.errors import UserError
 from berth.local import job, leftovers, loglines, serving
-from berth.local.job import HostState, failure_text, first_failure
+from berth.local.job import HostState, failure_text, first_failed
 from berth.local.logs import lines
 from berth.local.session import Session
 from berth.local.signals import Interrupted, Interrupts
@@ -58,18 +58,18 @@ ENDED = HostState(0, "2026-11-21T10:00:05Z")
 
 
 @pytest.mark.parametrize(
-    ("states", "code"),
+    ("states", "first"),
     [
-        pytest.param({"algo-1": ENDED, "algo-2": ENDED}, 0, id="none"),
+        pytest.param({"algo-1": ENDED, "algo-2": ENDED}, None, id="none"),
         pytest.param(
             {"algo-1": HostState(137, "2026-11-21T10:00:09Z"), "algo-2": HostState(3, "2026-11-21T10:00:04Z")},
-            3,
+            "algo-2",
             id="the-others-were-stopped",
         ),
     ],
 )
-def test_a_jobs_exit_code_is_the_first_failures(states: dict[str, HostState], code: int) -> None:
-    assert first_failure(states) == code
+def test_the_host_that_failed_first_is_the_one_that_counts(states: dict[str, HostState], first: str | None) -> None:
+    assert first_failed(states) == first
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,27 @@ def test_an_owner_that_ended_is_gone_and_its_number_may_be_used_again() -> None:
     assert owner.is_gone(replace(me, pid=child.pid))
     assert owner.is_gone(replace(me, started="another time"))
     assert not owner.is_gone(replace(me, pid=child.pid, machine="another machine"))
+
+
+def test_another_machine_of_the_same_host_name_is_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def machine(content: str) -> str:
+        (tmp_path / "machine-id").write_text(content)
+        monkeypatch.setattr(owner, "MACHINE_ID_FILES", (tmp_path / "machine-id", tmp_path / "boot_id"))
+        return owner.this_process().machine
+
+    (tmp_path / "boot_id").write_text("a-boot\n")
+    mine = machine("00112233445566778899aabbccddeeff\n")
+    theirs = replace(owner.this_process(), pid=999_999)
+    assert "00112233445566778899aabbccddeeff" not in mine, "machine-id(5) asks not to publish it"
+    assert owner.is_gone(theirs)
+    assert machine("ffeeddccbbaa99887766554433221100\n") != mine
+    assert not owner.is_gone(theirs)
+    # Images of containers bring an empty file, or none: then it is the boot that tells two machines apart.
+    empty = machine("\n")
+    (tmp_path / "boot_id").write_text("another-boot\n")
+    assert machine("") != empty
 
 
 @pytest.mark.parametrize(
