@@ -1,16 +1,19 @@
 """Removes what the kit made on this engine: containers, networks and images, found by their labels.
 
-What is in use stays and is named: a run whose owner lives, and an image that a container needs. An image that somebody
-built FROM one of ours inherits its label; only names of ours, and images without a name, are removed.
+What is in use stays and is named: a run whose owner lives, and an image that a container needs. So does what is a
+person's own: a container that no run of the kit started, and an image built FROM one of ours, though both inherit our
+image's label.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from docker import DockerClient
 from docker.errors import APIError, NotFound
+from docker.models.images import Image
 
 from berth.images import labels, owner
 
@@ -40,17 +43,12 @@ def clean(client: DockerClient, *, dry_run: bool = False, images: bool = True) -
     return [*containers, *networks, *(_images(client, dry_run, going) if images else ())]
 
 
-def container_stays(found: Mapping[str, str], image: str, status: str) -> str:
-    """Why a container with these labels, of `image` and of this status, stays; empty if it goes.
+def container_stays(found: Mapping[str, str]) -> str:
+    """Why a container with these labels stays; empty if it goes.
 
-    One that carries no run was not started by the kit: it has its image's label only. It is a person's while it runs,
-    and always if the image is his own, built FROM one of ours.
+    One that carries no run was not started by the kit: it has its image's label only, and may hold a person's work.
     """
-    if labels.RUN in found:
-        return run_stays(found)
-    if not is_ours(image):
-        return f"it is of your own image {image}; `docker rm` removes it"
-    return "it runs, and no run of the kit started it" if status in ("running", "paused", "restarting") else ""
+    return run_stays(found) if labels.RUN in found else "no run of the kit started it; `docker rm` removes it"
 
 
 def run_stays(found: Mapping[str, str]) -> str:
@@ -67,7 +65,7 @@ def is_ours(tag: str) -> bool:
 
 def _containers(client: DockerClient, dry_run: bool) -> Iterator[Item]:
     for container in client.containers.list(all=True, filters={"label": labels.KIT}, ignore_removed=True):
-        why = container_stays(container.labels, container.attrs["Config"]["Image"], container.status)
+        why = container_stays(container.labels)
         if not why and not dry_run:
             why = _refusal(partial(container.remove, force=True, v=True))
         yield Item("container", str(container.name), why)
@@ -82,17 +80,46 @@ def _networks(client: DockerClient, dry_run: bool) -> Iterator[Item]:
 
 
 def _images(client: DockerClient, dry_run: bool, going: set[str]) -> Iterator[Item]:
-    for image in client.images.list(filters={"label": labels.KIT}):
-        names = [tag for tag in image.tags if is_ours(tag)] if image.tags else [str(image.id)]
-        if not names:
-            continue
+    found = client.images.list(filters={"label": labels.KIT})
+    layers = {str(image.id): _layers(image) for image in found}
+    named: dict[tuple[str, str], int] = {}
+    for image in found:
+        if any(map(is_ours, image.tags)):
+            named[_origin(image)] = min(layers[str(image.id)], named.get(_origin(image), sys.maxsize))
+    for image in found:
+        names = list(filter(is_ours, image.tags)) or [image.tags[0] if image.tags else str(image.id)]
+        why_all = image_stays(image.tags, layers[str(image.id)], named.get(_origin(image)))
         users = client.containers.list(all=True, filters={"ancestor": str(image.id)}, ignore_removed=True)
         needed = sorted(str(each.name) for each in users if each.name not in going)
         for name in names:
-            why = f"the container {needed[0]} needs it" if needed else ""
+            why = why_all or (f"the container {needed[0]} needs it" if needed else "")
             if not why and not dry_run:
                 why = _refusal(partial(client.images.remove, name))
             yield Item("image", name, why)
+
+
+def image_stays(tags: Sequence[str], layers: int, named: int | None) -> str:
+    """Why an image with one of our labels, these names and so many layers may be a person's own; empty if it is ours.
+
+    named: how many layers ours has that still has its name, None if there is none. A rebuild leaves an image of ours
+    without a name, and with as many layers as its successor has; one built FROM it has more.
+    """
+    if any(map(is_ours, tags)):
+        return ""
+    if tags:
+        return "it is your own, built FROM the kit's; `docker rmi` removes it"
+    if named is None:
+        return "nothing here tells whether it is your own, built FROM the kit's; `docker rmi` removes it"
+    return "it is your own, built FROM the kit's; `docker rmi` removes it" if layers > named else ""
+
+
+def _origin(image: Image) -> tuple[str, str]:
+    """Which of the kit's images it is, or stands on: train, serve or base, and the profile."""
+    return str(image.labels.get(labels.KIT)), str(image.labels.get(labels.PROFILE))
+
+
+def _layers(image: Image) -> int:
+    return len(image.attrs["RootFS"].get("Layers") or [])
 
 
 def _refusal(remove: Callable[[], object]) -> str:

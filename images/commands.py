@@ -159,9 +159,14 @@ def shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFA
 
 
 @app.command()
-def clean(dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False) -> None:
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
+    keep_images: Annotated[
+        bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
+    ] = False,
+) -> None:
     """Remove the containers, networks and images that the kit made."""
-    items = cleaning.clean(engine.connect(), dry_run=dry_run)
+    items = cleaning.clean(engine.connect(), dry_run=dry_run, images=not keep_images)
     for item in items:
         result.print(escape(str(item)))
     gone = sum(not item.kept for item in items)

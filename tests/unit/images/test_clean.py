@@ -9,7 +9,6 @@ import pytest
 from berth.images import clean, labels, owner
 
 ME = owner.this_process()
-OURS = "berth-train:cpu"
 
 
 @pytest.fixture(scope="module")
@@ -20,27 +19,43 @@ def gone() -> owner.Owner:
 
 
 @pytest.mark.parametrize(
-    ("found", "image", "status", "stays"),
+    ("found", "stays"),
     [
-        pytest.param({labels.KIT: "train"}, OURS, "running", "it runs, and no run of the kit started it", id="persons"),
-        pytest.param({labels.KIT: "train"}, OURS, "exited", "", id="a-persons-that-ended"),
         pytest.param(
-            {labels.KIT: "train"},
-            "my:1",
-            "exited",
-            "it is of your own image my:1; `docker rm` removes it",
-            id="of-a-persons-image",
+            {labels.KIT: "train"}, "no run of the kit started it; `docker rm` removes it", id="a-persons-running-or-not"
         ),
-        pytest.param(ME.labels("1"), OURS, "running", f"its run goes on, in process {ME.pid}", id="a-run-in-progress"),
-        pytest.param(ME.labels("1"), "my:1", "created", f"its run goes on, in process {ME.pid}", id="a-run-begins"),
+        pytest.param(ME.labels("1"), f"its run goes on, in process {ME.pid}", id="a-run-in-progress"),
     ],
 )
-def test_containers(found: dict[str, str], image: str, status: str, stays: str) -> None:
-    assert clean.container_stays(found, image, status) == stays
+def test_containers(found: dict[str, str], stays: str) -> None:
+    assert clean.container_stays(found) == stays
+
+
+OWN = "it is your own, built FROM the kit's; `docker rmi` removes it"
+
+
+@pytest.mark.parametrize(
+    ("tags", "layers", "named", "stays"),
+    [
+        pytest.param(["berth-train:cpu", "my:1"], 21, 20, "", id="a-name-of-ours"),
+        pytest.param([], 20, 20, "", id="an-earlier-build-of-ours"),
+        pytest.param([], 21, 20, OWN, id="built-from-ours-without-a-name"),
+        pytest.param(["my:1"], 20, 20, OWN, id="built-from-ours"),
+        pytest.param(
+            [],
+            20,
+            None,
+            "nothing here tells whether it is your own, built FROM the kit's; `docker rmi` removes it",
+            id="nothing-to-compare-with",
+        ),
+    ],
+)
+def test_images(tags: list[str], layers: int, named: int | None, stays: str) -> None:
+    assert clean.image_stays(tags, layers, named) == stays
 
 
 def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
-    assert clean.container_stays(gone.labels("1"), OURS, "running") == ""
+    assert clean.container_stays(gone.labels("1")) == ""
     assert clean.run_stays(gone.labels("1")) == ""
 
 
