@@ -5,37 +5,35 @@ The files stand at the archive's root, as SageMaker wants them.
 
 import os
 import shutil
+import stat
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from berth.contract.archive import ArchiveError
 from berth.contract.archive import unpack as unpack_archive
 from berth.images.errors import UserError
+from berth.local import results
 
 _WEIGHTS = ("*.safetensors", "*.bin")
+_TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 # Weights hardly shrink: level 1 takes a third of the time of level 9 for the same size within a few percent.
 _GZIP_LEVEL = 1
 
 
-def pack(folders: Sequence[Path], archive: Path) -> Path | None:
-    """Writes the files of all `folders` (of one name, the first folder's) to `archive`, aside first and then renamed.
+def pack(files: Mapping[str, Path], archive: Path) -> Path | None:
+    """Writes `files`, name in the archive → regular file, to `archive`, aside first and then renamed.
 
     None, and no archive, if there is no file. Names are sorted and owners left out: the same files give the same list.
     """
-    files: dict[str, Path] = {}
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            # A link stays a link: it was made for the container's paths, not for ours.
-            if path.is_symlink() or path.is_file():
-                files.setdefault(path.relative_to(folder).as_posix(), path)
     if not files:
         return None
     aside = archive.with_name(f".{archive.name}.{os.getpid()}.part")
     try:
         with tarfile.open(aside, "w:gz", compresslevel=_GZIP_LEVEL) as tar:
             for name, path in sorted(files.items()):
-                tar.add(path, arcname=name, recursive=False, filter=_without_owner)
+                with results.opened(path) as file:
+                    tar.addfile(_header(name, os.fstat(file.fileno())), file)
         aside.replace(archive)
     except OSError as error:
         why = error.strerror or error
@@ -73,8 +71,11 @@ def model_folder(model: Path, scratch: Path) -> Path:
         raise UserError(f"The links in {model} can't be followed ({error}): pass a folder of plain files.") from None
 
 
-def model_home(folder: Path, named: Path) -> Path:
-    """Where config.json and the weights stand: `folder`, or the one folder in it. The user calls it `named`."""
+def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
+    """Where config.json and the weights stand: `folder`, or the one folder in it. The user calls it `named`.
+
+    tokenizer: refuses a model without one as well, as the inference image does.
+    """
     inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     homes = [home for home in (folder, *inside) if (home / "config.json").is_file()]
     if not homes:
@@ -84,10 +85,14 @@ def model_home(folder: Path, named: Path) -> Path:
     with_weights = [home for home in homes if any(next(home.glob(pattern), None) for pattern in _WEIGHTS)]
     if not with_weights:
         raise UserError(f"{named} has a config.json but no weights (*.safetensors or *.bin): put them beside it.")
-    return with_weights[0]
+    home = with_weights[0]
+    if tokenizer and not any((home / name).is_file() for name in _TOKENIZERS):
+        raise UserError(f"{named} has no tokenizer ({_TOKENIZERS[0]} or {_TOKENIZERS[1]}): save it beside the model.")
+    return home
 
 
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
+def _header(name: str, status: os.stat_result) -> tarfile.TarInfo:
+    """A plain file's, also of one with several names: `tarfile` would make hard links of them."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mtime, member.mode = status.st_size, int(status.st_mtime), stat.S_IMODE(status.st_mode)
     return member

@@ -1,6 +1,7 @@
 """The commands of build.py that run the images as SageMaker does. Arguments in, a result out."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,12 +9,18 @@ import typer
 from rich.markup import escape
 
 from berth.images import pins
+from berth.images.chosen import choose
+from berth.images.engine import connect
 from berth.images.errors import UserError
-from berth.images.terminal import ProfileOption, commands, result, say
+from berth.images.terminal import NamedImageOption, ProfileOption, commands, result, say
+from berth.local import checks, opt_ml
 from berth.local import demo as demonstration
 from berth.local import gpu_check as gpu_checking
 from berth.local import job as local_job
 from berth.local import serving as local_serving
+from berth.local.session import engine_errors
+
+_DEFAULT_PROGRAM = "train.py"
 
 app = commands()
 run_app = commands("Run an image as SageMaker does, on this machine.")
@@ -23,48 +30,66 @@ app.add_typer(run_app, name="run")
 @run_app.command("train")
 def run_train(
     data: Annotated[
-        Path, typer.Option(help="SQuAD data: a file, or a folder with train/, validation/ or test/ inside.")
-    ],
+        Path | None,
+        typer.Option(help="SQuAD data: a file, or a folder with train/, validation/ or test/. Optional with --code."),
+    ] = None,
     model: Annotated[Path | None, typer.Option(help="A model folder or model.tar.gz to start from.")] = None,
     hosts: Annotated[int, typer.Option(help="How many hosts, algo-1 to algo-N.")] = 1,
     hyperparameter: Annotated[
         list[str] | None, typer.Option("--hyperparameter", "-p", help="name=value; may be given many times.")
     ] = None,
     code: Annotated[Path | None, typer.Option(help="The folder of your own program.")] = None,
-    entry_point: Annotated[str | None, typer.Option(help="Your program in --code, such as train.py.")] = None,
-    environment: Annotated[
-        list[str] | None, typer.Option("--env", "-e", help="NAME=value for the containers; may be given many times.")
+    entry_point: Annotated[
+        str | None, typer.Option(help="Your program in --code, where it is not called train.py.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Where model.tar.gz goes.")] = Path("out"),
+    environment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            "-e",
+            help="NAME=value for the containers, or NAME to take the value that it has here; may be given many times.",
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Where model.tar.gz and train.log go.")] = Path("out"),
     checkpoints: Annotated[
         Path | None, typer.Option(help="A folder for checkpoints; a job goes on from those that are in it.")
     ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
+    image: NamedImageOption = None,
 ) -> None:
     """Run a training job on this machine. Each host is a container; the model comes as model.tar.gz."""
-    hyperparameters = _pairs(hyperparameter or [], "--hyperparameter")
-    if (code is None) != (entry_point is None):
-        raise UserError("--code and --entry-point go together: give the folder and the program in it.")
-    if code is not None and entry_point is not None:
-        if not (code / entry_point).is_file():
-            raise UserError(f"{entry_point} is not in {code}: give --entry-point the name of a program there.")
-        hyperparameters |= {
-            "sagemaker_program": json.dumps(entry_point),
-            "sagemaker_submit_directory": json.dumps("/opt/ml/code"),
-        }
-    if model is None and code is None and "model_name_or_path" not in hyperparameters and not (data / "model").exists():
+    hyperparameters = _pairs(hyperparameter or [], "--hyperparameter") | _program(code, entry_point)
+    variables = _variables(environment or [])
+    if code is None and data is None:
+        raise UserError("--data is missing: pass SQuAD data, or --code with a program of your own.", 2)
+    if (
+        model is None
+        and code is None
+        and "model_name_or_path" not in hyperparameters
+        and not (data is not None and (data / "model").exists())
+    ):
         raise UserError(
             "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME where the hub answers."
         )
+    channels = opt_ml.channels_of(data, needed=code is None)
+    told = opt_ml.with_model(hyperparameters, has_model=model is not None, has_code=code is not None)
+    checks.check_wishes(told, variables)
+    if code is None:
+        checks.check_data(channels, told)
+    with engine_errors():
+        client = connect()
+        chosen = choose(client, "train", profile, image)
+        if code is None:
+            checks.check_hyperparameters(client, chosen.id, told)
     done = local_job.run_train(
-        data,
-        image=f"berth-train:{profile}",
+        channels or None,
+        image=chosen.name,
         output=output,
         model=model,
         hosts=hosts,
         hyperparameters=hyperparameters,
-        environment=_pairs(environment or [], "--env"),
+        environment=variables,
         code=code,
         checkpoints=checkpoints,
         gpus=gpus,
@@ -72,10 +97,35 @@ def run_train(
         say=say,
     )
     if done.exit_code != 0:
-        first = next((text.splitlines()[0] for text in done.failures.values() if text.strip()), "see its log above.")
-        raise UserError(f"the job ended with exit code {done.exit_code}: {first}", done.exit_code)
+        raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
     if done.model_archive is not None:
         result.print(escape(str(done.model_archive)))
+
+
+def _ending(code: int, reason: str) -> str:
+    """The last line of a job that failed: its reason, and its exit code unless the reason names that already."""
+    said = reason or "see its log above."
+    return said if f"exit code {code}" in said else f"the job ended with exit code {code}: {said}"
+
+
+def _program(code: Path | None, entry_point: str | None) -> dict[str, str]:
+    """The hyperparameters that name the user's program in his folder; none without a folder."""
+    if code is None:
+        if entry_point is not None:
+            raise UserError(f"--entry-point {entry_point} needs --code: give the folder that the program is in.")
+        return {}
+    if not code.is_dir():
+        raise UserError(f"There is no folder {code}: pass the folder that holds your program.")
+    name = entry_point or _DEFAULT_PROGRAM
+    if not (code / name).is_file():
+        if entry_point is not None:
+            raise UserError(f"{name} is not in {code}: give --entry-point the name of a program there.")
+        there = sorted(path.name for path in code.iterdir() if path.suffix in (".py", ".sh"))
+        raise UserError(
+            f"there is no {name} in {code}: give --entry-point the name of your program"
+            + (f", such as {there[0]}." if there else " there.")
+        )
+    return {"sagemaker_program": json.dumps(name), "sagemaker_submit_directory": json.dumps("/opt/ml/code")}
 
 
 @run_app.command("serve")
@@ -84,9 +134,12 @@ def run_serve(
     port: Annotated[int, typer.Option(help="The port on this machine's loopback.")] = 8080,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the container this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
+    image: NamedImageOption = None,
 ) -> None:
     """Serve a model on 127.0.0.1 until interrupted."""
-    code = local_serving.run_serve(model, image=f"berth-serve:{profile}", port=port, gpus=gpus, log=_plain, say=say)
+    with engine_errors():
+        chosen = choose(connect(), "serve", profile, image)
+    code = local_serving.run_serve(model, image=chosen.name, port=port, gpus=gpus, log=_plain, say=say)
     raise typer.Exit(code)
 
 
@@ -95,6 +148,14 @@ def _pairs(words: list[str], option: str) -> dict[str, str]:
     if wrong:
         raise UserError(f"{option} {wrong[0]!r} is no pair: write name=value.")
     return dict(word.split("=", 1) for word in words)
+
+
+def _variables(words: list[str]) -> dict[str, str]:
+    """Variables for the containers; one that is only named has the value that it has here, which no `ps` shows."""
+    lacking = [word for word in words if "=" not in word and word not in os.environ]
+    if lacking:
+        raise UserError(f"-e {lacking[0]}: there is no variable of that name here: export it, or write NAME=value.")
+    return _pairs([word if "=" in word else f"{word}={os.environ[word]}" for word in words], "--env")
 
 
 def _plain(line: str) -> None:
@@ -107,7 +168,10 @@ def demo(
     profile: ProfileOption = pins.DEFAULT_PROFILE,
 ) -> None:
     """Fine-tune on the embedded sample, serve the result, ask it."""
-    raise typer.Exit(demonstration.demo(f"berth-train:{profile}", f"berth-serve:{profile}", output, result))
+    with engine_errors():
+        client = connect()
+        train, serve = (choose(client, image, profile).name for image in ("train", "serve"))
+    raise typer.Exit(demonstration.demo(train, serve, output, result))
 
 
 @app.command("gpu-check")

@@ -157,22 +157,22 @@ def read_member(archive: Path, name: str) -> Any:
 
 
 def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: Console) -> TrainOutcome:
-    """The training job under a progress bar; its whole log goes to train.log."""
+    """The training job under a progress bar; its whole log is in train.log."""
     channels = {"train": ROOT / "sample/squad-train.json.xz", "validation": ROOT / "sample/squad-heldout.json.xz"}
-    with (out / "train.log").open("w", buffering=1) as file, progress_bar(console) as progress:
+    with progress_bar(console) as progress:
         return run_train(
             channels,
             image=image,
             output=out,
             model=model_folder(),
             hyperparameters=hyperparameters,
-            log=_show(progress, lambda line: print(line, file=file)),
+            log=_show(progress),
             say=lambda line: progress.print(line, markup=False, highlight=False),
         )
 
 
-def _show(progress: Progress, keep: Callable[[str], object]) -> Callable[[str], None]:
-    """A sink for log lines that keeps them all, and moves the bars by those that say how far the job is.
+def _show(progress: Progress) -> Callable[[str], None]:
+    """A sink for log lines that moves the bars by those that say how far the job is.
 
     Where the console is no terminal, and so shows no bars, those lines themselves are printed.
     """
@@ -180,7 +180,6 @@ def _show(progress: Progress, keep: Callable[[str], object]) -> Callable[[str], 
     evaluating = progress.add_task("held-out questions, %", total=100, visible=False)
 
     def sink(line: str) -> None:
-        keep(line)
         said = loglines.read(line)
         if said is not None and not progress.console.is_terminal:
             progress.print(line, markup=False, highlight=False)

@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +20,12 @@ from requests.exceptions import RequestException
 
 from berth.images.engine import connect
 from berth.images.errors import UserError
-from berth.local import archive, opt_ml
+from berth.local import archive, checks, leftovers, opt_ml, results
+from berth.local.exclusive import LOCK, exclusive
+from berth.local.joblog import JobLog
+from berth.local.lent import lend
 from berth.local.logs import Follower
-from berth.local.session import Session, engine_errors, is_running, require_gpus
+from berth.local.session import Session, engine_errors, require_gpus
 
 # /dev/shm of each host: Docker's 64 MB are too few for data loaders (a bus error).
 SHM_SIZE = "1g"
@@ -38,9 +41,9 @@ _PEERS_GRACE = 30.0
 class TrainOutcome:
     """How a job ended.
 
-    `exit_code` is that of the first host that failed, 0 if none did, 124 at the time limit. `failures` says per host
-    why (the text of /opt/ml/output/failure first, else what the engine knows). Archives and checkpoints are None where
-    the job left none.
+    `exit_code` is that of the first host that failed, 0 if none did, 124 at the time limit; `reason` is what that host
+    said, in one line. `failures` says per host why (the text of /opt/ml/output/failure first, else what the engine
+    knows). Archives and checkpoints are None where the job left none.
     """
 
     exit_code: int
@@ -49,10 +52,32 @@ class TrainOutcome:
     output_archive: Path | None = None
     checkpoints: Path | None = None
     failures: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJob:
+    """What is asked for, checked: the hosts' names, the channels by name, and folders that can be written to."""
+
+    output: Path
+    hosts: list[str]
+    channels: Mapping[str, Path]
+    hyperparameters: Mapping[str, str]
+    environment: Mapping[str, str]
+    model: Path | None = None
+    code: Path | None = None
+    checkpoints: Path | None = None
+    gpus: bool = False
+    timeout: float | None = None
+
+    @property
+    def folders(self) -> list[Path]:
+        """The user's folders that the job writes to."""
+        return [self.output] if self.checkpoints is None else [self.output, self.checkpoints]
 
 
 def run_train(
-    data: Path | Mapping[str, Path],
+    data: Path | Mapping[str, Path] | None,
     *,
     image: str,
     output: Path,
@@ -64,68 +89,92 @@ def run_train(
     checkpoints: Path | None = None,
     gpus: bool = False,
     timeout: float | None = None,
-    stop_grace: float = 30.0,
+    stop_grace: float = 10.0,
     log: Callable[[str], None] = print,
     say: Callable[[str], None] = print,
 ) -> TrainOutcome:
     """Runs a training job in `hosts` containers of `image`; writes model.tar.gz into `output`, owned by the caller.
 
-    data: a file, a folder (see opt_ml.find_channels), or the channels by name. model: a folder or model.tar.gz, becomes
-    the channel `model`. code: the user's source folder, copied to /opt/ml/code (hyperparameter sagemaker_program names
-    the file). checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays; without one they are
+    data: a file, a folder (see opt_ml.find_channels), the channels by name, or None for a program that needs none.
+    model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied to /opt/ml/code
+    (hyperparameter sagemaker_program names the file); where it has a requirements.txt, pip gets this machine's CA and
+    indexes. checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays; without one they are
     kept (in `output`) only if the job does not end well. timeout, stop_grace: seconds. log takes the containers' lines,
-    say takes ours.
+    which stay in `output` as well (train.log), and say takes ours.
 
     Raises UserError before any container starts if the input can't work, and Interrupted after a signal, when
     everything it started is gone.
     """
     names = opt_ml.host_names(hosts)
-    channels = dict(data) if isinstance(data, Mapping) else opt_ml.find_channels(data)
-    opt_ml.check_channels(channels)
+    channels = opt_ml.channels_of(data, needed=code is None)
     if model is not None and opt_ml.MODEL_CHANNEL in channels:
         raise UserError(
             "The data has a channel called model, and so has --model: rename the folder or leave --model out."
         )
     if code is not None and not code.is_dir():
         raise UserError(f"There is no folder {code}: pass the folder that holds your program.")
-    output = writable(output)
-    with engine_errors():
+    job = TrainJob(
+        writable(output),
+        names,
+        channels,
+        opt_ml.with_model(hyperparameters or {}, has_model=model is not None, has_code=code is not None),
+        environment or {},
+        model,
+        code,
+        None if checkpoints is None else writable(checkpoints),
+        gpus,
+        timeout,
+    )
+    with exclusive(job.folders), engine_errors():
         client = connect()
         if gpus:
             require_gpus(client)
-        with Session(client, image, say=say, stop_grace=stop_grace) as session:
-            if model is not None:
-                channels[opt_ml.MODEL_CHANNEL] = archive.model_home(archive.model_folder(model, session.scratch), model)
+        engine = client.info()
+        checks.check_hosts(hosts, checks.least_mb(code is not None), checks.available_mb(engine["MemTotal"] / 1e6))
+        with (
+            Session(client, image, say=say, stop_grace=stop_grace) as session,
+            JobLog(job.output, log, session.interrupts) as lines,
+        ):
             # The hosts share this machine's cores, where on SageMaker each has its own.
-            share = {"OMP_NUM_THREADS": str(max(1, int(client.info()["NCPU"]) // hosts))} if hosts > 1 else {}
-            told = opt_ml.with_model(hyperparameters or {}, has_model=model is not None, has_code=code is not None)
-            for name, path in sorted(channels.items()):
-                files = opt_ml.channel_files(path)
-                say(f"Channel {name}: {len(files)} file(s) from {path}")
-            saved = writable(session.scratch / "checkpoints" if checkpoints is None else checkpoints)
-            containers: dict[str, Container] = {}
-            for name in names:
-                root = session.scratch / name
-                opt_ml.lay_out(
-                    root,
-                    host=name,
-                    hosts=names,
-                    instance_type="local_gpu" if gpus else "local",
-                    hyperparameters=told,
-                    channels=channels,
-                    code=code,
-                )
-                mounts = {opt_ml.ROOT: (root, False), f"{opt_ml.ROOT}/checkpoints": (saved, False)}
-                mounts |= {there: (here, True) for there, here in opt_ml.channel_mounts(channels).items()}
-                containers[name] = session.create(
-                    name,
-                    command=["train"],
-                    mounts=mounts,
-                    environment={"TRAINING_JOB_NAME": f"berth-{session.run_id}", **share, **(environment or {})},
-                    gpus=gpus,
-                    shm_size=SHM_SIZE,
-                )
-            return _carry_out(session, containers, output, saved, timeout, log)
+            share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // hosts))} if hosts > 1 else {}
+            saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
+            saved.mkdir(exist_ok=True)
+            before = leftovers.Before.of(saved)
+            containers = _create_hosts(session, job, share, saved)
+            return _carry_out(session, job, containers, before, lines)
+
+
+def _create_hosts(session: Session, job: TrainJob, share: Mapping[str, str], saved: Path) -> dict[str, Container]:
+    """Lays out each host's /opt/ml and makes its container; `saved` is where they all keep checkpoints."""
+    channels = dict(job.channels)
+    if job.model is not None:
+        folder = archive.model_folder(job.model, session.scratch)
+        channels[opt_ml.MODEL_CHANNEL] = archive.model_home(folder, job.model)
+    for name, path in sorted(channels.items()):
+        session.say(f"Channel {name}: {len(opt_ml.channel_files(path))} file(s) from {path}")
+    lent = lend(job.code, session.scratch, os.environ)
+    read_only = {**opt_ml.channel_mounts(channels), **lent.mounts}
+    environment = {"TRAINING_JOB_NAME": f"berth-{session.run_id}", **share, **lent.environment, **job.environment}
+
+    def create(name: str) -> Container:
+        root = session.scratch / name
+        opt_ml.lay_out(
+            root,
+            host=name,
+            hosts=job.hosts,
+            instance_type="local_gpu" if job.gpus else "local",
+            hyperparameters=job.hyperparameters,
+            channels=channels,
+            code=job.code,
+        )
+        mounts = {opt_ml.ROOT: (root, False), f"{opt_ml.ROOT}/checkpoints": (saved, False)}
+        mounts |= {there: (here, True) for there, here in read_only.items()}
+        return session.create(
+            name, command=["train"], mounts=mounts, environment=environment, gpus=job.gpus, shm_size=SHM_SIZE
+        )
+
+    session.network()
+    return dict(zip(job.hosts, session.many(create, job.hosts, "Made"), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,33 +186,32 @@ class HostState:
     out_of_memory: bool = False
 
 
-def first_failure(states: Mapping[str, HostState]) -> int:
-    """The exit code of the host that failed first, for the others fail because of it; 0 if none failed."""
-    failed = [state for state in states.values() if state.exit_code != 0]
-    return min(failed, key=lambda state: state.finished).exit_code if failed else 0
+def first_failed(states: Mapping[str, HostState]) -> str | None:
+    """The host that failed first, for the others fail because of it; None if none failed."""
+    failed = {name: state for name, state in states.items() if state.exit_code != 0}
+    return min(failed, key=lambda name: failed[name].finished) if failed else None
 
 
 def failure_text(root: Path, state: HostState) -> str:
     """Why a host failed: what it wrote to /opt/ml/output/failure, and what only the engine knows; "" if it did not."""
     if state.exit_code == 0:
         return ""
-    told = root / "output/failure"
-    reasons = [told.read_text(errors="replace").strip()] if told.is_file() else []
+    told = results.failure(root)
+    reasons = [told] if told else []
     if state.out_of_memory:
         reasons.append("Out of memory: the kernel killed a process of this host: use smaller batches.")
     elif not reasons:
         by = " (SIGKILL)" if state.exit_code == _KILLED else ""
         reasons.append(f"The container ended with exit code {state.exit_code}{by} and wrote no /opt/ml/output/failure.")
-    return "\n".join(reason for reason in reasons if reason)
+    return "\n".join(reasons)
 
 
 def _carry_out(
     session: Session,
+    job: TrainJob,
     containers: Mapping[str, Container],
-    output: Path,
-    checkpoints: Path,
-    timeout: float | None,
-    log: Callable[[str], None],
+    before: leftovers.Before,
+    lines: JobLog,
 ) -> TrainOutcome:
     """Starts the hosts, follows them to their end, and brings home what they left."""
     began = time.monotonic()
@@ -171,43 +219,53 @@ def _carry_out(
     followers: list[Follower] = []
     try:
         for name, container in containers.items():
-            followers.append(Follower(container, _prefixing(log, name), lock))
-            session.start(container)
-        timed_out = _wait(session, list(containers.values()), timeout)
+            followers.append(Follower(container, lines.of(name), lock))
+        session.many(session.start, list(containers.values()), "Started")
+        timed_out = _wait(session, containers.values(), job.timeout)
     except BaseException:  # a signal, or an engine that fails: what the job has saved so far stays
         with contextlib.suppress(DockerException, RequestException):
-            _settle(session, followers, checkpoints)
-        _keep(session, checkpoints, output)
+            _settle(session, followers, before)
+        _keep(session, before.folder, job.output)
         raise
-    _settle(session, followers, checkpoints)
+    _settle(session, followers, before)
     states = {name: _state_of(container) for name, container in containers.items()}
-    exit_code = _TIMED_OUT if timed_out else first_failure(states)
     roots = {name: session.scratch / name for name in containers}
     failures = {name: reason for name in containers if (reason := failure_text(roots[name], states[name]))}
+    first = first_failed(states)
+    exit_code = _TIMED_OUT if timed_out else 0 if first is None else states[first].exit_code
     if timed_out:
-        failures = dict.fromkeys(containers, f"The job was stopped at its time limit of {timeout:.0f} s.")
-    kept = _keep(session, checkpoints, output) if exit_code != 0 else None
+        failures = dict.fromkeys(containers, f"The job was stopped at its time limit of {job.timeout:.0f} s.")
+    reason = next(iter(failures[first or job.hosts[0]].splitlines()), "") if failures else ""
+    kept = model_archive = None
     if exit_code == 0:
-        model_archive = _pack(session, roots, "model", output / "model.tar.gz")
+        model_archive = _pack(session, roots, "model", job.output / "model.tar.gz")
         if model_archive is None:
-            session.say("The job wrote no model: /opt/ml/model was empty at its end.")
+            session.say("The job left no model: there is no file in /opt/ml/model.")
     else:
-        model_archive = None
-        _set_aside(session, output / "model.tar.gz")
-    results = _pack(session, roots, "output/data", output / "output.tar.gz")
-    return TrainOutcome(exit_code, time.monotonic() - began, model_archive, results, kept, failures)
+        kept = _keep(session, before.folder, job.output)
+        lines.keep_failures(failures, session.say)
+        _set_aside(session, job.output / "model.tar.gz")
+    packed = _pack(session, roots, "output/data", job.output / "output.tar.gz")
+    return TrainOutcome(exit_code, time.monotonic() - began, model_archive, packed, kept, failures, reason)
 
 
 def _pack(session: Session, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
-    """The archive of one folder of every host; if it can't be written, the folders stay where the error says."""
-    folders = [root / folder for root in roots.values()]
+    """The archive of one folder of every host, of a name that several have the first host's file; if it can't be
+    written, the folders stay where the error says.
+    """
+    files: dict[str, Path] = {}
+    for host, root in roots.items():
+        found = results.look(root, folder, f"{opt_ml.ROOT}/{folder}")
+        files = {**found.files, **files}
+        if sentence := found.sentence(f"{opt_ml.ROOT}/{folder} of {host}"):
+            session.say(sentence)
     try:
-        packed = archive.pack(folders, target)
+        packed = archive.pack(files, target)
         if packed is None:
             _set_aside(session, target)
         return packed
     except UserError as error:
-        rescued = session.rescue([path for path in folders if any(path.iterdir())])
+        rescued = session.rescue([root / folder for root in roots.values() if not results.no_folder(root, folder)])
         raise UserError(f"{error} What the job wrote is kept in {rescued}.") from None
 
 
@@ -219,43 +277,46 @@ def _set_aside(session: Session, earlier: Path) -> None:
         session.say(f"{earlier.name} was of an earlier job: it is {aside} now.")
 
 
-def _prefixing(log: Callable[[str], None], name: str) -> Callable[[str], None]:
-    """A sink that puts the host's name before each line, as compose does in the SDK's local mode."""
-    return lambda line: log(f"{name} | {line}")
-
-
-def _wait(session: Session, running: list[Container], timeout: float | None) -> bool:
+def _wait(session: Session, containers: Collection[Container], timeout: float | None) -> bool:
     """Until every host has ended, or the others' grace after a failure has passed; True at the time limit."""
     limit = math.inf if timeout is None else time.monotonic() + timeout
     patience = math.inf
-    while running:
+    left = list(containers)
+    while left:
         session.interrupts.wait(_POLL_SECONDS)
-        still = [each for each in running if is_running(each)]
-        ended = [each for each in running if each not in still]
-        running = still
+        running = session.running()
+        ended = [each for each in left if each.id not in running]
+        left = [each for each in left if each.id in running]
         if patience == math.inf and any(_state_of(each).exit_code != 0 for each in ended):
             patience = time.monotonic() + _PEERS_GRACE
         if time.monotonic() > limit:
             return True
-        if running and time.monotonic() > patience:
-            session.say(f"A host failed {_PEERS_GRACE:.0f} s ago and {len(running)} still run(s).")
+        if left and time.monotonic() > patience:
+            session.say(f"A host failed {_PEERS_GRACE:.0f} s ago and {len(left)} still run(s).")
             return False
     return False
 
 
-def _settle(session: Session, followers: Sequence[Follower], checkpoints: Path) -> None:
+def _settle(session: Session, followers: Sequence[Follower], before: leftovers.Before) -> None:
     """Stops what still runs, lets the logs come to their end, and makes the files the caller's own."""
     session.stop()
     for follower in followers:
         follower.join(10.0)
-    session.hand_over(checkpoints)
+    session.hand_over()
+    leftovers.hand_over_new(session.client, session.image, before)
 
 
 def _keep(session: Session, checkpoints: Path, output: Path) -> Path | None:
     """What a job that did not end well saved on the way stays, so that a next one can go on from it."""
-    if not any(checkpoints.iterdir()):
+    ours = checkpoints.is_relative_to(session.scratch)
+    for path, kind in list(results.strangers(checkpoints, f"{opt_ml.ROOT}/checkpoints")):
+        shown = repr(path.relative_to(checkpoints).as_posix())
+        session.say(f"Among the checkpoints is {shown}, {kind}: " + ("it is removed." if ours else "do not follow it."))
+        if ours:
+            path.unlink()
+    if not any(path.name != LOCK for path in checkpoints.iterdir()):
         return None
-    if checkpoints.is_relative_to(session.scratch):
+    if ours:
         checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
     session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to go on from them.")
     return checkpoints

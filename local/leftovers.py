@@ -3,18 +3,21 @@
 Runs are found by their labels, folders by the record in them; only what a dead owner left is ever swept.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from docker import DockerClient
 from docker.errors import APIError
-from docker.models.containers import Container
 from docker.types import Mount
 
 from berth.images import labels, owner
@@ -22,6 +25,9 @@ from berth.images.errors import UserError
 from berth.images.throwaway import run_once
 
 RECORD = "owner.json"
+CALLS_AT_ONCE = 8
+"""To the engine, for containers: more are no faster, and it answers others meanwhile."""
+_HANDED_OVER = "/handed-over"
 
 
 def scratch_root() -> Path:
@@ -34,27 +40,49 @@ def scratch_root() -> Path:
     return root
 
 
-def containers_of(client: DockerClient, run_id: str) -> list[Container]:
-    """The containers of a run, in whatever state."""
-    found: list[Container] = client.containers.list(
-        all=True, filters={"label": f"{labels.RUN}={run_id}"}, ignore_removed=True
-    )
-    return found
+def remove_run(client: DockerClient, run_id: str, say: Callable[[str], None]) -> int:
+    """Removes a run's containers and network; what is gone already is no error. Returns how many things went.
+
+    What the engine will not remove is named by `say`, with what heals it, and stays: it is in nobody's way.
+    """
+    label = {"label": f"{labels.RUN}={run_id}"}
+    found = client.api.containers(all=True, filters=label)
+    names = [str(each["Names"][0]).lstrip("/") if each.get("Names") else each["Id"] for each in found]
+    calls = [partial(client.api.remove_container, each["Id"], force=True, v=True) for each in found]
+    refused = [f"the container {name} ({why})" for name, why in zip(names, at_once(calls), strict=True) if why]
+    networks = client.networks.list(filters=label)
+    refused += [f"the network {each.name} ({why})" for each in networks if (why := refusal(each.remove))]
+    if refused:
+        say(
+            f"Warning: the engine did not remove {', '.join(refused)}. It is in nobody's way; a restart of the engine "
+            "(`sudo systemctl restart docker`) frees it, and the next run then removes it."
+        )
+    return len(found) + len(networks) - len(refused)
 
 
-def remove_run(client: DockerClient, run_id: str) -> int:
-    """Removes a run's containers and network; what is gone already is no error. Returns how many things there were."""
-    containers = containers_of(client, run_id)
-    for container in containers:
-        quietly(partial(container.remove, force=True, v=True))
-    networks = client.networks.list(filters={"label": f"{labels.RUN}={run_id}"})
-    for network in networks:
-        quietly(network.remove)
-    return len(containers) + len(networks)
+def at_once(calls: Sequence[Callable[[], object]]) -> list[str]:
+    """Calls the engine for many things, a few at a time; why it refused each, empty where it did not."""
+    if not calls:
+        return []
+    with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+        return list(pool.map(refusal, calls))
 
 
-def sweep(client: DockerClient, say: Callable[[str], None]) -> None:
-    """Removes what runs left whose owner was killed; runs whose owner lives, or can't be seen from here, stay."""
+def refusal(call: Callable[[], object]) -> str:
+    """Why the engine would not; empty if it did, or if the thing is gone, was stopped before or is just going."""
+    try:
+        call()
+    except APIError as error:
+        if error.status_code not in (404, 409):
+            return str(error.explanation or error)
+    return ""
+
+
+def sweep(client: DockerClient, image: str, say: Callable[[str], None]) -> None:
+    """Removes what runs left whose owner was killed; runs whose owner lives, or can't be seen from here, stay.
+
+    image: gives files of root's to the caller, where the image of that run is gone.
+    """
     left: dict[str, None] = {}
     found = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
     marks: list[Mapping[str, str]] = [each.labels for each in found]
@@ -64,13 +92,15 @@ def sweep(client: DockerClient, say: Callable[[str], None]) -> None:
         if whose is not None and owner.is_gone(whose):
             left[mark[labels.RUN]] = None
     for run_id in left:
-        count = remove_run(client, run_id)
-        say(f"Removed {count} container(s) and network(s) that the run {run_id} had left behind.")
+        if count := remove_run(client, run_id, say):
+            say(f"Removed {count} container(s) and network(s) that the run {run_id} had left behind.")
     for folder in scratch_root().iterdir():
-        record = _record(folder)
-        whose = owner.from_record(record)
+        whose = owner.from_record(_record(folder))
         if whose is not None and owner.is_gone(whose):
-            remove_scratch(client, record["image"], folder)
+            try:
+                remove_scratch(client, image, folder)
+            except (OSError, APIError, UserError) as error:
+                say(f"Warning: {folder}, which an earlier run left behind, can't be removed ({error}): remove it.")
 
 
 def remove_scratch(client: DockerClient, image: str, folder: Path) -> None:
@@ -89,11 +119,54 @@ def remove_scratch(client: DockerClient, image: str, folder: Path) -> None:
 
 
 def hand_over(client: DockerClient, image: str, folder: Path) -> None:
-    """Makes all files in `folder` the caller's, by a throw-away container, for only root may do that."""
+    """Makes all files in `folder`, which a run made, the caller's, by a throw-away container: only root may do that."""
     if os.getuid() == 0 or all(path.lstat().st_uid == os.getuid() for path in folder.rglob("*")):
         return
-    command = ["chown", "-R", f"{os.getuid()}:{os.getgid()}", "/handed-over"]
-    run_once(client, image, command, mounts=[Mount("/handed-over", str(folder), type="bind")])
+    _as_root(client, image, folder, ["chown", "-hR", _me(), _HANDED_OVER])
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A folder of the user's own before a run: when, and which of its files (inodes) were root's then."""
+
+    folder: Path
+    at: float
+    roots: frozenset[int]
+
+    @classmethod
+    def of(cls, folder: Path) -> "Before":
+        """As it is now."""
+        # A second earlier: the kernel stamps files by a clock that ticks a few milliseconds behind.
+        return cls(folder, time.time() - 1.0, frozenset(_inodes_of_root(folder)))
+
+
+def hand_over_new(client: DockerClient, image: str, before: Before) -> None:
+    """Makes what a run's containers wrote as root into a folder of the user's own the user's, and nothing else."""
+    if os.getuid() == 0 or _inodes_of_root(before.folder) <= before.roots:
+        return
+    others = [word for inode in sorted(before.roots) for word in ("!", "-inum", str(inode))]
+    # A link itself is changed (-h), never what it leads to, and find follows none.
+    new = ["find", _HANDED_OVER, "-mindepth", "1", "-user", "0", "-newerct", f"@{before.at:.3f}", *others]
+    _as_root(client, image, before.folder, [*new, "-exec", "chown", "-h", _me(), "{}", "+"])
+
+
+def _inodes_of_root(folder: Path) -> set[int]:
+    found = set()
+    for at, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(at, name))
+                if status.st_uid == 0:
+                    found.add(status.st_ino)
+    return found
+
+
+def _me() -> str:
+    return f"{os.getuid()}:{os.getgid()}"
+
+
+def _as_root(client: DockerClient, image: str, folder: Path, command: Sequence[str]) -> None:
+    run_once(client, image, command, mounts=[Mount(_HANDED_OVER, str(folder), type="bind")])
 
 
 def _record(folder: Path) -> dict[str, str]:
@@ -102,12 +175,3 @@ def _record(folder: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def quietly(call: Callable[[], object]) -> None:
-    """Calls; an engine that says "no such container", "already stopped" or "removal in progress" is no error here."""
-    try:
-        call()
-    except APIError as error:
-        if error.status_code not in (404, 409):
-            raise

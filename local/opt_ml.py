@@ -55,6 +55,17 @@ def find_channels(data: Path) -> dict[str, Path]:
     return channels
 
 
+def channels_of(data: Path | Mapping[str, Path] | None, needed: bool) -> dict[str, Path]:
+    """The channels of what the user gave as data, which may be nothing where it is not `needed`."""
+    if data is None and not needed:
+        return {}
+    if isinstance(data, Path):
+        return find_channels(data)
+    channels = dict(data or {})
+    check_channels(channels)
+    return channels
+
+
 def check_channels(channels: Mapping[str, Path]) -> None:
     """Refuses what SageMaker would refuse, and channels without a single file."""
     if not channels:

@@ -23,7 +23,9 @@ from berth.local.session import Session, engine_errors, is_running, require_gpus
 from berth.local.signals import Interrupted
 
 _LOOPBACK = "127.0.0.1"
-_PORT_INSIDE = "8080/tcp"
+_PORT_INSIDE = 8080
+_BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
+_FIRST_FREE_PORT = 1024  # a lower one is for root only, also in some containers
 _ANY_PORT = 0
 _POLL_SECONDS = 0.25
 _ERROR = "berth: error: "
@@ -100,14 +102,16 @@ def serving(
             require_gpus(client)
         with Session(client, image, say=say, stop_grace=10.0) as session:
             folder = archive.model_folder(model, session.scratch)
-            archive.model_home(folder, model)
+            archive.model_home(folder, model, tokenizer=True)
+            inside = port if port is not None and port >= _FIRST_FREE_PORT else _PORT_INSIDE
             container = session.create(
                 "algo-1",
                 command=["serve"],
                 mounts={f"{opt_ml.ROOT}/model": (folder, True)},
-                environment=environment or {},
+                # One number inside and outside, so that the server's log names the port that a person uses.
+                environment={_BIND_TO_PORT: str(inside), **(environment or {})},
                 gpus=gpus,
-                ports={_PORT_INSIDE: (_LOOPBACK, port or _ANY_PORT)},
+                ports={f"{inside}/tcp": (_LOOPBACK, port or _ANY_PORT)},
             )
             errors: list[str] = []
 
@@ -120,7 +124,7 @@ def serving(
             session.start(container)
             try:
                 container.reload()
-                published = container.ports.get(_PORT_INSIDE) or [{"HostPort": str(port)}]
+                published = container.ports.get(f"{inside}/tcp") or [{"HostPort": str(port)}]
                 endpoint = Endpoint(f"http://{_LOOPBACK}:{published[0]['HostPort']}", session, container)
                 _wait_for_ping(endpoint, timeout, errors)
                 yield endpoint

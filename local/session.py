@@ -8,10 +8,11 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from docker import DockerClient
 from docker.errors import APIError, DockerException, NotFound
@@ -19,13 +20,17 @@ from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount
 from requests.exceptions import RequestException
 
-from berth.images import owner
+from berth.images import labels, owner
 from berth.images.doctor import passes_gpus
 from berth.images.engine import find_image
 from berth.images.errors import UserError
 from berth.local import leftovers
-from berth.local.leftovers import quietly
 from berth.local.signals import Interrupts
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_PROGRESS_SECONDS = 2.0
 
 
 class Session:
@@ -48,7 +53,7 @@ class Session:
 
     def __enter__(self) -> Self:
         find_image(self.client, self.image)  # refused before anything is made
-        leftovers.sweep(self.client, self.say)
+        leftovers.sweep(self.client, self.image, self.say)
         self.scratch.mkdir(parents=True)
         record = {**owner.this_process().record(), "image": self.image}
         (self.scratch / leftovers.RECORD).write_text(json.dumps(record))
@@ -58,7 +63,7 @@ class Session:
     def __exit__(self, *error: object) -> None:
         try:
             self.stop()
-            leftovers.remove_run(self.client, self.run_id)
+            leftovers.remove_run(self.client, self.run_id, self.say)
             leftovers.remove_scratch(self.client, self.image, self.scratch)
         finally:
             self.interrupts.__exit__(*error)
@@ -114,6 +119,7 @@ class Session:
             device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if gpus else None,
             shm_size=shm_size,
             ports={**(ports or {})},
+            security_opt=["no-new-privileges"],
             **place,
         )
 
@@ -125,26 +131,45 @@ class Session:
         except APIError as error:
             raise UserError(f"The engine can't start {container.name} from {self.image}: {error.explanation}") from None
 
+    def many(self, work: Callable[[Item], Result], items: Sequence[Item], done: str) -> list[Result]:
+        """What `work` gives for each host, a few at a time; says how far it is. What fails first ends the others."""
+        told = time.monotonic()
+        with ThreadPoolExecutor(leftovers.CALLS_AT_ONCE) as pool:
+            working = [pool.submit(work, each) for each in items]
+            try:
+                for number, each in enumerate(as_completed(working), 1):
+                    each.result()
+                    if time.monotonic() - told > _PROGRESS_SECONDS:
+                        told = time.monotonic()
+                        self.say(f"{done} {number} of {len(items)} hosts")
+            finally:
+                for each in working:
+                    each.cancel()
+        return [each.result() for each in working]
+
+    def running(self) -> set[str]:
+        """The ids of the run's containers that run, by one question to the engine for all of them."""
+        return {
+            str(each["Id"]) for each in self.client.api.containers(filters={"label": f"{labels.RUN}={self.run_id}"})
+        }
+
     def stop(self) -> None:
         """SIGTERM to every running container of the run, then SIGKILL after the grace, or at the next Ctrl-C."""
-        running = [each for each in leftovers.containers_of(self.client, self.run_id) if each.status == "running"]
+        running = self.running()
         if not running:
             return
         seen = self.interrupts.count
         self.say(f"Stopping {len(running)} container(s), at most {self.stop_grace:.0f} s; Ctrl-C stops them at once.")
-        for container in running:
-            quietly(partial(container.kill, "SIGTERM"))
+        leftovers.at_once([partial(self.client.api.kill, each, "SIGTERM") for each in running])
         deadline = time.monotonic() + self.stop_grace
         while running and time.monotonic() < deadline and self.interrupts.count == seen:
             time.sleep(0.1)
-            running = [each for each in running if is_running(each)]
-        for container in running:
-            quietly(container.kill)
+            running = self.running()
+        leftovers.at_once([partial(self.client.api.kill, each) for each in running])
 
-    def hand_over(self, *others: Path) -> None:
-        """Gives the run's files, and those in `others`, which root in the containers wrote, to the caller."""
-        for folder in (self.scratch, *others):
-            leftovers.hand_over(self.client, self.image, folder)
+    def hand_over(self) -> None:
+        """Gives the run's files, which root in the containers wrote, to the caller."""
+        leftovers.hand_over(self.client, self.image, self.scratch)
 
     def rescue(self, folders: Sequence[Path]) -> Path:
         """Moves `folders` of the scratch folder, which is about to go, beside it: on the same disk it takes no room."""

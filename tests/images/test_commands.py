@@ -54,22 +54,37 @@ def test_doctor_without_an_engine_says_so_and_fails(monkeypatch: pytest.MonkeyPa
     assert "sudo sh docker/engine.sh" in done.stdout
 
 
-def test_clean_takes_what_the_kit_left_and_no_more(client: docker.DockerClient, profile: pins.Profile) -> None:
+def test_clean_takes_what_the_kit_left_and_nothing_of_a_persons(
+    client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
+) -> None:
     image = f"berth-serve:{profile.name}"
-    ours = client.containers.create(image)
+    left = client.containers.create(image, labels={labels.KIT: "run", labels.RUN: "left"})
     network = client.networks.create("berth-test-left", labels={labels.KIT: "run"})
-    somebodys = client.containers.run(image, ["300"], entrypoint=["sleep"], network_mode="none", detach=True)
+    persons = client.containers.create(image)
+    persons_too = client.containers.run(image, ["300"], entrypoint=["sleep"], network_mode="none", detach=True)
+    work = client.containers.create(image, ["-c", "echo work > /work"], entrypoint=["sh"])
+    work.start()
+    work.wait()
+    built = work.commit()  # an image without a name, built from ours
     try:
         listed = {str(item) for item in clean(client, dry_run=True)}
-        assert {f"container {ours.name}", "network berth-test-left"} <= listed
-        assert f"container {somebodys.name} stays: it runs, and no run of the kit started it" in listed
-        clean(client, images=False)
-        assert not client.containers.list(all=True, filters={"id": ours.id})
+        assert {f"container {left.name}", "network berth-test-left"} <= listed
+        why = "no run of the kit started it; `docker rm` removes it"
+        assert {f"container {each.name} stays: {why}" for each in (persons, persons_too, work)} <= listed
+        assert f"image {built.id} stays: it is your own, built FROM the kit's; `docker rmi` removes it" in listed
+        done = command_line("clean", "--keep-images")
+        assert done.returncode == 0, done.stderr
+        assert "image " not in done.stdout
+        assert not client.containers.list(all=True, filters={"id": left.id})
         assert not client.networks.list(names=["berth-test-left"])
-        assert client.containers.list(filters={"id": somebodys.id})
+        for each in (persons, persons_too, work):
+            assert client.containers.list(all=True, filters={"id": each.id})
+        assert client.images.get(image)
     finally:
-        somebodys.remove(force=True)
-        for each in (*client.containers.list(all=True, filters={"id": ours.id}), *client.networks.list([network.name])):
+        for each in (persons, persons_too, work):
+            each.remove(force=True)
+        client.images.remove(built.id)
+        for each in (*client.containers.list(all=True, filters={"id": left.id}), *client.networks.list([network.name])):
             each.remove()
 
 

@@ -17,7 +17,7 @@ from berth.images import pins
         ("promote", "error: FROM is missing: `python build.py promote --help` says what it takes."),
         ("promote a", "error: TO is missing: `python build.py promote --help` says what it takes."),
         ("diff a", "error: AFTER is missing: `python build.py diff --help` says what it takes."),
-        ("run train", "error: --data is missing: `python build.py run train --help` says what it takes."),
+        ("run train", "error: --data is missing: pass SQuAD data, or --code with a program of your own."),
         (
             "push nope",
             "error: IMAGE: 'nope' is not one of 'train', 'serve', 'all'; see `python build.py push --help`.",

@@ -18,28 +18,15 @@ SLEEPS = "import time\nprint('READY', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture
-def start(
-    tmp_path: Path, channels: Callable[..., dict[str, Path]], profile: pins.Profile
-) -> Callable[..., subprocess.Popen[str]]:
-    """Starts `build.py run train` with a program of the user's in a process of its own."""
-    data = channels(train="x")["train"]
+def start(tmp_path: Path, profile: pins.Profile) -> Callable[..., subprocess.Popen[str]]:
+    """Starts `build.py run train` with a program of the user's, called train.py, in a process of its own."""
 
     def run(name: str, program: str, *words: str) -> subprocess.Popen[str]:
         code = tmp_path / name
         code.mkdir()
         (code / "train.py").write_text(program)
-        command = [sys.executable, str(pins.ROOT / "build.py"), "run", "train", "--data", str(data)]
-        command += [
-            "--profile",
-            profile.name,
-            "--code",
-            str(code),
-            "--entry-point",
-            "train.py",
-            "--output",
-            str(tmp_path / f"{name}-out"),
-            *words,
-        ]
+        command = [sys.executable, str(pins.ROOT / "build.py"), "run", "train", "--code", str(code)]
+        command += ["--profile", profile.name, "--output", str(tmp_path / f"{name}-out"), *words]
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
         )
@@ -75,7 +62,45 @@ def test_a_signal_leaves_nothing(
     _, said = run.communicate(timeout=60)
     assert run.returncode == code, said
     assert "Traceback" not in said
+    assert "failed" not in said
     assert left_of(client, run.pid) == []
+
+
+STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
+
+
+def test_ctrl_c_ends_many_hosts_soon_and_blames_none_of_them(
+    start: Callable[..., Any], client: docker.DockerClient, tmp_path: Path
+) -> None:
+    run = start("stubborn", STUBBORN, "--hosts", "8")
+    for _ in range(8):
+        wait_for(run, "READY")
+    os.kill(run.pid, signal.SIGINT)
+    began = time.monotonic()
+    out, said = run.communicate(timeout=120)
+    took = time.monotonic() - began
+    assert run.returncode == 130, said
+    assert took < 25, "15 s on a machine that does nothing else: 10 of them are the hosts' to end"
+    assert "failed" not in out + said
+    assert left_of(client, run.pid) == []
+    assert "algo-8 | READY" in (tmp_path / "stubborn-out" / "train.log").read_text()
+
+
+def test_a_second_run_with_the_same_output_or_checkpoints_is_refused(start: Callable[..., Any], tmp_path: Path) -> None:
+    first = start("first", SLEEPS, "--checkpoints", str(tmp_path / "kept"))
+    wait_for(first, "READY")
+    for words, folder in (
+        (["--output", str(tmp_path / "first-out")], tmp_path / "first-out"),
+        (["--checkpoints", str(tmp_path / "kept")], tmp_path / "kept"),
+    ):
+        second = start(f"second-{folder.name}", SLEEPS, *words)
+        _, said = second.communicate(timeout=60)
+        assert second.returncode == 1
+        reason = f"Another run (process {first.pid}) writes to {folder}"
+        assert said == f"error: {reason}: wait for its end, or choose another folder.\n"
+    os.kill(first.pid, signal.SIGINT)
+    first.communicate(timeout=60)
+    assert first.returncode == 130
 
 
 def test_what_kill_9_left_goes_at_the_next_call(start: Callable[..., Any], client: docker.DockerClient) -> None:

@@ -18,24 +18,25 @@ def files(root: Path, *names: str) -> Path:
     return root
 
 
-def test_pack_puts_all_hosts_files_at_the_root(tmp_path: Path) -> None:
-    leader = files(tmp_path / "1", "model.safetensors", "code/inference.py")
-    (leader / "link").symlink_to("model.safetensors")
-    worker = files(tmp_path / "2", "model.safetensors", "extra.json")
-    packed = archive.pack([leader, worker], tmp_path / "model.tar.gz")
+def test_pack_puts_files_at_the_root_without_their_owners(tmp_path: Path) -> None:
+    model = files(tmp_path / "1", "model.safetensors", "code/inference.py")
+    (model / "again").hardlink_to(model / "model.safetensors")
+    found = {name: model / name for name in ("model.safetensors", "code/inference.py", "again")}
+    packed = archive.pack(found, tmp_path / "model.tar.gz")
     assert packed == tmp_path / "model.tar.gz"
     with tarfile.open(packed) as tar:
-        assert tar.getnames() == ["code/inference.py", "extra.json", "link", "model.safetensors"]
+        assert tar.getnames() == ["again", "code/inference.py", "model.safetensors"]
+        assert all(member.isreg() for member in tar), "a hard link, which no unpacker of ours takes"
         assert {(member.uid, member.gid, member.uname) for member in tar} == {(0, 0, "")}
-        assert tar.getmember("link").linkname == "model.safetensors"
         assert tar.extractfile("model.safetensors").read() == b"1:model.safetensors"  # type: ignore[union-attr]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "model.tar.gz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "model.tar.gz"]
+    assert (archive.unpack(packed, tmp_path / "2") / "again").read_text() == "1:model.safetensors"
 
 
 def test_nothing_to_pack_leaves_the_last_archive_alone(tmp_path: Path) -> None:
     old = tmp_path / "model.tar.gz"
     old.write_text("old")
-    assert archive.pack([files(tmp_path / "1")], old) is None
+    assert archive.pack({}, old) is None
     assert old.read_text() == "old"
 
 
@@ -43,7 +44,7 @@ def test_an_archive_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -
     where = tmp_path / "model.tar.gz"
     where.mkdir()
     with pytest.raises(UserError, match=r"model\.tar\.gz can't be written"):
-        archive.pack([files(tmp_path / "1", "a")], where)
+        archive.pack({"a": files(tmp_path / "1", "a") / "a"}, where)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -57,7 +58,8 @@ def test_an_archive_that_reaches_out_is_refused(tmp_path: Path) -> None:
 
 
 def test_half_an_archive_is_refused(tmp_path: Path) -> None:
-    whole = archive.pack([files(tmp_path / "1", "a", "b")], tmp_path / "model.tar.gz")
+    there = files(tmp_path / "1", "a", "b")
+    whole = archive.pack({name: there / name for name in ("a", "b")}, tmp_path / "model.tar.gz")
     assert whole is not None
     whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     with pytest.raises(UserError, match="can't be unpacked"):
@@ -90,6 +92,15 @@ def test_a_model_that_cannot_be_loaded_is_refused(tmp_path: Path, there: list[st
     folder = files(tmp_path / "model", *there)
     with pytest.raises(UserError, match=says):
         archive.model_home(folder, folder)
+
+
+def test_a_model_to_serve_needs_a_tokenizer(tmp_path: Path) -> None:
+    folder = files(tmp_path / "model", "config.json", "model.safetensors")
+    with pytest.raises(UserError) as refused:
+        archive.model_home(folder, folder, tokenizer=True)
+    assert str(refused.value) == f"{folder} has no tokenizer (tokenizer.json or vocab.txt): save it beside the model."
+    files(tmp_path / "model", "vocab.txt")
+    assert archive.model_home(folder, folder, tokenizer=True) == folder
 
 
 def test_a_hubs_cache_is_copied_with_what_its_links_lead_to(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""What a container would refuse after seconds, refused here before there is one, in the container's own words."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from docker import DockerClient
+
+from berth.contract.asked import read_asked
+from berth.contract.hyperparameters import HyperparameterError, Option, parse, unquote
+from berth.contract.old_names import OLD_NAMES
+from berth.contract.schema import SchemaError, read_schema
+from berth.images import disk, pins
+from berth.images.engine import find_image
+from berth.images.errors import UserError, refuse
+from berth.images.throwaway import CommandFailed, run_once
+from berth.qa import files
+
+PROGRAM = "sagemaker_program"
+_SCHEMAS = pins.CACHE / "hyperparameters"
+_ASK = ("python", "-P", "-m", "berth.train.finetune.schema")
+# What run_qa reads for each split: the task that wants it, and its channels, of which the first that is there counts.
+_SPLITS = {"train": ("do_train", ("train", "training")), "validation": ("do_eval", ("validation",))}
+
+
+def program_of(hyperparameters: Mapping[str, str]) -> str | None:
+    """The user's own program; None where the job is the kit's run_qa."""
+    return unquote(hyperparameters.get(PROGRAM, "")) or None
+
+
+def check_wishes(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """Refuses what is wrong about the distribution that is asked for, and variables BERTH_* that there are not."""
+    refuse(read_asked(hyperparameters, program_of(hyperparameters), environment).problems)
+
+
+def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:
+    """Refuses channels that run_qa will read and that hold no data file, by the user's own path."""
+    for split, (task, names) in _SPLITS.items():
+        wanted = unquote(hyperparameters.get(task, "")).strip().lower() not in ("false", "0", "no", "off")
+        name = next((name for name in names if name in channels), None)
+        if name is not None and wanted and f"{split}_file" not in hyperparameters:
+            try:
+                files.find(channels[name])
+            except files.DataError as error:
+                raise UserError(str(error)) from None
+
+
+def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Mapping[str, str]) -> None:
+    """Refuses what the image's run_qa does not know, by its own list, which each image is asked for once."""
+    options = _options(client, image)
+    if options is None:
+        return
+    try:
+        parse(hyperparameters, options, OLD_NAMES)
+    except HyperparameterError as error:
+        raise UserError(str(error)) from None
+
+
+def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
+    """The hyperparameters of an image; None for one of an older kit, which can't say."""
+    kept = _SCHEMAS / hashlib.sha256(str(find_image(client, image).id).encode()).hexdigest()[:32]
+    try:
+        return read_schema(kept.read_text())
+    except (OSError, SchemaError):
+        pass
+    try:
+        text = run_once(client, image, _ASK).decode()
+        options = read_schema(text)
+    except (CommandFailed, SchemaError, UnicodeDecodeError):
+        return None
+    with disk.said_of(_SCHEMAS, kept.name):
+        _SCHEMAS.mkdir(parents=True, exist_ok=True)
+        with disk.aside(kept) as new:
+            new.write_text(text)
+    return options
+
+
+def check_hosts(hosts: int, mb_each: float, available_mb: float) -> None:
+    """Refuses more hosts than this machine's memory has room for, by the least that one takes."""
+    if hosts > 1 and hosts * mb_each > available_mb:
+        raise UserError(
+            f"{hosts} hosts need about {hosts * mb_each / 1000:.0f} GB of memory at the least "
+            f"({mb_each:.0f} MB each), and this machine has {available_mb / 1000:.1f} GB free: ask for "
+            f"{max(1, int(available_mb / mb_each))} or fewer with --hosts."
+        )
+
+
+def available_mb(engines_mb: float) -> float:
+    """Memory that this machine can give to new processes, and no more than the engine's own machine has."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return min(engines_mb, int(fields["MemAvailable"].split()[0]) * 1024 / 1e6)
+    except (OSError, KeyError, ValueError):
+        return engines_mb
+
+
+def least_mb(own_program: bool) -> float:
+    """Megabytes that one host takes before it has read any data, as measured; see the constants."""
+    return OWN_PROGRAM_MB if own_program else RUN_QA_MB
+
+
+# Measured with 40 hosts (own program) and 4 hosts (run_qa, the demo's model) of berth-train:cpu.
+OWN_PROGRAM_MB = 40.0
+RUN_QA_MB = 500.0

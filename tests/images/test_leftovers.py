@@ -1,0 +1,94 @@
+"""What a run leaves on the engine and on disk: removed if the engine lets it, and nobody's own files change hands."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import pytest
+from docker.types import Mount
+
+from berth.images import owner, pins
+from berth.images.throwaway import run_once
+from berth.local import leftovers
+
+COLLEAGUE = 4242
+
+
+def gone() -> owner.Owner:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return replace(owner.this_process(), pid=child.pid)
+
+
+def test_what_the_engine_will_not_remove_is_named_and_stops_no_run(
+    client: docker.DockerClient, profile: pins.Profile
+) -> None:
+    image = f"berth-train:{profile.name}"
+    network = client.networks.create("berth-test-stuck", labels=gone().labels("stuck"))
+    # An engine of Docker 20.10 refuses with 403, newer ones with 409, as long as a container is on the network.
+    keeps = client.containers.run(image, ["300"], entrypoint=["sleep"], network=network.name, detach=True)
+    said: list[str] = []
+    try:
+        leftovers.sweep(client, image, said.append)
+        assert client.networks.list(names=[network.name])
+        (warning,) = said
+        assert warning.startswith("Warning: the engine did not remove the network berth-test-stuck (")
+        assert "systemctl restart docker" in warning
+    finally:
+        keeps.remove(force=True)
+    said.clear()
+    leftovers.sweep(client, image, said.append)
+    assert said == ["Removed 1 container(s) and network(s) that the run stuck had left behind."]
+    assert not client.networks.list(names=[network.name])
+
+
+@pytest.fixture
+def as_root(client: docker.DockerClient, profile: pins.Profile, tmp_path: Path) -> Callable[[str], None]:
+    """Runs a line of shell as root of a container, where `tmp_path` is /folder, as a job's containers do."""
+
+    def run(line: str) -> None:
+        mounts = [Mount("/folder", str(tmp_path), type="bind")]
+        run_once(client, f"berth-train:{profile.name}", ["sh", "-c", line], mounts=mounts)
+
+    return run
+
+
+def test_of_the_users_checkpoints_only_what_the_run_wrote_becomes_his(
+    client: docker.DockerClient,
+    profile: pins.Profile,
+    tmp_path: Path,
+    as_root: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    me = os.getuid() or 54321
+    monkeypatch.setattr(os, "getuid", lambda: me)
+    as_root(
+        f"cd /folder && mkdir theirs && touch of-root theirs/of-a-colleague && chown {COLLEAGUE} theirs/of-a-colleague"
+    )
+    (tmp_path / "outside").mkdir()
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    as_root("mv /folder/of-root /folder/theirs /folder/checkpoints && touch /folder/outside/untouched")
+    before = leftovers.Before.of(folder)
+    as_root(
+        "cd /folder/checkpoints && mkdir checkpoint-1 && touch checkpoint-1/model && chmod 700 checkpoint-1 "
+        "&& echo more >> of-root && ln -s ../outside/untouched link && ln -s ../outside way"
+    )
+    leftovers.hand_over_new(client, f"berth-train:{profile.name}", before)
+    as_root("chmod -R a+rx /folder")
+    owners = {path.relative_to(folder).as_posix(): path.lstat().st_uid for path in folder.rglob("*")}
+    assert owners == {
+        "checkpoint-1": me,
+        "checkpoint-1/model": me,
+        "link": me,
+        "way": me,
+        "of-root": 0,
+        "theirs": 0,
+        "theirs/of-a-colleague": COLLEAGUE,
+    }
+    assert (tmp_path / "outside/untouched").lstat().st_uid == 0
+    as_root(f"chown -hR {me} /folder/*")

@@ -1,0 +1,100 @@
+"""What a hostile or careless program leaves in /opt/ml, after real jobs: nothing of this machine comes home by it."""
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CANARY = "a file of the machine that was never mounted"
+
+IN_PLACE_OF_FOLDERS = """
+import os, shutil
+shutil.rmtree("/opt/ml/model")
+shutil.rmtree("/opt/ml/output/data")
+os.symlink({secret!r}, "/opt/ml/model")
+os.symlink({secret!r}, "/opt/ml/output/data")
+os.symlink({secret!r} + "/key", "/opt/ml/output/failure")
+raise SystemExit({code})
+"""
+
+BELOW = """
+import os, socket
+os.chdir("/opt/ml/model")
+open("model.safetensors", "w").write("weights")
+os.symlink("/opt/ml/model/model.safetensors", "latest")
+os.symlink({secret!r} + "/key", "key")
+os.symlink({secret!r}, "folder")
+os.mkfifo("pipe.safetensors")
+os.mknod("null", 0o20666, os.makedev(1, 3))
+os.symlink({secret!r} + "/key", "/opt/ml/output/data/key")
+os.symlink({secret!r} + "/key", "/opt/ml/checkpoints/key")
+open("/opt/ml/checkpoints/state", "w").write("saved")
+raise SystemExit({code})
+"""
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    (folder / "key").write_text(CANARY)
+    return folder
+
+
+def brought_home(output: Path) -> list[str]:
+    """What lies in the output folder, archives' members included; fails if any of it holds the canary."""
+    names = []
+    for path in sorted(output.rglob("*")):
+        assert not path.is_symlink()
+        if path.is_file() and path.name.endswith(".tar.gz"):
+            with tarfile.open(path) as tar:
+                for member in tar:
+                    assert member.isreg()
+                    assert CANARY.encode() not in tar.extractfile(member).read()  # type: ignore[union-attr]
+                    names.append(f"{path.name}:{member.name}")
+        elif path.is_file():
+            assert CANARY not in path.read_text()
+            names.append(path.name)
+    return names
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_links_in_place_of_the_folders_are_refused_by_name(
+    code: int, secret: Path, user_job: Callable[..., object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = IN_PLACE_OF_FOLDERS.format(secret=str(secret), code=code)
+    done = user_job({"train.py": program}, "train.py", output=tmp_path / "out")
+    said = capfd.readouterr().out
+    assert done.outcome.exit_code == code  # type: ignore[attr-defined]
+    assert brought_home(tmp_path / "out") == (["failure-algo-1", "train.log"] if code else ["train.log"])
+    assert "/opt/ml/output/data of algo-1" in said
+    assert "'output/data' itself (a link in place of the folder)" in said
+    if code:
+        assert "'failure' is a link" in (tmp_path / "out/failure-algo-1").read_text()
+    else:
+        assert "'model' itself (a link in place of the folder)" in said
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_links_and_pipes_below_the_folders_are_left_out_by_name(
+    code: int, secret: Path, user_job: Callable[..., object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = user_job(
+        {"train.py": BELOW.format(secret=str(secret), code=code)}, "train.py", output=tmp_path / "out", gpus=False
+    )
+    said = capfd.readouterr().out
+    assert done.outcome.exit_code == code  # type: ignore[attr-defined]
+    if code:
+        assert brought_home(tmp_path / "out") == ["state", "failure-algo-1", "train.log"]
+        assert "'key', a link that leads out of it: it is removed." in said
+    else:
+        model = ["model.tar.gz:latest", "model.tar.gz:model.safetensors"]
+        assert brought_home(tmp_path / "out") == [*model, "train.log"]
+        for name, kind in {
+            "folder": "a link that leads out of it",
+            "key": "a link that leads out of it",
+            "null": "a device",
+            "pipe.safetensors": "a pipe",
+        }.items():
+            assert f"{name!r} ({kind})" in said

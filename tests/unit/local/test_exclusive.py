@@ -1,0 +1,55 @@
+"""Two runs with one folder: the second is refused, and one that was killed holds nothing back."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from berth.images.errors import UserError
+from berth.local.exclusive import LOCK, exclusive
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from berth.local.exclusive import exclusive
+with exclusive([Path(each) for each in sys.argv[1:]]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_second_run_in_a_folder_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "same").symlink_to(tmp_path)
+    first = subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "held\n"
+    try:
+        for folder in (tmp_path, tmp_path / "same"):
+            with pytest.raises(UserError) as refused, exclusive([folder]):
+                pass
+            assert str(refused.value) == (
+                f"Another run (process {first.pid}) writes to {folder}: wait for its end, or choose another folder."
+            )
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.communicate()
+    with exclusive([tmp_path]):
+        assert (tmp_path / LOCK).read_text() == str(os.getpid())
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_one_folder_for_both_kinds_of_results_is_one_lock(tmp_path: Path) -> None:
+    with exclusive([tmp_path, tmp_path / "." / ""]):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_in_place_of_the_lock_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / LOCK).symlink_to("mine")
+    with pytest.raises(UserError, match="can't be made"), exclusive([tmp_path]):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -1,0 +1,147 @@
+"""What a job left comes home as files of its own, whatever else it left in their place."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from berth.local import results
+
+THERE = "/opt/ml/model"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A host's /opt/ml, beside a file of the machine's own that nobody may bring home."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/key").write_text("the machine's")
+    for folder in ("model/sub", "output/data"):
+        (tmp_path / "ml" / folder).mkdir(parents=True)
+    (tmp_path / "ml/model/model.safetensors").write_text("weights")
+    return tmp_path / "ml"
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        pytest.param("latest", "model.safetensors", id="beside-it"),
+        pytest.param("latest", "/opt/ml/model/model.safetensors", id="as-the-container-had-it"),
+        pytest.param("sub/latest", "../model.safetensors", id="from-a-folder-below"),
+        pytest.param("sub/latest", "../sub/../model.safetensors", id="there-and-back"),
+    ],
+)
+def test_a_link_to_a_file_of_the_folder_stands_for_that_file(root: Path, name: str, target: str) -> None:
+    (root / "model" / name).symlink_to(target)
+    found = results.look(root, "model", THERE)
+    assert found.files == dict.fromkeys(("model.safetensors", name), root / "model/model.safetensors")
+    assert found.sentence("model") == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        pytest.param("{out}/secret/key", "a link that leads out of it", id="absolute"),
+        pytest.param("../../secret/key", "a link that leads out of it", id="relative"),
+        pytest.param("/opt/ml/model/../../secret/key", "a link that leads out of it", id="by-way-of-the-folder"),
+        pytest.param("../model/model.safetensors", "a link that leads out of it", id="out-and-in-again"),
+        pytest.param("x", "a link that leads out of it", id="to-itself"),
+        pytest.param("through/key", "a link that leads out of it", id="through-another-link"),
+        pytest.param("sub", "a link to a folder", id="to-a-folder"),
+        pytest.param("nowhere", "a link to nothing", id="to-nothing"),
+    ],
+)
+def test_any_other_link_is_left_out_by_name(root: Path, tmp_path: Path, target: str, why: str) -> None:
+    if target.startswith("through"):
+        (root / "model/through").symlink_to(tmp_path / "secret")
+    (root / "model/x").symlink_to(target.format(out=tmp_path))
+    found = results.look(root, "model", THERE)
+    assert list(found.files) == ["model.safetensors"]
+    assert f"'x' ({why})" in found.left_out
+
+
+def make_socket(path: Path) -> None:
+    os.chdir(path.parent)  # a socket's path has 107 characters at most
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"), [pytest.param(os.mkfifo, "a pipe", id="pipe"), pytest.param(make_socket, "a socket", id="socket")]
+)
+def test_what_is_no_file_is_left_out_and_nobody_waits_for_it(
+    root: Path, make: Callable[[Path], None], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    (root / "model/model.safetensors").unlink()
+    make(root / "model/model.safetensors")
+    found = results.look(root, "model", THERE)
+    assert (found.files, found.left_out) == ({}, [f"'model.safetensors' ({kind})"])
+    with pytest.raises(OSError, match=kind):
+        results.opened(root / "model/model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("folder", "replaced"),
+    [
+        pytest.param("model", "model", id="model"),
+        pytest.param("output/data", "output/data", id="data"),
+        pytest.param("output/data", "output", id="on-the-way"),
+    ],
+)
+def test_a_link_in_place_of_the_folder_is_not_followed(root: Path, tmp_path: Path, folder: str, replaced: str) -> None:
+    (tmp_path / "secret/data").mkdir()
+    (tmp_path / "secret/data/key").write_text("the machine's")
+    (root / replaced).rename(tmp_path / "aside")
+    (root / replaced).symlink_to(tmp_path / "secret")
+    found = results.look(root, folder, f"/opt/ml/{folder}")
+    assert (found.files, len(found.left_out)) == ({}, 1)
+    assert f"{replaced!r} itself (a link in place of the folder)" in found.sentence(folder)
+
+
+def test_a_folder_that_the_job_removed_is_an_empty_one(root: Path) -> None:
+    (root / "output/data").rmdir()
+    assert results.look(root, "output/data", "/opt/ml/output/data") == results.Found()
+
+
+def test_many_names_are_counted(root: Path) -> None:
+    for number in range(12):
+        (root / f"model/{number:02}").symlink_to("/")
+    sentence = results.look(root, "model", THERE).sentence("/opt/ml/model of algo-1")
+    assert sentence.startswith(
+        "Not taken from /opt/ml/model of algo-1, where only files of its own may come home: '00'"
+    )
+    assert sentence.endswith("'09' (a link that leads out of it) and 2 more.")
+
+
+def test_the_failure_file_is_read_as_far_as_anybody_reads_it(root: Path) -> None:
+    assert results.failure(root) == ""
+    (root / "output/failure").write_text("ValueError: boom\n" + "x" * 10_000_000)
+    assert results.failure(root).startswith("ValueError: boom\nxxx")
+    assert len(results.failure(root)) < 20_000
+
+
+def test_a_failure_file_that_is_none_is_not_read(root: Path, tmp_path: Path) -> None:
+    (root / "output/failure").symlink_to(tmp_path / "secret/key")
+    said = "The job's /opt/ml/output/failure is not read: "
+    assert results.failure(root) == f"{said}'failure' is a link and no regular file."
+    (root / "output/failure").unlink()
+    os.mkfifo(root / "output/failure")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(results.failure(root)), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert read == [f"{said}'failure' is a pipe and no regular file."]
+    (root / "output").rename(tmp_path / "aside")
+    (root / "output").symlink_to(tmp_path / "secret")
+    assert results.failure(root) == f"{said}'output' itself (a link in place of the folder)."
+
+
+def test_what_must_not_be_followed_among_checkpoints_is_found(root: Path, tmp_path: Path) -> None:
+    (root / "model/sub/out").symlink_to(tmp_path / "secret/key")
+    (root / "model/last").symlink_to("sub")
+    os.mkfifo(root / "model/pipe")
+    found = {path.name: kind for path, kind in results.strangers(root / "model", THERE)}
+    assert found == {"out": "a link that leads out of it", "pipe": "a pipe"}
