@@ -149,7 +149,8 @@ def _create_hosts(session: Session, job: TrainJob, share: Mapping[str, str], sav
     channels = dict(job.channels)
     if job.model is not None:
         folder = archive.model_folder(job.model, session.scratch)
-        channels[opt_ml.MODEL_CHANNEL] = archive.model_home(folder, job.model)
+        tokenizer = job.code is None and "tokenizer_name" not in job.hyperparameters
+        channels[opt_ml.MODEL_CHANNEL] = archive.model_home(folder, job.model, tokenizer=tokenizer)
     for name, path in sorted(channels.items()):
         session.say(f"Channel {name}: {len(opt_ml.channel_files(path))} file(s) from {path}")
     lent = lend(job.code, session.scratch, os.environ)
@@ -256,6 +257,9 @@ def _pack(session: Session, roots: Mapping[str, Path], folder: str, target: Path
     files: dict[str, Path] = {}
     for host, root in roots.items():
         found = results.look(root, folder, f"{opt_ml.ROOT}/{folder}")
+        if twice := sorted(found.files.keys() & files.keys()):
+            names = f"such as {twice[0]!r}, which an earlier host left too"
+            session.say(f"{target.name}: {len(twice)} file(s) of {host} stay out, {names}.")
         files = {**found.files, **files}
         if sentence := found.sentence(f"{opt_ml.ROOT}/{folder} of {host}"):
             session.say(sentence)

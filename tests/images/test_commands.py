@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import certifi
 import docker
 import pytest
 from rich.console import Console
@@ -107,8 +109,9 @@ def test_serve_answers_until_ctrl_c_and_leaves_nothing(
         assert answer["answer"] in "Philipp is a data scientist."
     finally:
         server.send_signal(signal.SIGINT)
-        server.communicate(timeout=60)
+        log, _ = server.communicate(timeout=60)
     assert server.returncode == 0
+    assert f"listening on port {port}" in log, "the address that a person uses"
     assert not client.containers.list(all=True, filters={"label": f"{labels.PID}={server.pid}"})
 
 
@@ -148,6 +151,53 @@ def test_the_demo_shows_loss_scores_sizes_and_both_answers(
     assert f"{out / 'training.png'}" in printed
     assert (out / "training.png").read_bytes().startswith(b"\x89PNG")
     assert {"model.tar.gz", "train.log", "serve.log"} <= {path.name for path in out.iterdir()}
+
+
+def test_what_a_container_would_refuse_is_refused_before_there_is_one(
+    tmp_path: Path, profile: pins.Profile, command_line: CommandLine
+) -> None:
+    model = demo.model_folder()
+    data = pins.ROOT / "sample/squad-train.json.xz"
+    words = ("run", "train", "--data", str(data), "--model", str(model), "--image", f"berth-train:{profile.name}")
+    done = command_line(*words, "-p", "max_stepz=4", "-p", "learning_rate=fast", "--output", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: 2 hyperparameters can't be used: max_stepz is not known (did you mean max_steps?); learning_rate "
+        "'fast' is not a number; mend them and start the job again.\n"
+    )
+    assert not (tmp_path / "out").exists()
+    done = command_line(*words[:-1], f"berth-serve:{profile.name}")
+    assert done.stderr == (
+        f"error: berth-serve:{profile.name} was built FROM berth-serve, and this is for berth-train: name another "
+        "image.\n"
+    )
+
+
+def test_a_job_is_lent_wheels_and_ca_for_its_requirements(
+    tmp_path: Path, profile: pins.Profile, command_line: CommandLine
+) -> None:
+    wheels, code = tmp_path / "wheels", tmp_path / "src"
+    for folder in (wheels, code):
+        folder.mkdir()
+    with zipfile.ZipFile(wheels / "lent_here-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("lent_here.py", "print('lent')\n")
+        about = "lent_here-1.0.dist-info"
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: lent-here\nVersion: 1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    (code / "requirements.txt").write_text("--no-index\nlent-here==1.0\n")
+    (code / "train.py").write_text(
+        "import os, lent_here\nprint(os.environ['PIP_CERT'], len(open('/run/secrets/ca').read()) > 0)\n"
+        "try:\n    open('/run/secrets/pip', 'a')\nexcept OSError as error:\n    print(error.strerror)\n"
+    )
+    done = command_line(
+        *("run", "train", "--code", str(code), "--output", str(tmp_path / "out"), "--profile", profile.name),
+        PIP_FIND_LINKS=str(wheels),
+        SSL_CERT_FILE=certifi.where(),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in ("lent", "/run/secrets/ca True", "Read-only file system"):
+        assert f"algo-1 | {line}\n" in done.stdout
 
 
 def test_a_program_that_is_not_there_is_refused_before_any_container(

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -235,3 +236,19 @@ def test_a_model_that_cannot_be_packed_stays(tmp_path: Path) -> None:
     kept = tmp_path / f"kept-{session.run_id}"
     assert str(kept) in str(refusal.value)
     assert (kept / "algo-1" / "model" / "model.safetensors").read_text() == "weights"
+
+
+def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = Session(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    roots = {host: tmp_path / host for host in ("algo-1", "algo-2")}
+    for host, root in roots.items():
+        (root / "model").mkdir(parents=True)
+        for name in ("weights", host):
+            (root / "model" / name).write_text(host)
+    packed = job._pack(session, roots, "model", tmp_path / "model.tar.gz")
+    assert packed is not None
+    with tarfile.open(packed) as tar:
+        assert tar.getnames() == ["algo-1", "algo-2", "weights"]
+        assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
+    assert said == ["model.tar.gz: 1 file(s) of algo-2 stay out, such as 'weights', which an earlier host left too."]
