@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from berth.images import pins
-from berth.images.chosen import choose
+from berth.images.chosen import Chosen, choose
 from berth.images.engine import connect
 from berth.images.errors import UserError
 from berth.images.terminal import NamedImageOption, ProfileOption, commands, result, say
@@ -74,14 +75,7 @@ def run_train(
         )
     channels = opt_ml.channels_of(data, needed=code is None)
     told = opt_ml.with_model(hyperparameters, has_model=model is not None, has_code=code is not None)
-    checks.check_wishes(told, variables)
-    if code is None:
-        checks.check_data(channels, told)
-    with engine_errors():
-        client = connect()
-        chosen = choose(client, "train", profile, image)
-        if code is None:
-            checks.check_hyperparameters(client, chosen.id, told)
+    chosen = _checked(told, variables, channels, image, profile)
     done = local_job.run_train(
         channels or None,
         image=chosen.name,
@@ -100,6 +94,22 @@ def run_train(
         raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
     if done.model_archive is not None:
         result.print(escape(str(done.model_archive)))
+
+
+def _checked(
+    told: Mapping[str, str], variables: Mapping[str, str], channels: Mapping[str, Path], image: str | None, profile: str
+) -> Chosen:
+    """The image to run; UserError for what its container would refuse only after seconds."""
+    checks.check_wishes(told, variables)
+    own = checks.program_of(told) is not None
+    if not own:
+        checks.check_data(channels, told)
+    with engine_errors():
+        client = connect()
+        chosen = choose(client, "train", profile, image)
+        if not own:
+            checks.check_hyperparameters(client, chosen.id, told)
+    return chosen
 
 
 def _ending(code: int, reason: str) -> str:

@@ -131,17 +131,20 @@ def run_train(
             require_gpus(client)
         engine = client.info()
         checks.check_hosts(hosts, checks.least_mb(code is not None), checks.available_mb(engine["MemTotal"] / 1e6))
-        with (
-            Session(client, image, say=say, stop_grace=stop_grace) as session,
-            JobLog(job.output, log, session.interrupts) as lines,
-        ):
+        with Session(client, image, say=say, stop_grace=stop_grace) as session:
             # The hosts share this machine's cores, where on SageMaker each has its own.
             share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // hosts))} if hosts > 1 else {}
-            saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
-            saved.mkdir(exist_ok=True)
-            before = leftovers.Before.of(saved)
-            containers = _create_hosts(session, job, share, saved)
-            return _carry_out(session, job, containers, before, lines)
+            return _run(session, job, share, log)
+
+
+def _run(session: Session, job: TrainJob, share: Mapping[str, str], log: Callable[[str], None]) -> TrainOutcome:
+    """The whole job inside its session; `share` are variables that each host gets for its part of this machine."""
+    saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
+    saved.mkdir(exist_ok=True)
+    before = leftovers.Before.of(saved)
+    with JobLog(job.output, log, session.interrupts) as lines:
+        containers = _create_hosts(session, job, share, saved)
+        return _carry_out(session, job, containers, before, lines)
 
 
 def _create_hosts(session: Session, job: TrainJob, share: Mapping[str, str], saved: Path) -> dict[str, Container]:
