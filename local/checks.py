@@ -7,7 +7,7 @@ from pathlib import Path
 from docker import DockerClient
 
 from berth.contract.asked import read_asked
-from berth.contract.hyperparameters import HyperparameterError, Option, parse, unquote
+from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.old_names import OLD_NAMES
 from berth.contract.schema import SchemaError, read_schema
 from berth.images import disk, pins
@@ -15,6 +15,7 @@ from berth.images.engine import find_image
 from berth.images.errors import UserError, refuse
 from berth.images.throwaway import CommandFailed, run_once
 from berth.qa import files
+from berth.qa.faults import DataError
 
 PROGRAM = "sagemaker_program"
 _SCHEMAS = pins.CACHE / "hyperparameters"
@@ -36,12 +37,12 @@ def check_wishes(hyperparameters: Mapping[str, str], environment: Mapping[str, s
 def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:
     """Refuses channels that run_qa will read and that hold no data file, by the user's own path."""
     for split, (task, names) in _SPLITS.items():
-        wanted = unquote(hyperparameters.get(task, "")).strip().lower() not in ("false", "0", "no", "off")
+        wanted = unquote(hyperparameters.get(task, "")).strip().lower() not in FALSE_WORDS
         name = next((name for name in names if name in channels), None)
         if name is not None and wanted and f"{split}_file" not in hyperparameters:
             try:
                 files.find(channels[name])
-            except files.DataError as error:
+            except DataError as error:
                 raise UserError(str(error)) from None
 
 
