@@ -10,13 +10,12 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from berth.contract import model_files
 from berth.contract.archive import ArchiveError
 from berth.contract.archive import unpack as unpack_archive
 from berth.images.errors import UserError
 from berth.local import results
 
-_WEIGHTS = ("*.safetensors", "*.bin")
-_TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 # Weights hardly shrink: level 1 takes a third of the time of level 9 for the same size within a few percent.
 _GZIP_LEVEL = 1
 
@@ -72,22 +71,12 @@ def model_folder(model: Path, scratch: Path) -> Path:
 
 
 def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
-    """Where config.json and the weights stand: `folder`, or the one folder in it. The user calls it `named`.
-
-    tokenizer: refuses a model without one as well, as the inference image does.
+    """Where the model stands: `folder`, or the one folder in it. Refused, by the name that the user calls it, if parts
+    of it are missing; tokenizer: whether that is one of them.
     """
-    inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    homes = [home for home in (folder, *inside) if (home / "config.json").is_file()]
-    if not homes:
-        raise UserError(
-            f"{named} holds no config.json: pass a model as save_pretrained writes it (in a job: into SM_MODEL_DIR)."
-        )
-    with_weights = [home for home in homes if any(next(home.glob(pattern), None) for pattern in _WEIGHTS)]
-    if not with_weights:
-        raise UserError(f"{named} has a config.json but no weights (*.safetensors or *.bin): put them beside it.")
-    home = with_weights[0]
-    if tokenizer and not any((home / name).is_file() for name in _TOKENIZERS):
-        raise UserError(f"{named} has no tokenizer ({_TOKENIZERS[0]} or {_TOKENIZERS[1]}): save it beside the model.")
+    home = model_files.model_home(folder)
+    if (missing := model_files.what_is_missing(folder, named, tokenizer)) or home is None:
+        raise UserError(missing)
     return home
 
 

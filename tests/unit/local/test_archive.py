@@ -66,39 +66,23 @@ def test_half_an_archive_is_refused(tmp_path: Path) -> None:
         archive.model_folder(whole, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("there", "home"),
-    [
-        pytest.param(["config.json", "model.safetensors"], ".", id="safetensors"),
-        pytest.param(["config.json", "pytorch_model.bin"], ".", id="bin"),
-        pytest.param(["config.json", "model-00001-of-00002.safetensors"], ".", id="sharded"),
-        pytest.param(["mine/config.json", "mine/model.safetensors"], "mine", id="one-folder-inside"),
-    ],
-)
-def test_a_models_home(tmp_path: Path, there: list[str], home: str) -> None:
-    folder = files(tmp_path / "model", *there)
-    assert archive.model_home(folder, folder) == folder / home
+@pytest.mark.parametrize("inside", [".", "mine"])
+def test_a_models_home(inside: str, tmp_path: Path) -> None:
+    folder = files(tmp_path / "model", f"{inside}/config.json", f"{inside}/model.safetensors")
+    assert archive.model_home(folder, folder) == folder / inside
 
 
-@pytest.mark.parametrize(
-    ("there", "says"),
-    [
-        pytest.param([], "holds no config.json", id="empty"),
-        pytest.param(["model.safetensors"], "holds no config.json", id="weights-alone"),
-        pytest.param(["config.json", "vocab.txt"], "but no weights", id="config-alone"),
-    ],
-)
-def test_a_model_that_cannot_be_loaded_is_refused(tmp_path: Path, there: list[str], says: str) -> None:
-    folder = files(tmp_path / "model", *there)
-    with pytest.raises(UserError, match=says):
-        archive.model_home(folder, folder)
+def test_a_model_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+    folder = files(tmp_path / "model", "config.json", "vocab.txt")
+    with pytest.raises(UserError, match=r"mine\.tar\.gz holds no weights: it needs a model\.safetensors"):
+        archive.model_home(folder, Path("mine.tar.gz"))
 
 
 def test_a_model_to_serve_needs_a_tokenizer(tmp_path: Path) -> None:
     folder = files(tmp_path / "model", "config.json", "model.safetensors")
     with pytest.raises(UserError) as refused:
         archive.model_home(folder, folder, tokenizer=True)
-    assert str(refused.value) == f"{folder} has no tokenizer (tokenizer.json or vocab.txt): save it beside the model."
+    assert str(refused.value).startswith(f"{folder} holds no tokenizer: save it beside the model")
     files(tmp_path / "model", "vocab.txt")
     assert archive.model_home(folder, folder, tokenizer=True) == folder
 
