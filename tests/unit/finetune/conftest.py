@@ -70,10 +70,7 @@ for line in sys.stdin:
             for stream in (1, 2):
                 os.dup2(os.open(rank["streams"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             os.environ.update(rank["environment"])
-            try:
-                sys.exit(run_qa.main())
-            finally:
-                sys.stdout.flush()
+            run_qa.leave(run_qa.main())
         ranks.append(pid)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]), flush=True)
 """
