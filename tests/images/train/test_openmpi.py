@@ -50,7 +50,7 @@ def debians(derive: Callable[..., str]) -> str:
 def test_ranks_of_two_hosts_add_up(
     image: str, version: str, flags: str, user_job: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:
-    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2", "BERTH_LOG_LEVEL": "debug"}
     tag = request.getfixturevalue(image)
     ran = user_job({"train.py": PROGRAM}, "train.py", image=tag, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
@@ -65,7 +65,8 @@ def test_a_rank_that_raises_is_the_cause_on_both_hosts(user_job: Callable[..., A
     ran = user_job({"train.py": FAILS}, "train.py", image=openmpi5, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 1, ran.log
     assert set(ran.sentences()) == {"algo-1", "algo-2"}
-    assert all(text.startswith("ValueError: no rows left (raised at train.py:8") for text in ran.sentences().values())
+    cause = "rank 3 on algo-2: ValueError: no rows left (raised at train.py:8"
+    assert all(text.startswith(cause) for text in ran.sentences().values())
 
 
 def test_run_qa_trains_one_model_on_two_hosts(
