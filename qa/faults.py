@@ -1,6 +1,8 @@
 """What is wrong in data files, all of it in one sentence: file, row (counted from 1), id, and what to do."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +19,14 @@ class Where(NamedTuple):
     file: Path
     place: str
 
+    @property
+    def order(self) -> list[int]:
+        """Its numbers, by which the rows of a file are sorted."""
+        return [int(number) for number in re.findall(r"\d+", self.place)]
+
 
 class Fault(NamedTuple):
-    """One row that can't be used: `what` is wrong with it, and what to `do`; `id` is empty where it has none."""
+    """What is wrong with a row, and what to `do`; `id` is empty where it has none. A row may have several."""
 
     where: Where
     id: str
@@ -27,39 +34,53 @@ class Fault(NamedTuple):
     do: str
 
 
+class _Row(NamedTuple):
+    """A row with all its faults in words."""
+
+    where: Where
+    id: str
+    what: str
+
+
 class Faults:
-    """The faults of a data set: how many, and the first ten."""
+    """The faults of a data set."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.first: list[Fault] = []
-
-    def add(self, fault: Fault) -> None:
-        """Note one more."""
-        self.count += 1
-        if len(self.first) < SHOWN:
-            self.first.append(fault)
+        self.all: list[Fault] = []
 
     def sentence(self) -> str:
-        """All of them: rows with the same fault in one file stand together."""
-        if self.count == 1:
-            (fault,) = self.first
-            return f"{fault.where.file}, {at([fault])}: {fault.what}; {fault.do}."
-        groups: dict[tuple[Path, str], list[Fault]] = {}
-        for fault in self.first:
-            groups.setdefault((fault.where.file, fault.what), []).append(fault)
-        told = [f"{file}, {at(group)}: {what}" for (file, what), group in groups.items()]
-        if self.count > len(self.first):
-            told.append(f"and {self.count - len(self.first)} more")
-        remedies = "; ".join(dict.fromkeys(fault.do for fault in self.first))
-        return f"{self.count} rows can't be used: {'; '.join(told)}. {remedies[0].upper()}{remedies[1:]}."
+        """The first ten rows, in the order of their files, with all that is wrong with each; and how many more."""
+        rows = self._rows()
+        shown = rows[:SHOWN]
+        files = [f"{file}, {_in_file(list(of_file))}" for file, of_file in groupby(shown, lambda row: row.where.file)]
+        if len(rows) > SHOWN:
+            files.append(f"and {len(rows) - SHOWN} more")
+        told = {row.where for row in shown}
+        remedies = "; ".join(dict.fromkeys(fault.do for fault in self.all if fault.where in told))
+        if len(rows) == 1:
+            return f"{files[0]}; {remedies}."
+        return f"{len(rows)} rows can't be used: {'; '.join(files)}. {remedies[0].upper()}{remedies[1:]}."
+
+    def _rows(self) -> list[_Row]:
+        by_where: dict[Where, list[Fault]] = {}
+        for fault in self.all:
+            by_where.setdefault(fault.where, []).append(fault)
+        files = list(dict.fromkeys(where.file for where in by_where))
+        ordered = sorted(by_where, key=lambda where: (files.index(where.file), where.order))
+        return [
+            _Row(where, by_where[where][0].id, ", and ".join(fault.what for fault in by_where[where]))
+            for where in ordered
+        ]
 
 
-def at(faults: Iterable[Fault]) -> str:
+def _in_file(rows: Sequence[_Row]) -> str:
+    """`line 2, line 3 (id b): the question has no answer; line 7 (id g): …`: neighbours with one fault together."""
+    return "; ".join(f"{at(list(alike))}: {what}" for what, alike in groupby(rows, lambda row: row.what))
+
+
+def at(rows: Iterable[Fault | _Row]) -> str:
     """`line 3 (id q3), line 8 (id q8)`."""
-    return ", ".join(
-        " ".join(filter(None, (fault.where.place, f"(id {fault.id})" if fault.id else ""))) for fault in faults
-    )
+    return ", ".join(" ".join(filter(None, (row.where.place, f"(id {row.id})" if row.id else ""))) for row in rows)
 
 
 def counted(number: int, noun: str) -> str:

@@ -27,6 +27,9 @@ NOT_JSON = "not JSON"
 ROW = '{"id": …, "question": …, "context": …, "answers": {"text": […], "answer_start": […]}}'
 
 
+LIKE_ROWS = f"rows look like {ROW}"
+
+
 class Row(NamedTuple):
     """One question as the file has it."""
 
@@ -157,7 +160,7 @@ def _line_rows(path: Path, text: str) -> Iterator[Row | Fault]:
         try:
             yield _row(where, json.loads(line))
         except json.JSONDecodeError as error:
-            yield Fault(where, "", f"{NOT_JSON} ({error.msg})", f"each line must be one row like {ROW}")
+            yield Fault(where, "", f"{NOT_JSON} ({error.msg})", LIKE_ROWS)
 
 
 def _parquet_rows(path: Path) -> Iterator[Row | Fault]:

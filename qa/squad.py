@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
-from berth.qa.files import NOT_JSON, ROW, Row, find, rows
+from berth.qa.files import LIKE_ROWS, NOT_JSON, Row, find, rows
 
 __all__ = ["Answer", "DataError", "Example", "check_answers", "is_unicode", "misplaced", "read", "skipped_note"]
 
@@ -19,6 +19,7 @@ _NO_ANSWER = (
     "set version_2_with_negative to True if the data has questions that the context does not answer, otherwise remove "
     "the question",
 )
+_NO_TEXT = ("an answer has no text", "write the text of every answer, or remove the question")
 _MISPLACED = (
     "an answer's text is not at its answer_start",
     "count answer_start in characters of the context as it stands in the file (not in bytes, and before any change of "
@@ -62,31 +63,27 @@ def read(path: Path, version_2_with_negative: bool = False, offsets: bool = Fals
     seen: dict[str, Where] = {}
     faults = Faults()
     for file in find(path):
-        before, faulty = len(examples), faults.count
+        before, faulty = len(examples), len(faults.all)
         parsed = False
         for row in rows(file):
             parsed = parsed or isinstance(row, Row) or not row.what.startswith(NOT_JSON)
-            example = _example(row, version_2_with_negative) if isinstance(row, Row) else row
-            if isinstance(example, Example) and example.id in seen and example.where:
-                first = seen[example.id]
+            found = _example(row, version_2_with_negative) if isinstance(row, Row) else [row]
+            if isinstance(found, Example) and (first := seen.get(found.id)) and found.where:
                 there = first.place if first.file == file else f"{first.file}, {first.place}"
-                what = f"the id {example.id!r} stands at {there} too"
-                example = Fault(example.where, "", what, "give every question its own id")
-            if isinstance(example, Fault):
-                faults.add(example)
-            elif example.where:
-                seen[example.id] = example.where
-                examples.append(example)
-        if faults.count > faulty and not parsed:  # no file of lines: that each of them is none says no more
-            only = Faults()
-            only.add(next(fault for fault in faults.first if fault.where.file == file))
-            raise DataError(only.sentence())
-        if len(examples) == before and faults.count == faulty:
+                what = f"the id {found.id!r} stands at {there} too"
+                found = [Fault(found.where, "", what, "give every question its own id")]
+            if isinstance(found, list):
+                faults.all += found
+            elif found.where:
+                seen[found.id] = found.where
+                examples.append(found)
+        if len(faults.all) > faulty and not parsed:  # no file of lines: that each of them is none says no more
+            faults.all = faults.all[faulty : faulty + 1]
+            raise DataError(faults.sentence())
+        if len(examples) == before and len(faults.all) == faulty:
             raise DataError(f"{file} holds no question: pass a file with questions, or remove it from the folder.")
-    if faults.count:
-        for example in examples if offsets else ():
-            if misplaced(example):
-                faults.add(_misplaced_fault(example))
+    if faults.all:
+        faults.all += [_misplaced_fault(example) for example in examples if offsets and misplaced(example)]
         raise DataError(faults.sentence())
     return examples
 
@@ -133,7 +130,8 @@ def _places(examples: Sequence[Example]) -> str:
 
 
 def _misplaced_fault(example: Example) -> Fault:
-    return Fault(example.where or Where(Path(), ""), example.id, *_MISPLACED)
+    empty = any(not answer.text for answer in example.answers)
+    return Fault(example.where or Where(Path(), ""), example.id, *(_NO_TEXT if empty else _MISPLACED))
 
 
 def is_unicode(text: str) -> bool:
@@ -145,30 +143,33 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _example(row: Row, version_2_with_negative: bool) -> Example | Fault:
+def _example(row: Row, version_2_with_negative: bool) -> Example | list[Fault]:
     fields = row.fields
     id_ = fields.get("id")
     if isinstance(id_, int) and not isinstance(id_, bool):
         id_ = str(id_)
+    faults: list[tuple[str, str]] = []
     if not isinstance(id_, str) or not id_:
-        return Fault(row.where, "", 'the question has no "id"', f"give every one an id, rows look like {ROW}")
+        id_ = ""
+        faults.append(('the question has no "id"', LIKE_ROWS))
+    faults += [wrong for key in ("question", "context") if (wrong := _text_fault(fields, key))]
     impossible = fields.get("is_impossible") is True
     answers = _answers(fields, impossible)
-    if wrong := _text_fault(fields, "question") or _text_fault(fields, "context"):
-        return Fault(row.where, id_, *wrong)
     if isinstance(answers, str):
-        return Fault(row.where, id_, answers, f"rows look like {ROW}")
-    if impossible and answers:
-        return Fault(row.where, id_, '"is_impossible" is true, yet there are answers', "correct one of the two")
-    if not answers and not version_2_with_negative:
-        return Fault(row.where, id_, *_NO_ANSWER)
+        faults.append((answers, LIKE_ROWS))
+    elif impossible and answers:
+        faults.append(('"is_impossible" is true, yet there are answers', "correct one of the two"))
+    elif not answers and not version_2_with_negative:
+        faults.append(_NO_ANSWER)
+    if faults or isinstance(answers, str):
+        return [Fault(row.where, id_, *fault) for fault in faults]
     return Example(id_, fields["question"], fields["context"], answers, row.where)
 
 
 def _text_fault(fields: Mapping[str, Any], key: str) -> tuple[str, str] | None:
     value = fields.get(key)
     if not isinstance(value, str) or not value.strip():
-        return f'"{key}" is missing or empty', f"rows look like {ROW}"
+        return f'"{key}" is missing or empty', LIKE_ROWS
     if not is_unicode(value):
         return f'"{key}" holds half a character (an unpaired surrogate)', "write the text as UTF-8"
     return None
@@ -186,10 +187,14 @@ def _answers(fields: Mapping[str, Any], impossible: bool) -> tuple[Answer, ...] 
         pairs = [(answer.get("text"), answer.get("answer_start")) for answer in value]
     elif isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
-        if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
+        if isinstance(texts, list) and isinstance(starts, list):
+            if len(texts) != len(starts):
+                return f'"answers" has {counted(len(texts), "text")} and {counted(len(starts), "answer_start")}'
             pairs = list(zip(texts, starts, strict=True))
+    if value is None:
+        return '"answers" is missing'
     if pairs is None:
-        return '"answers" is missing or has another shape'
+        return '"answers" has another shape'
     answers = []
     for text, start in pairs:
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):

@@ -28,7 +28,7 @@ from berth.contract.old_names import OLD_NAMES
 from berth.qa.spans import EVALUATION, LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count
-from berth.train.failure import tell
+from berth.train.failure import SENTENCE_CHARACTERS, tell
 from berth.train.finetune import checkpoints, data, model, ranks, report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
@@ -47,8 +47,10 @@ def main() -> int:
     try:
         run(os.environ)
     except USER_ERRORS as reason:
-        if not tell(str(reason)):
-            report.error(str(reason))
+        sentence = str(reason)
+        # What the entry says is cut at that length: here is all of it.
+        if not tell(sentence) or len(sentence) > SENTENCE_CHARACTERS:
+            report.error(sentence)
         return 1
     except Exception:
         traceback.print_exc()

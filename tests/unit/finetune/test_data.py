@@ -63,6 +63,8 @@ def test_faults_of_every_split_and_of_both_kinds_are_told_in_one_run(tmp_path: P
     with pytest.raises(DataError) as error:
         load_all(sources, Recipe(), dict.fromkeys(sources), lambda _: None)
     told = str(error.value)
-    assert "train.jsonl, line 3 (id q3): the question has no answer; " in told
-    assert "train.jsonl, line 8 (id q8): an answer's text is not at its answer_start. " in told
+    assert (
+        "train.jsonl, line 3 (id q3): the question has no answer; line 8 (id q8): an answer's text is not at its "
+        "answer_start. "
+    ) in told
     assert 'validation.jsonl, line 1 (id q1): "question" is missing or empty' in told

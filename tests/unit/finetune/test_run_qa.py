@@ -225,3 +225,7 @@ def test_a_mistake_is_left_to_the_entry_to_say_where_there_is_one(
     assert end.code == 1
     assert "learning_rat is not known (did you mean learning_rate?)" in told.read_text()
     assert "learning_rat" not in end.out + end.err, "the entry says it, once"
+    many = {f"learning_rate_{number}": "1" for number in range(20)}
+    (end,) = host.run(new_job(tmp_path / "many", tiny_model, many), BERTH_FAILURE_FILE=str(told))
+    assert end.code == 1
+    assert "learning_rate_19" in end.err, "what the entry would cut stands in the log as a whole"
