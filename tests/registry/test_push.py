@@ -360,9 +360,9 @@ def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[
     assert proxy.uploaded() == sent
     known = machine.build_py("uri", "serve", "--profile", PROFILE, "--registry", REGIONS[1])
     assert known.stdout.split() == [f"{there}@{entry['digest']}"]
-    unclear = machine.build_py("uri", "serve", "--profile", PROFILE)
-    assert (unclear.returncode, unclear.stdout) == (1, "")
-    assert f"{entry['image_uri'].partition('@')[0]} and {there}: choose with --registry" in unclear.stderr
+    chosen = machine.build_py("uri", "serve", "--profile", PROFILE)
+    assert (chosen.returncode, chosen.stdout) == (0, f"{entry['image_uri']}\n"), "the region that is set goes first"
+    assert f" and {there}: this is the one in {entry['image_uri'].partition('@')[0]}; --registry" in chosen.stderr
 
 
 def test_one_region_that_fails_does_not_stop_the_other(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
