@@ -76,7 +76,7 @@ def test_it_is_billed_and_named_as_its_owner_calls_it(
 def test_what_does_not_stand_on_the_kit_is_refused(
     command: str, client: docker.DockerClient, command_line: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    client.images.build(fileobj=io.BytesIO(b"FROM scratch\nLABEL a=b\n"), tag="berth-test:stranger")
+    client.images.build(fileobj=io.BytesIO(b"FROM scratch\nLABEL a=b\n"), tag="berth-test:stranger", rm=True)
     try:
         done = command_line(command, "--image", "berth-test:stranger")
     finally:
