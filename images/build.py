@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,9 @@ class Built:
 
 
 def revision(root: Path) -> Revision:
-    """The commit of the checkout, and whether anything that git would see differs from it."""
+    """The commit of the checkout, and whether what makes an image differs from it: any file that git knows, or a new
+    one in what the engine is sent. A person's own `src/` beside them is his own.
+    """
 
     def git(*words: str) -> str:
         try:
@@ -45,7 +47,17 @@ def revision(root: Path) -> Revision:
     commit = git("rev-parse", "--short=12", "HEAD")
     if not commit:
         return Revision("none")
-    return Revision(commit, bool(git("status", "--porcelain")), git("show", "-s", "--format=%cI", "HEAD"))
+    sent = (root / ".dockerignore").read_text().splitlines()
+    changed = is_changed(git("status", "--porcelain"), [line[1:] for line in sent if line.startswith("!")])
+    return Revision(commit, changed, git("show", "-s", "--format=%cI", "HEAD"))
+
+
+def is_changed(status: str, sent: Sequence[str]) -> bool:
+    """Whether one of the lines of `git status --porcelain` matters to an image; `sent` goes to the engine."""
+    new = "?? "
+    return any(
+        not line.startswith(new) or line.removeprefix(new).startswith(tuple(sent)) for line in status.splitlines()
+    )
 
 
 def prepare(

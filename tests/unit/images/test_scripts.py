@@ -94,13 +94,21 @@ def test_a_base_that_fails_shows_why_and_no_password(bare: Path, tmp_path: Path)
 def test_the_revision_says_commit_and_dirt(tmp_path: Path) -> None:
     assert revision(tmp_path) == Revision("none")
     someone = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-mx")):
+    (tmp_path / ".dockerignore").write_text("*\n!docker/layers\n!train\n**/*.pyc\n")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-mx")):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True, env={**os.environ, **someone})
     clean = revision(tmp_path)
     assert (len(clean.commit), clean.dirty) == (12, False)
     assert clean.created.startswith("20")
-    (tmp_path / "new").write_text("x")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("x")
+    assert revision(tmp_path) == clean, "a person's own program does not get into an image of the kit"
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/new.py").write_text("x")
     assert str(revision(tmp_path)) == f"{clean.commit}-dirty"
+    (tmp_path / "train/new.py").unlink()
+    (tmp_path / ".dockerignore").write_text("*\n!train\n")
+    assert revision(tmp_path).dirty
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
