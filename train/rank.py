@@ -28,6 +28,8 @@ from berth.train.runfolder import LineOutput, Program, read_program
 from berth.train.tracebacks import StarterFrames
 
 _KEPT_LINES = 60
+_NEAR_LIMIT = 0.8
+"""Of its memory: what used less before SIGKILL came was hardly killed for it."""
 _PIPE_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -221,6 +223,11 @@ def killed_sentence(who: str, number: int, killed_for_memory: bool, root: Path =
         return (
             f"{who} was killed by {name}: out of memory ({used}); use a smaller batch, fewer processes per host or a "
             "larger instance."
+        )
+    if number == signal.SIGKILL and peak is not None and limit is not None and peak < _NEAR_LIMIT * limit:
+        return (
+            f"{who} was killed by {name}, and memory was not short ({used}): find out who sent the signal, such as the "
+            "program itself, the engine or a `docker kill`."
         )
     if number == signal.SIGKILL:
         return f"{who} was killed by {name} (out of memory? {used}); if so, use a smaller batch or a larger instance."

@@ -151,6 +151,20 @@ def test_sentence(stderr: str, sentence: str) -> None:
     assert failure.ending_sentence("train.py", 1, stderr.splitlines(), CODE) == sentence
 
 
+def test_memory_is_guessed_only_where_it_was_short(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text(str(1000 << 20))
+    for peak, guessed in ((38, False), (799, False), (800, True)):
+        (group / "memory.peak").write_text(str(peak << 20))
+        said = killed_sentence("rank 1 on algo-2", 9, False, tmp_path)
+        assert ("out of memory?" in said, "use a smaller batch" in said) == (guessed, guessed), said
+        assert f"peak {peak} MiB of 1000 MiB" in said
+        assert ("`docker kill`" in said) != guessed
+    (group / "memory.peak").unlink()
+    assert "(out of memory? peak unknown of 1000 MiB)" in killed_sentence("rank 1 on algo-2", 9, False, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("number", "killed_for_memory", "begin"),
     [
