@@ -20,6 +20,7 @@ from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.references import lists_referrers
 from berth.images import labels
 from berth.images.errors import UserError, refuse
+from berth.images.terminal import counted
 from berth.images.together import side_by_side
 
 WORKERS = 4
@@ -146,7 +147,8 @@ def _absent(origin: Place, reference: str) -> str:
     if not tags:
         return f"{origin} has no image {reference}, and no tag at all: see that this is the repository's name."
     near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]
-    return f"{origin} has no image {reference}, and {len(tags)} tags, such as {', '.join(near)}: give one of them."
+    others = f"{counted(len(tags), 'tag')}, such as {', '.join(near)}"
+    return f"{origin} has no image {reference}, and {others}: give one of them."
 
 
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:

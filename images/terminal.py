@@ -24,6 +24,11 @@ def say(text: str) -> None:
     note.print(escape(text), soft_wrap=True)
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 layer`, `2 layers`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def print_json(document: Any) -> None:
     """The one document of a command with --json: an array where it is for several images, an object otherwise."""
     result.print_json(json.dumps(document))

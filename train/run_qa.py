@@ -91,7 +91,8 @@ def run(environment: Mapping[str, str]) -> None:
     ranks.start_group(rank, settings.backend, settings.timeout, cuda)
     args = _arguments(training)
     ranks.check_group(rank, args.world_size, args.parallel_mode.value)
-    say(f"ranks: {rank.world_size}, {settings.backend}, {'GPU' if cuda else f'CPU with {threads} threads each'}")
+    on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
+    say(f"ranks: {rank.world_size}, {settings.backend}, {on}")
     # Before the model: the answer head starts from random weights, which must be the same on every rank.
     (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
     loaded = _load(name, recipe, args, rank, say)

@@ -22,11 +22,12 @@ from berth.images.inventory.bills import bill_of
 from berth.images.inventory.bom import Bill, Package
 from berth.images.inventory.contents import Contents, File, Made, contents
 from berth.images.inventory.inside import inside_of
+from berth.images.terminal import counted
 
 SHOWN_FILES = 20
 """Rows of the table of files where not all are asked for."""
-_BYTECODE = ".pyc"
-"""What Python makes of a source by itself: it differs with that, and says nothing more."""
+_BYTECODE = re.compile(r".+\.pyc|(.+/)?__pycache__")
+"""What Python makes of a source by itself, and its folder: it differs with that, and says nothing more."""
 MAY_DIFFER: tuple[tuple[str, str], ...] = ()
 """Files that two builds of one commit may have otherwise: a regular expression for the whole path, and why. Today none:
 docker/layers fixes the moment that tools write into files, or takes away what holds it."""
@@ -99,8 +100,8 @@ class Difference:
         hows = [f"{count[how]} {said}" for how, said in _SAID.items() if count[how]]
         files = ", ".join(hows) if hows else "none"
         return (
-            f"{self.before} and {self.after} differ in {len(self.layers)} layers and {len(self.packages)} packages; "
-            f"files: {files}."
+            f"{self.before} and {self.after} differ in {counted(len(self.layers), 'layer')} and "
+            f"{counted(len(self.packages), 'package')}; files: {files}."
         )
 
 
@@ -178,7 +179,7 @@ def render(difference: Difference, *, everything: bool = False) -> Group:
             packages.add_row(Text(package.name), package.kind, Text(package.before), Text(package.after))
         parts.append(packages)
     differing = [change for change in difference.files if change.how != "time"]
-    seen = [change for change in differing if everything or not change.path.endswith(_BYTECODE)]
+    seen = [change for change in differing if everything or not _BYTECODE.fullmatch(change.path)]
     shown = seen if everything else seen[:SHOWN_FILES]
     if shown:
         files = _table("files", "path", "how", "before", "after")
@@ -187,7 +188,8 @@ def render(difference: Difference, *, everything: bool = False) -> Group:
         parts.append(files)
     folded, more = len(differing) - len(seen), len(seen) - len(shown)
     if folded or more:
-        rest = [f"{more} files more"] * bool(more) + [f"{folded} files of bytecode (.pyc)"] * bool(folded)
+        rest = [f"{counted(more, 'file')} more"] * bool(more)
+        rest += [f"{counted(folded, 'path')} of bytecode (.pyc and __pycache__)"] * bool(folded)
         parts.append(Text(f"and {' and '.join(rest)}: --all shows them."))
     return Group(*parts)
 

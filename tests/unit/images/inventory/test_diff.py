@@ -111,10 +111,10 @@ def test_the_tables_show_all_but_times(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert "/a " in text
     assert "x[/y]" in text, "a name may look like rich's markup"
-    assert "and 1 files more: --all shows them." in text
+    assert "and 1 file more: --all shows them." in text
     assert "/t" not in text
     assert text.startswith(
-        "one and two differ in 0 layers and 1 packages; files: 1 with other content, 1 with another mode or owner, "
+        "one and two differ in 0 layers and 1 package; files: 1 with other content, 1 with another mode or owner, "
         "1 with another time only."
     )
 
@@ -126,11 +126,14 @@ def test_the_same_image_differs_in_nothing() -> None:
     assert json.loads(json.dumps(found.as_dict()))["files"] == []
 
 
-def test_bytecode_is_folded_unless_all_is_asked_for() -> None:
+def test_bytecode_and_its_folders_are_folded_unless_all_is_asked_for() -> None:
     after = {name: replace(FILE, sha256="b" * 64) for name in ("a.py", "__pycache__/a.pyc", "__pycache__/b.pyc")}
-    found = diff.compare(described(dict.fromkeys(after, FILE)), described(after, name="two"))
+    folder = File("folder", 0o755, 0, 0, 0, 100, layer=1)
+    after |= {"__pycache__": folder, "usr/__pycache__": folder}
+    before = {name: replace(folder, mode=0o700) if name.endswith("__pycache__") else FILE for name in after}
+    found = diff.compare(described(before), described(after, name="two"))
     text = shown(found)
     assert "/a.py" in text
-    assert "__pycache__" not in text
-    assert "and 2 files of bytecode (.pyc): --all shows them." in text
+    assert "/__pycache__" not in text
+    assert "and 4 paths of bytecode (.pyc and __pycache__): --all shows them." in text
     assert "__pycache__/b.pyc" in shown(found, everything=True)
