@@ -105,6 +105,9 @@ def _usage_sentence(error: Exception) -> str:
     said = str(error).removeprefix("Value error, ").rstrip(".")
     said = said.replace(". Did you mean ", " (did you mean ").replace("?", "?)") if said.endswith("?") else said
     parameter = getattr(error, "param", None)
+    wrong = getattr(error.__cause__, "errors", list)()  # pydantic's, which typer asks
+    if wrong and wrong[0]["type"] == "int_parsing":
+        said = f"{wrong[0]['input']!r} is no whole number"
     if parameter is not None:
         # As --help calls it: an argument by its metavar, an option by itself.
         name = parameter.metavar if parameter.param_type_name == "argument" else None

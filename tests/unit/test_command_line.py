@@ -22,6 +22,8 @@ from berth.images import pins
             "push nope",
             "error: IMAGE: 'nope' is not one of 'train', 'serve', 'all'; see `python build.py push --help`.",
         ),
+        ("run train --hosts 1e2", "error: --hosts: '1e2' is no whole number; see `python build.py run train --help`."),
+        ("run serve --port x", "error: --port: 'x' is no whole number; see `python build.py run serve --help`."),
         (
             "pusch",
             "error: No such command 'pusch' (did you mean 'push'?); `python build.py --help` lists what there is.",
