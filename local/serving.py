@@ -25,7 +25,7 @@ from berth.local.signals import Interrupted
 _LOOPBACK = "127.0.0.1"
 _PORT_INSIDE = 8080
 _BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
-_FIRST_FREE_PORT = 1024  # a lower one is for root only, also in some containers
+_LAST_PORT = 65535
 _ANY_PORT = 0
 _POLL_SECONDS = 0.25
 _ERROR = "berth: error: "
@@ -103,7 +103,7 @@ def serving(
         with Session(client, image, say=say, stop_grace=10.0) as session:
             folder = archive.model_folder(model, session.scratch)
             archive.model_home(folder, model, tokenizer=True)
-            inside = port if port is not None and port >= _FIRST_FREE_PORT else _PORT_INSIDE
+            inside = _PORT_INSIDE if port is None else port
             container = session.create(
                 "algo-1",
                 command=["serve"],
@@ -134,15 +134,15 @@ def serving(
 
 
 def require_port(port: int) -> None:
-    """Refuses a port that is taken (or may not be had) on the loopback address."""
+    """Refuses what is no port, and a port that is taken (or may not be had) on the loopback address."""
+    if not 1 <= port <= _LAST_PORT:
+        raise UserError(f"{port} is no port: choose one from 1 to {_LAST_PORT}.")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((_LOOPBACK, port))
-        except OverflowError:
-            raise UserError(f"{port} is no port: choose one from 1024 to 65535.") from None
         except PermissionError:
-            raise UserError(f"Port {port} is for root only: choose another with --port, from 1024 to 65535.") from None
+            raise UserError(f"Port {port} is for root only here: choose another with --port, such as 8080.") from None
         except OSError:
             raise UserError(f"Port {port} is taken: choose another with --port, or end what listens there.") from None
 

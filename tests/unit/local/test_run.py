@@ -175,9 +175,24 @@ def test_a_port_that_is_taken_is_refused() -> None:
     serving.require_port(port)
 
 
-def test_a_number_that_is_no_port_is_refused() -> None:
-    with pytest.raises(UserError, match="70000 is no port"):
-        serving.require_port(70000)
+@pytest.mark.parametrize("port", [-1, 0, 65536, 99999])
+def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(UserError, match=f"^{port} is no port: choose one from 1 to 65535\\.$"):
+        serving.require_port(port)
+
+
+def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MagicMock(side_effect=UserError("far enough"))
+    for name, there in (("connect", MagicMock()), ("require_port", MagicMock()), ("archive", MagicMock())):
+        monkeypatch.setattr(serving, name, there)
+    session = MagicMock()
+    session.__enter__.return_value.create = made
+    monkeypatch.setattr(serving, "Session", lambda *_, **__: session)
+    for port in (80, 1023, 18101):
+        with pytest.raises(UserError, match="far enough"), serving.serving(tmp_path, image="any", port=port):
+            pass
+        assert made.call_args.kwargs["environment"] == {"SAGEMAKER_BIND_TO_PORT": str(port)}
+        assert made.call_args.kwargs["ports"] == {f"{port}/tcp": ("127.0.0.1", port)}
 
 
 class Scripted(BaseHTTPRequestHandler):
