@@ -58,7 +58,7 @@ def model_folder(model: Path, scratch: Path) -> Path:
     it is mounted alone, they would lead nowhere.
     """
     if not model.exists():
-        raise UserError(f"There is no {model}: pass a model folder or a model.tar.gz.")
+        raise UserError(f"there is no file or folder {model}: pass a model folder or a model.tar.gz.")
     if not model.is_dir():
         return unpack(model, scratch / "model")
     home = model.resolve()

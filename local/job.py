@@ -112,7 +112,7 @@ def run_train(
             "The data has a channel called model, and so has --model: rename the folder or leave --model out."
         )
     if code is not None and not code.is_dir():
-        raise UserError(f"There is no folder {code}: pass the folder that holds your program.")
+        raise UserError(f"there is no folder {code}: pass the folder that holds your program.")
     job = TrainJob(
         writable(output),
         names,

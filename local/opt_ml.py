@@ -46,7 +46,8 @@ def find_channels(data: Path) -> dict[str, Path]:
     """
     if not data.exists():
         raise UserError(
-            f"There is no {data}: pass a data file, or a folder, perhaps with train/ and validation/ in it."
+            f"there is no file or folder {data}: pass a data file, or a folder, perhaps with train/ and validation/ in "
+            "it."
         )
     folders = [] if data.is_file() else sorted(each for each in data.iterdir() if each.is_dir() and not _hidden(each))
     names = {folder.name for folder in folders}
@@ -69,14 +70,14 @@ def channels_of(data: Path | Mapping[str, Path] | None, needed: bool) -> dict[st
 def check_channels(channels: Mapping[str, Path]) -> None:
     """Refuses what SageMaker would refuse, and channels without a single file."""
     if not channels:
-        raise UserError("There is no data: pass at least one channel.")
+        raise UserError("there is no data: pass at least one channel.")
     if len(channels) > _MOST_CHANNELS:
         raise UserError(f"There are {len(channels)} channels and SageMaker takes {_MOST_CHANNELS}: put some together.")
     for name, path in channels.items():
         if not _CHANNEL_NAME.fullmatch(name):
             raise UserError(f"{name!r} can't name a channel: use letters, digits, dot, dash and underscore.")
         if not path.exists():
-            raise UserError(f"There is no {path}, which should be the channel {name}.")
+            raise UserError(f"there is no file or folder {path}, which should be the channel {name}.")
         if not any(True for _ in channel_files(path)):
             raise UserError(f"The channel {name} is empty: put a data file into {path}.")
 

@@ -225,7 +225,7 @@ REFUSALS = {
         ("serve", "--model", "{model}", "--port", "{port}"), ("Port {port} is taken", "--port")
     ),
     "run train on data that is not there": Refusal(
-        ("train", "--data", "{data}-not", "--model", "{model}"), ("There is no {data}-not",)
+        ("train", "--data", "{data}-not", "--model", "{model}"), ("there is no file or folder {data}-not",)
     ),
     "run train on an empty channel": Refusal(("train", "--data", "{empty}", "--model", "{model}"), ("is empty",)),
     "run train with a model without weights": Refusal(

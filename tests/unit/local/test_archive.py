@@ -106,5 +106,5 @@ def test_a_folder_whose_links_stay_inside_is_taken_as_it_is(tmp_path: Path) -> N
 
 
 def test_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no "):
+    with pytest.raises(UserError, match="there is no file or folder "):
         archive.model_folder(tmp_path / "nowhere", tmp_path)

@@ -137,7 +137,7 @@ def test_channels_of_a_path(tmp_path: Path, there: list[str], data: str, channel
 @pytest.mark.parametrize(
     ("there", "data", "says"),
     [
-        pytest.param([], "nowhere", "There is no ", id="missing"),
+        pytest.param([], "nowhere", "there is no file or folder ", id="missing"),
         pytest.param([], ".", "The channel train is empty", id="empty"),
         pytest.param([".hidden"], ".", "The channel train is empty", id="hidden-files-only"),
         pytest.param(["train/a.json", "my channel/b"], ".", "'my channel' can't name a channel", id="bad-name"),
