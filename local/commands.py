@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ from berth.local import serving as local_serving
 from berth.local.session import engine_errors
 
 _DEFAULT_PROGRAM = "train.py"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 app = commands()
 run_app = commands("Run an image as SageMaker does, on this machine.")
@@ -125,7 +127,7 @@ def _program(code: Path | None, entry_point: str | None) -> dict[str, str]:
             raise UserError(f"--entry-point {entry_point} needs --code: give the folder that the program is in.")
         return {}
     if not code.is_dir():
-        raise UserError(f"There is no folder {code}: pass the folder that holds your program.")
+        raise UserError(f"there is no folder {code}: pass the folder that holds your program.")
     name = entry_point or _DEFAULT_PROGRAM
     if not (code / name).is_file():
         if entry_point is not None:
@@ -162,6 +164,11 @@ def _pairs(words: list[str], option: str) -> dict[str, str]:
 
 def _variables(words: list[str]) -> dict[str, str]:
     """Variables for the containers; one that is only named has the value that it has here, which no `ps` shows."""
+    wrong = [name for name in (word.split("=", 1)[0] for word in words) if not _VARIABLE.fullmatch(name)]
+    if wrong:
+        raise UserError(
+            f"-e {wrong[0]!r}: no variable has such a name: use letters, digits and _, and begin with no digit."
+        )
     lacking = [word for word in words if "=" not in word and word not in os.environ]
     if lacking:
         raise UserError(f"-e {lacking[0]}: there is no variable of that name here: export it, or write NAME=value.")

@@ -90,6 +90,14 @@ def test_an_exit_code_is_said_once(reason: str, line: str) -> None:
     assert commands._ending(3, reason) == line
 
 
+@pytest.mark.parametrize("word", ["1X=2", "=2", "a b=2", "A-B=1", "A\nB=1", "1X"])
+def test_a_name_that_no_variable_can_have_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("1X", "2")
+    with pytest.raises(UserError, match="no variable has such a name"):
+        commands._variables([word])
+    assert commands._variables(["_x1=a=b", "HTTP=", "PATH"])["_x1"] == "a=b"
+
+
 def test_a_jobs_log_and_failures_stay_and_an_earlier_jobs_are_set_aside(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("earlier")
     (tmp_path / "failure-algo-2").write_text("earlier")
