@@ -19,7 +19,7 @@ from berth.images import pins
 from berth.images.build import revision
 from berth.images.engine import connect, find_image
 from berth.images.errors import UserError
-from berth.local.job import SHM_SIZE, writable
+from berth.local.job import SHM_SIZE, make, writable
 from berth.local.logs import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus
 
@@ -51,7 +51,7 @@ def gpu_check(
         require_gpus(client, instead="run `python bench/gpu.py`, which needs no Docker")
         for image in images:
             find_image(client, image)
-        writable(target.parent)
+        make(writable(target.parent))
         reports = {image: _check(client, image, log, say) for image in images}
         target.write_text(
             json.dumps(summary(reports, client.version()["Version"]), indent=2, ensure_ascii=False) + "\n"

@@ -125,7 +125,7 @@ def run_train(
         gpus,
         timeout,
     )
-    with exclusive(job.folders), engine_errors():
+    with engine_errors():
         client = connect()
         if gpus:
             require_gpus(client)
@@ -134,21 +134,31 @@ def run_train(
         with Session(client, image, say=say, stop_grace=stop_grace) as session:
             # The hosts share this machine's cores, where on SageMaker each has its own.
             share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // hosts))} if hosts > 1 else {}
-            return _run(session, job, share, log)
+            channels = _all_channels(session, job)
+            for folder in job.folders:
+                make(folder)
+            with exclusive(job.folders):
+                return _run(session, job, channels, share, log)
 
 
-def _run(session: Session, job: TrainJob, share: Mapping[str, str], log: Callable[[str], None]) -> TrainOutcome:
+def _run(
+    session: Session,
+    job: TrainJob,
+    channels: Mapping[str, Path],
+    share: Mapping[str, str],
+    log: Callable[[str], None],
+) -> TrainOutcome:
     """The whole job inside its session; `share` are variables that each host gets for its part of this machine."""
     saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
     saved.mkdir(exist_ok=True)
     before = leftovers.Before.of(saved)
     with JobLog(job.output, log, session.interrupts) as lines:
-        containers = _create_hosts(session, job, share, saved)
+        containers = _create_hosts(session, job, channels, share, saved)
         return _carry_out(session, job, containers, before, lines)
 
 
-def _create_hosts(session: Session, job: TrainJob, share: Mapping[str, str], saved: Path) -> dict[str, Container]:
-    """Lays out each host's /opt/ml and makes its container; `saved` is where they all keep checkpoints."""
+def _all_channels(session: Session, job: TrainJob) -> dict[str, Path]:
+    """The job's channels and the model's, which is refused if it is none."""
     channels = dict(job.channels)
     if job.model is not None:
         folder = archive.model_folder(job.model, session.scratch)
@@ -156,6 +166,13 @@ def _create_hosts(session: Session, job: TrainJob, share: Mapping[str, str], sav
         channels[opt_ml.MODEL_CHANNEL] = archive.model_home(folder, job.model, tokenizer=tokenizer)
     for name, path in sorted(channels.items()):
         session.say(f"Channel {name}: {len(opt_ml.channel_files(path))} file(s) from {path}")
+    return channels
+
+
+def _create_hosts(
+    session: Session, job: TrainJob, channels: Mapping[str, Path], share: Mapping[str, str], saved: Path
+) -> dict[str, Container]:
+    """Lays out each host's /opt/ml and makes its container; `saved` is where they all keep checkpoints."""
     lent = lend(job.code, session.scratch, os.environ)
     read_only = {**opt_ml.channel_mounts(channels), **lent.mounts}
     environment = {"TRAINING_JOB_NAME": f"berth-{session.run_id}", **share, **lent.environment, **job.environment}
@@ -339,11 +356,19 @@ def _state_of(container: Container) -> HostState:
 
 
 def writable(folder: Path) -> Path:
-    """A folder for results, made if need be; refused before the work if it could not take them after it."""
+    """A folder for results, refused before the work if it could not be made or take them after it. Makes nothing."""
+    whole = folder.absolute()
+    there = next(each for each in (whole, *whole.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise UserError(f"{folder} can't be made ({there} is no folder): choose another.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"{there} is not yours to write to: choose another.")
+    return whole
+
+
+def make(folder: Path) -> None:
+    """Makes a folder for results, and those above it, if they are not there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} can't be made ({error.strerror}): choose another.") from None
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"{folder} is not yours to write to: choose another.")
-    return folder.absolute()

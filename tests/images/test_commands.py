@@ -216,6 +216,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
     (tmp_path / "file").write_text("x")
     done = command_line("demo", "--profile", profile.name, "--output", str(tmp_path / "file"))
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {tmp_path / 'file'} can't be made (File exists)")
+    assert done.stderr.startswith(f"error: {tmp_path / 'file'} can't be made ({tmp_path / 'file'} is no folder)")
     with pytest.raises(job.UserError, match="can't be made"):
         job.writable(tmp_path / "file" / "below")

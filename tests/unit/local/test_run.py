@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -267,3 +268,49 @@ def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path:
         assert tar.getnames() == ["algo-1", "algo-2", "weights"]
         assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
     assert said == ["model.tar.gz: 1 file(s) of algo-2 stay out, such as 'weights', which an earlier host left too."]
+
+
+def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = MagicMock()
+    engine.info.return_value = {"MemTotal": 1e9, "NCPU": 2}
+    monkeypatch.setattr(job, "connect", lambda: engine)
+    monkeypatch.setattr(leftovers, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(leftovers, "sweep", MagicMock())
+    (tmp_path / "train.json").write_text("{}")
+    wrong: dict[str, dict[str, Any]] = {
+        "1000 hosts need": {"hosts": 1000},
+        "no NVIDIA runtime": {"gpus": True},
+        "there is no file or folder .*nope": {"model": tmp_path / "nope"},
+        "no weights": {"model": tmp_path / "empty"},
+    }
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/config.json").write_text("{}")
+    for sentence, words in wrong.items():
+        with pytest.raises(UserError, match=sentence):
+            job.run_train(
+                tmp_path / "train.json",
+                image="any",
+                output=tmp_path / "new/out",
+                checkpoints=tmp_path / "new/kept",
+                say=lambda _: None,
+                **words,
+            )
+        assert {path.name for path in tmp_path.iterdir()} <= {"train.json", "empty", "scratch"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_is_not_the_users_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o500)
+    for folder in ("theirs", "theirs/new/out"):
+        with pytest.raises(UserError, match="is not yours to write to"):
+            job.writable(tmp_path / folder)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for folder in ("file", "file/below", "nowhere"):
+        with pytest.raises(UserError, match=r"can't be made .* is no folder"):
+            job.writable(tmp_path / folder)
+    assert job.writable(tmp_path / "new/out") == tmp_path / "new/out"
+    assert not (tmp_path / "new").exists()
