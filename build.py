@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             say("interrupted; what was started is gone")
         return int(end.exit_code)
     except Interrupted as stop:
-        say("interrupted; what was started is gone")
+        say(str(stop))
         return stop.exit_code
     except ModuleNotFoundError as missing:
         say(_NOT_INSTALLED.format(missing.name))
@@ -105,7 +105,7 @@ def _usage_sentence(error: Exception) -> str:
     said = str(error).removeprefix("Value error, ").rstrip(".")
     said = said.replace(". Did you mean ", " (did you mean ").replace("?", "?)") if said.endswith("?") else said
     parameter = getattr(error, "param", None)
-    wrong = getattr(error.__cause__, "errors", list)()  # pydantic's, which typer asks
+    wrong: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, which typer asks
     if wrong and wrong[0]["type"] == "int_parsing":
         said = f"{wrong[0]['input']!r} is no whole number"
     if parameter is not None:

@@ -1,7 +1,7 @@
 """What the commands of build.py share: where they print, and the arguments that many of them take."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,11 @@ def say(text: str) -> None:
 def counted(number: int, thing: str) -> str:
     """`1 layer`, `2 layers`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def few(names: Sequence[str]) -> str:
+    """`a, b, c`, or of more than three the first and the last: `a, …, z`."""
+    return ", ".join(names if len(names) < 4 else [names[0], "…", names[-1]])
 
 
 def print_json(document: Any) -> None:

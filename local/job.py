@@ -26,6 +26,7 @@ from berth.local.joblog import JobLog
 from berth.local.lent import lend
 from berth.local.logs import Follower
 from berth.local.session import Session, engine_errors, require_gpus
+from berth.local.signals import Interrupted
 
 # /dev/shm of each host: Docker's 64 MB are too few for data loaders (a bus error).
 SHM_SIZE = "1g"
@@ -243,15 +244,17 @@ def _carry_out(
             followers.append(Follower(container, lines.of(name), lock))
         session.many(session.start, list(containers.values()), "Started")
         timed_out = _wait(session, containers.values(), job.timeout)
-    except BaseException:  # a signal, or an engine that fails: what the job has saved so far stays
+    except BaseException as error:  # a signal, or an engine that fails: what the job has saved so far stays
         with contextlib.suppress(DockerException, RequestException):
             _settle(session, followers, before)
         _keep(session, before.folder, job.output)
+        if isinstance(error, Interrupted):
+            raise _stopped(session, job, containers, lines, error) from None
         raise
     _settle(session, followers, before)
     states = {name: _state_of(container) for name, container in containers.items()}
     roots = {name: session.scratch / name for name in containers}
-    failures = {name: reason for name in containers if (reason := failure_text(roots[name], states[name]))}
+    failures = _failures(session, states)
     first = first_failed(states)
     exit_code = _TIMED_OUT if timed_out else 0 if first is None else states[first].exit_code
     if timed_out:
@@ -264,10 +267,34 @@ def _carry_out(
             session.say("The job left no model: there is no file in /opt/ml/model.")
     else:
         kept = _keep(session, before.folder, job.output)
-        lines.keep_failures(failures, session.say)
+        files = lines.keep_failures(failures)
+        session.say(f"The whole log is {lines.path}; why the job failed stands in {files} beside it.")
         _set_aside(session, job.output / "model.tar.gz")
     packed = _pack(session, roots, "output/data", job.output / "output.tar.gz")
     return TrainOutcome(exit_code, time.monotonic() - began, model_archive, packed, kept, failures, reason)
+
+
+def _stopped(
+    session: Session, job: TrainJob, containers: Mapping[str, Container], lines: JobLog, stop: Interrupted
+) -> Interrupted:
+    """Brings home why the hosts ended that a signal stopped, and says that they leave no model; what is to be raised,
+    which says once what each of them has written to the log.
+    """
+    files = ""
+    # An engine that has gone, or a disk that is full, does not keep the job from being said to have been stopped.
+    with contextlib.suppress(DockerException, RequestException, UserError):
+        files = lines.keep_failures(_failures(session, {name: _state_of(each) for name, each in containers.items()}))
+    for name in ("model.tar.gz", "output.tar.gz"):
+        _set_aside(session, job.output / name)
+    if any(results.look(session.scratch / name, "model", f"{opt_ml.ROOT}/model").files for name in containers):
+        session.say(f"What lay in {opt_ml.ROOT}/model is not kept: no model.tar.gz is made of a job that was stopped.")
+    beside = f", and how its hosts ended stands in {files} beside it" if files else ""
+    return Interrupted(stop.signum, f"the job was stopped by {stop.by}; its log is {lines.path}{beside}")
+
+
+def _failures(session: Session, states: Mapping[str, HostState]) -> dict[str, str]:
+    """Why each host failed that did."""
+    return {name: reason for name in states if (reason := failure_text(session.scratch / name, states[name]))}
 
 
 def _pack(session: Session, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from berth.images import disk
+from berth.images.terminal import few
 from berth.local.signals import Interrupts
 
 NAME = "train.log"
@@ -17,8 +18,8 @@ _FAILED = "berth: failed: "
 class JobLog:
     """While entered, keeps every line of every host in train.log, and hands it on to `sink` as well.
 
-    An earlier job's log becomes earlier-train.log, and its failure files go. After a signal a host says which rank it
-    found stopped, which blames one for what the user did: that stays in the file.
+    An earlier job's log becomes earlier-train.log, and its failure files go. After a signal each host says that the job
+    was stopped, which the command says once: theirs stays in the file.
     """
 
     def __init__(self, output: Path, sink: Callable[[str], None], interrupts: Interrupts) -> None:
@@ -55,13 +56,12 @@ class JobLog:
 
         return take
 
-    def keep_failures(self, failures: Mapping[str, str], say: Callable[[str], None]) -> None:
-        """Writes why each host failed beside the log, and says where both are."""
+    def keep_failures(self, failures: Mapping[str, str]) -> str:
+        """Writes why each host failed beside the log: the files' names, for a sentence."""
         written = []
         with disk.said_of(self.path.parent, "a host's failure file"):
             for host, text in failures.items():
                 path = self.path.with_name(f"{_FAILURE}{host}")
                 path.write_text(text + "\n", encoding="utf-8", errors="replace")
                 written.append(path.name)
-        files = written if len(written) < 4 else [written[0], "…", written[-1]]
-        say(f"The whole log is {self.path}; why the job failed stands in {', '.join(files)} beside it.")
+        return few(written)

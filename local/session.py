@@ -24,6 +24,7 @@ from berth.images import labels, owner
 from berth.images.doctor import passes_gpus
 from berth.images.engine import find_image
 from berth.images.errors import UserError
+from berth.images.terminal import few
 from berth.local import leftovers
 from berth.local.signals import Interrupts
 
@@ -147,11 +148,10 @@ class Session:
                     each.cancel()
         return [each.result() for each in working]
 
-    def running(self) -> set[str]:
-        """The ids of the run's containers that run, by one question to the engine for all of them."""
-        return {
-            str(each["Id"]) for each in self.client.api.containers(filters={"label": f"{labels.RUN}={self.run_id}"})
-        }
+    def running(self) -> dict[str, str]:
+        """The run's containers that run, id → host, by one question to the engine for all of them."""
+        found = self.client.api.containers(filters={"label": f"{labels.RUN}={self.run_id}"})
+        return {str(each["Id"]): str(each["Names"][0]).rpartition(f"{self.run_id}-")[2] for each in found}
 
     def stop(self) -> None:
         """SIGTERM to every running container of the run, then SIGKILL after the grace, or at the next Ctrl-C."""
@@ -165,6 +165,10 @@ class Session:
         while running and time.monotonic() < deadline and self.interrupts.count == seen:
             time.sleep(0.1)
             running = self.running()
+        if running and self.interrupts.count == seen:
+            hosts = sorted(running.values())
+            were = "was" if len(hosts) == 1 else "were"
+            self.say(f"{few(hosts)} did not end within {self.stop_grace:.0f} s and {were} killed.")
         leftovers.at_once([partial(self.client.api.kill, each) for each in running])
 
     def hand_over(self) -> None:

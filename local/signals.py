@@ -13,11 +13,20 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
-    """The user (or the system) asked this process to end; everything it started has been removed by then."""
+    """The user (or the system) asked this process to end; everything it started has been removed by then.
 
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
+    sentence: what the command line says last.
+    """
+
+    def __init__(self, signum: int, sentence: str = "interrupted; what was started is gone") -> None:
+        super().__init__(sentence)
+        self.signum = signum
         self.exit_code = 128 + signum
+
+    @property
+    def by(self) -> str:
+        """The signal as a person calls it."""
+        return "Ctrl-C" if self.signum == signal.SIGINT else signal.Signals(self.signum).name
 
 
 class Interrupts:

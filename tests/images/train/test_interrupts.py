@@ -53,7 +53,7 @@ def left_of(client: docker.DockerClient, pid: int) -> list[Any]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"])
 def test_a_signal_leaves_nothing(
-    number: signal.Signals, code: int, start: Callable[..., Any], client: docker.DockerClient
+    number: signal.Signals, code: int, start: Callable[..., Any], client: docker.DockerClient, tmp_path: Path
 ) -> None:
     run = start("sleeps", SLEEPS, "--hosts", "2")
     wait_for(run, "READY")
@@ -63,6 +63,13 @@ def test_a_signal_leaves_nothing(
     assert run.returncode == code, said
     assert "Traceback" not in said
     assert "failed" not in said
+    assert said.splitlines()[-1] == (
+        f"the job was stopped by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}; its log is "
+        f"{tmp_path / 'sleeps-out/train.log'}, and how its hosts ended stands in failure-algo-1, failure-algo-2 "
+        "beside it"
+    )
+    told = (tmp_path / "sleeps-out/failure-algo-2").read_text()
+    assert told.startswith("the job was stopped by a signal (SIGTERM) before it was done.")
     assert left_of(client, run.pid) == []
 
 
@@ -82,6 +89,7 @@ def test_ctrl_c_ends_many_hosts_soon_and_blames_none_of_them(
     assert run.returncode == 130, said
     assert took < 25, "15 s on a machine that does nothing else: 10 of them are the hosts' to end"
     assert "failed" not in out + said
+    assert "algo-1, …, algo-8 did not end within 10 s and were killed." in said
     assert left_of(client, run.pid) == []
     assert "algo-8 | READY" in (tmp_path / "stubborn-out" / "train.log").read_text()
 

@@ -21,6 +21,7 @@ from berth.images import labels, owner
 from berth.images.errors import UserError
 from berth.local import job, leftovers, loglines, serving
 from berth.local.job import HostState, failure_text, first_failed
+from berth.local.joblog import JobLog
 from berth.local.logs import lines
 from berth.local.session import Session
 from berth.local.signals import Interrupted, Interrupts
@@ -158,9 +159,10 @@ def test_a_signal_waits_to_be_looked_at(signum: signal.Signals) -> None:
     with Interrupts() as interrupts:
         interrupts.check()
         os.kill(os.getpid(), signum)
-        with pytest.raises(Interrupted, match=signum.name) as caught:
+        with pytest.raises(Interrupted, match="interrupted; what was started is gone") as caught:
             interrupts.wait(10)
-        assert caught.value.exit_code == 128 + signum
+        assert (caught.value.signum, caught.value.exit_code) == (signum, 128 + signum)
+        assert caught.value.by == ("Ctrl-C" if signum == signal.SIGINT else signum.name)
         os.kill(os.getpid(), signum)
         assert interrupts.count == 2
     assert signal.getsignal(signum) == before
@@ -268,6 +270,54 @@ def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path:
         assert tar.getnames() == ["algo-1", "algo-2", "weights"]
         assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
     assert said == ["model.tar.gz: 1 file(s) of algo-2 stay out, such as 'weights', which an earlier host left too."]
+
+
+def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_leaves(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = Session(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    session.scratch = tmp_path / "run"
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "model.tar.gz").write_text("of an earlier job")
+    containers = {}
+    for host, code in (("algo-1", 143), ("algo-2", 0)):
+        for folder in ("model", "output"):
+            (session.scratch / host / folder).mkdir(parents=True)
+        containers[host] = MagicMock()
+        containers[host].attrs = {"State": {"ExitCode": code, "FinishedAt": "", "OOMKilled": False}}
+    (session.scratch / "algo-1/output/failure").write_text("the job was stopped by a signal")
+    (session.scratch / "algo-2/model/weights").write_text("half")
+    asked = job.TrainJob(output, list(containers), {}, {}, {})
+    with JobLog(output, print, session.interrupts) as log:
+        stop = job._stopped(session, asked, containers, log, Interrupted(signal.SIGINT))
+    assert stop.exit_code == 130
+    assert str(stop) == (
+        f"the job was stopped by Ctrl-C; its log is {output / 'train.log'}, and how its hosts ended stands in "
+        "failure-algo-1 beside it"
+    )
+    assert said == [
+        f"model.tar.gz was of an earlier job: it is {output / 'earlier-model.tar.gz'} now.",
+        "What lay in /opt/ml/model is not kept: no model.tar.gz is made of a job that was stopped.",
+    ]
+    names = {path.name for path in output.iterdir()}
+    assert names == {"train.log", "failure-algo-1", "earlier-model.tar.gz"}
+
+
+def test_hosts_that_had_to_be_killed_are_named() -> None:
+    said: list[str] = []
+    client = MagicMock()
+    session = Session(client, "no-image", say=said.append, stop_grace=0.0)
+    client.api.containers.return_value = [
+        {"Id": f"{number}", "Names": [f"/berth-{session.run_id}-algo-{number}"]} for number in (2, 1)
+    ]
+    session.stop()
+    assert said[1:] == ["algo-1, algo-2 did not end within 0 s and were killed."]
+    assert {call.args for call in client.api.kill.call_args_list} == {
+        ("1", "SIGTERM"),
+        ("2", "SIGTERM"),
+        ("1",),
+        ("2",),
+    }
 
 
 def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
