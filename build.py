@@ -7,6 +7,7 @@ commands.py. Results go to stdout, progress and errors to stderr; a mistake of t
 
 import errno
 import gc
+import os
 import signal
 import sys
 from importlib import import_module
@@ -73,6 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = CommandLine(name="build.py", help=__doc__.split("\n")[0], no_args_is_help=True, rich_markup_mode=None)
     try:
         code = command(arguments, standalone_mode=False)
+        sys.stdout.flush()  # here, where a full disk becomes a sentence; Python's own end makes exit code 120 of it
     except UserError as error:
         note.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         return error.exit_code
@@ -121,4 +123,9 @@ def _usage_sentence(error: Exception) -> str:
 if __name__ == "__main__":
     # As an exception, so that what is cleaned up after Ctrl-C is after SIGTERM as well; a run catches it by itself.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(main())
+    exit_code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:  # what could not be written has been said, and is not to be tried once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(exit_code)

@@ -1,5 +1,6 @@
 """build.py: where its commands are, and what it says of a command line that it can't take."""
 
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -51,10 +52,13 @@ def test_a_build_does_without_what_only_registries_need() -> None:
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
-def test_a_full_disk_behind_a_pipe_is_said_in_one_line() -> None:
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_full_disk_behind_a_pipe_is_said_in_one_line(buffered: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "build.py", "build", "serve", "--dry-run"]
-        done = subprocess.run(command, cwd=pins.ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, *([] if buffered else ["-u"]), "build.py", "build", "serve", "--dry-run"]
+        done = subprocess.run(command, cwd=pins.ROOT, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 1
+    assert "Exception ignored" not in done.stderr
     said = "error: No space left on device for the output: free some, then run the command again."
     assert done.stderr.splitlines()[-1] == said

@@ -345,7 +345,10 @@ def test_a_name_that_the_leader_looks_up_slowly_is_waited_for() -> None:
         connection = join(LEADER, MINE, SimpleQueue(), 30, leader.port)
         leader.gather(10)
         connection.send("ready")
-        assert events.get(timeout=5) == Message(WORKER, "ready", {})
+        said = [events.get(timeout=5)]
+        if said[-1] == Message(WORKER, "joined", {}):  # `gather` may have seen the host before its event
+            said.append(events.get(timeout=5))
+        assert said[-1] == Message(WORKER, "ready", {})
 
 
 @pytest.mark.usefixtures("short_greetings")
