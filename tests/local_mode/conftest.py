@@ -55,7 +55,7 @@ def run_sdk(tmp_path: Path) -> Run:
                 timeout=800,
             )
         said = (tmp_path / "sdk.log").read_text()
-        sys.stdout.write(said)
+        sys.stdout.write(said + done.stdout)  # the SDK's errors go to either
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         assert lines, f"the SDK's program ended with {done.returncode} and no result"
         return json.loads(lines[-1].removeprefix("RESULT ")), said + done.stdout
