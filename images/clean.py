@@ -6,16 +6,16 @@ image's label.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from docker import DockerClient
-from docker.errors import APIError, NotFound
 from docker.models.images import Image
 
 from berth.images import labels, owner
+from berth.images.engine import refusal
 
 REPOSITORIES = ("berth-train", "berth-serve", "berth-base")
 
@@ -67,7 +67,7 @@ def _containers(client: DockerClient, dry_run: bool) -> Iterator[Item]:
     for container in client.containers.list(all=True, filters={"label": labels.KIT}, ignore_removed=True):
         why = container_stays(container.labels)
         if not why and not dry_run:
-            why = _refusal(partial(container.remove, force=True, v=True))
+            why = refusal(partial(container.remove, force=True, v=True))
         yield Item("container", str(container.name), why)
 
 
@@ -75,7 +75,7 @@ def _networks(client: DockerClient, dry_run: bool) -> Iterator[Item]:
     for network in client.networks.list(filters={"label": labels.KIT}):
         why = run_stays(network.attrs.get("Labels") or {})
         if not why and not dry_run:
-            why = _refusal(network.remove)
+            why = refusal(network.remove)
         yield Item("network", str(network.name), why)
 
 
@@ -94,7 +94,7 @@ def _images(client: DockerClient, dry_run: bool, going: set[str]) -> Iterator[It
         for name in names:
             why = why_all or (f"the container {needed[0]} needs it" if needed else "")
             if not why and not dry_run:
-                why = _refusal(partial(client.images.remove, name))
+                why = refusal(partial(client.images.remove, name))
             yield Item("image", name, why)
 
 
@@ -120,14 +120,3 @@ def _origin(image: Image) -> tuple[str, str]:
 
 def _layers(image: Image) -> int:
     return len(image.attrs["RootFS"].get("Layers") or [])
-
-
-def _refusal(remove: Callable[[], object]) -> str:
-    """Removes; why the engine would not, empty if the thing is gone."""
-    try:
-        remove()
-    except NotFound:
-        return ""
-    except APIError as error:
-        return str(error.explanation or error)
-    return ""

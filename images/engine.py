@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -48,6 +48,16 @@ def connect(timeout_s: int = 120) -> docker.DockerClient:
             "Docker's settings can't be read: mend config.json in DOCKER_CONFIG or ~/.docker, or move it away."
         ) from error
     return client
+
+
+def refusal(call: Callable[[], object], foreseen: Collection[int] = (404,)) -> str:
+    """Why the engine would not do it; empty if it did, or answered with a status of `foreseen` (404: it is gone)."""
+    try:
+        call()
+    except APIError as error:
+        if error.status_code not in foreseen:
+            return str(error.explanation or error)
+    return ""
 
 
 def find_image(client: docker.DockerClient, image: str) -> Image:

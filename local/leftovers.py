@@ -20,7 +20,7 @@ from docker import DockerClient
 from docker.errors import APIError
 from docker.types import Mount
 
-from berth.images import labels, owner
+from berth.images import engine, labels, owner
 from berth.images.errors import UserError
 from berth.images.throwaway import run_once
 
@@ -51,7 +51,7 @@ def remove_run(client: DockerClient, run_id: str, say: Callable[[str], None]) ->
     calls = [partial(client.api.remove_container, each["Id"], force=True, v=True) for each in found]
     refused = [f"the container {name} ({why})" for name, why in zip(names, at_once(calls), strict=True) if why]
     networks = client.networks.list(filters=label)
-    refused += [f"the network {each.name} ({why})" for each in networks if (why := refusal(each.remove))]
+    refused += [f"the network {each.name} ({why})" for each in networks if (why := _refusal(each.remove))]
     if refused:
         say(
             f"Warning: the engine did not remove {', '.join(refused)}. It is in nobody's way; a restart of the engine "
@@ -65,17 +65,12 @@ def at_once(calls: Sequence[Callable[[], object]]) -> list[str]:
     if not calls:
         return []
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
-        return list(pool.map(refusal, calls))
+        return list(pool.map(_refusal, calls))
 
 
-def refusal(call: Callable[[], object]) -> str:
+def _refusal(call: Callable[[], object]) -> str:
     """Why the engine would not; empty if it did, or if the thing is gone, was stopped before or is just going."""
-    try:
-        call()
-    except APIError as error:
-        if error.status_code not in (404, 409):
-            return str(error.explanation or error)
-    return ""
+    return engine.refusal(call, (404, 409))
 
 
 def sweep(client: DockerClient, image: str, say: Callable[[str], None]) -> None:
