@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-import requests
 from requests.exceptions import ProxyError, RequestException, TooManyRedirects
 from urllib3.exceptions import HTTPError
 
@@ -27,6 +26,7 @@ from berth.ecr.registry.challenge import Authority, Scopes
 from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.hosts import hostname, is_loopback, origin
 from berth.ecr.registry.refusals import RegistryAnswer, sentence
+from berth.ecr.registry.session import Authorization, Session, stay_in_tls
 from berth.images.errors import UserError
 from berth.images.network import in_few_words, innermost, without_password
 from berth.images.together import Later
@@ -94,7 +94,7 @@ class Transport:
         self._base = ""  # once it has answered
         self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
         # Shared by threads: its pool is made for that, and its cookie jar has a lock.
-        self._session = _Session()
+        self._session = Session()
         # As the engine does: where the registry sends on to, a token server or a store, its CAs are trusted as well.
         self._session.mount("https://", trust.Adapter(self._certificates))
         # As the engine does: nobody's proxy is asked for a loopback address.
@@ -200,7 +200,7 @@ class Transport:
                 f"{self.host} sends on to {without_password(path)[:120]}, which is no address: have its configuration "
                 "mended."
             ) from None
-        _stay_in_tls(self.base(), url)
+        stay_in_tls(self.base(), url)
         return url
 
     def _probe(self) -> str:
@@ -270,7 +270,7 @@ class Transport:
                 data=body,
                 # As it lies there: a proxy that calls a layer compressed content would have it unpacked on the way.
                 headers={"Accept-Encoding": "identity", **headers},
-                auth=_Authorization(authorization),
+                auth=Authorization(authorization),
                 stream=True,
                 timeout=patience_s(method, known=bool(self._base)),
                 allow_redirects=method in ("GET", "HEAD"),
@@ -331,45 +331,6 @@ class Transport:
             if answer.status < 400:
                 raise
         return replace(answer, body=bytes(body))
-
-
-class _Session(requests.Session):
-    """Follows redirects as requests does, but takes no login to another host, and never leaves TLS."""
-
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Takes the login off on the way to another origin. That of requests would look into ~/.netrc for one of the
-        new host, and a `default` entry there holds for any: the store behind a registry is none of its business.
-        """
-        if origin(str(prepared_request.url)) != origin(response.url):
-            prepared_request.headers.pop("Authorization", None)
-
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """UserError for one from https to http: what it leads to could be read and changed by anybody on the way."""
-        target = super().get_redirect_target(resp)
-        if target is not None:
-            _stay_in_tls(resp.url, urljoin(resp.url, target))
-        return target
-
-
-def _stay_in_tls(asked: str, url: str) -> None:
-    """UserError where somebody who was asked over HTTPS sends on to a URL without it."""
-    if asked.startswith("https:") and not url.lower().startswith("https:"):
-        raise UserError(
-            f"{urlsplit(asked).netloc.rpartition('@')[2]} is asked over HTTPS and sends on to "
-            f"{without_password(url)[:120]}: let the proxy in front of it set X-Forwarded-Proto."
-        )
-
-
-class _Authorization(requests.auth.AuthBase):
-    """Sets the header that it is given, or none; without it requests would take a login from ~/.netrc."""
-
-    def __init__(self, header: str | None) -> None:
-        self._header = header
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._header is not None:
-            request.headers["Authorization"] = self._header
-        return request
 
 
 def patience_s(method: str, *, known: bool) -> tuple[float, float]:
