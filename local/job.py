@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from docker.errors import DockerException, NotFound
+from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
 from berth.images.engine import connect
 from berth.images.errors import UserError
 from berth.local import archive, checks, leftovers, opt_ml, results
+from berth.local.endings import failures_of, first_failed, state_of
 from berth.local.exclusive import LOCK, exclusive
 from berth.local.joblog import JobLog
 from berth.local.lent import lend
@@ -31,7 +32,6 @@ from berth.local.signals import Interrupted
 # /dev/shm of each host: Docker's 64 MB are too few for data loaders (a bus error).
 SHM_SIZE = "1g"
 _TIMED_OUT = 124
-_KILLED = 137
 _POLL_SECONDS = 0.25
 # After one host failed the others have this long to end by themselves: the train entry takes about a second, a user's
 # own program that waits for its peers would wait for ever.
@@ -199,35 +199,6 @@ def _create_hosts(
     return dict(zip(job.hosts, session.many(create, job.hosts, "Made"), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class HostState:
-    """How a host's container ended: its exit code, when (the engine's own timestamp), and whether memory ran out."""
-
-    exit_code: int
-    finished: str
-    out_of_memory: bool = False
-
-
-def first_failed(states: Mapping[str, HostState]) -> str | None:
-    """The host that failed first, for the others fail because of it; None if none failed."""
-    failed = {name: state for name, state in states.items() if state.exit_code != 0}
-    return min(failed, key=lambda name: failed[name].finished) if failed else None
-
-
-def failure_text(root: Path, state: HostState) -> str:
-    """Why a host failed: what it wrote to /opt/ml/output/failure, and what only the engine knows; "" if it did not."""
-    if state.exit_code == 0:
-        return ""
-    told = results.failure(root)
-    reasons = [told] if told else []
-    if state.out_of_memory:
-        reasons.append("Out of memory: the kernel killed a process of this host: use smaller batches.")
-    elif not reasons:
-        by = " (SIGKILL)" if state.exit_code == _KILLED else ""
-        reasons.append(f"The container ended with exit code {state.exit_code}{by} and wrote no /opt/ml/output/failure.")
-    return "\n".join(reasons)
-
-
 def _carry_out(
     session: Session,
     job: TrainJob,
@@ -252,9 +223,9 @@ def _carry_out(
             raise _stopped(session, job, containers, lines, error) from None
         raise
     _settle(session, followers, before)
-    states = {name: _state_of(container) for name, container in containers.items()}
+    states = {name: state_of(container) for name, container in containers.items()}
     roots = {name: session.scratch / name for name in containers}
-    failures = _failures(session, states)
+    failures = failures_of(session.scratch, states)
     first = first_failed(states)
     exit_code = _TIMED_OUT if timed_out else 0 if first is None else states[first].exit_code
     if timed_out:
@@ -283,18 +254,15 @@ def _stopped(
     files = ""
     # An engine that has gone, or a disk that is full, does not keep the job from being said to have been stopped.
     with contextlib.suppress(DockerException, RequestException, UserError):
-        files = lines.keep_failures(_failures(session, {name: _state_of(each) for name, each in containers.items()}))
+        files = lines.keep_failures(
+            failures_of(session.scratch, {name: state_of(each) for name, each in containers.items()})
+        )
     for name in ("model.tar.gz", "output.tar.gz"):
         _set_aside(session, job.output / name)
     if any(results.look(session.scratch / name, "model", f"{opt_ml.ROOT}/model").files for name in containers):
         session.say(f"What lay in {opt_ml.ROOT}/model is not kept: no model.tar.gz is made of a job that was stopped.")
     beside = f", and how its hosts ended stands in {files} beside it" if files else ""
     return Interrupted(stop.signum, f"the job was stopped by {stop.by}; its log is {lines.path}{beside}")
-
-
-def _failures(session: Session, states: Mapping[str, HostState]) -> dict[str, str]:
-    """Why each host failed that did."""
-    return {name: reason for name in states if (reason := failure_text(session.scratch / name, states[name]))}
 
 
 def _pack(session: Session, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
@@ -338,7 +306,7 @@ def _wait(session: Session, containers: Collection[Container], timeout: float | 
         running = session.running()
         ended = [each for each in left if each.id not in running]
         left = [each for each in left if each.id in running]
-        if patience == math.inf and any(_state_of(each).exit_code != 0 for each in ended):
+        if patience == math.inf and any(state_of(each).exit_code != 0 for each in ended):
             patience = time.monotonic() + _PEERS_GRACE
         if time.monotonic() > limit:
             return True
@@ -371,15 +339,6 @@ def _keep(session: Session, checkpoints: Path, output: Path) -> Path | None:
         checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
     session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to go on from them.")
     return checkpoints
-
-
-def _state_of(container: Container) -> HostState:
-    try:
-        container.reload()
-    except NotFound:
-        return HostState(_KILLED, "")  # somebody removed it
-    state = container.attrs["State"]
-    return HostState(state["ExitCode"], state["FinishedAt"], state["OOMKilled"])
 
 
 def writable(folder: Path) -> Path:

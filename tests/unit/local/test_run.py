@@ -20,7 +20,7 @@ import pytest
 from berth.images import labels, owner
 from berth.images.errors import UserError
 from berth.local import job, leftovers, loglines, serving
-from berth.local.job import HostState, failure_text, first_failed
+from berth.local.endings import HostState, failure_text, first_failed
 from berth.local.joblog import JobLog
 from berth.local.logs import lines
 from berth.local.session import Session
