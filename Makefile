@@ -214,12 +214,12 @@ $(UV): $(BUILD_TOOLS)
 	  dpkg-deb -x docker-registry_*.deb . && ln -sf ../registry/usr/bin/docker-registry ../bin/docker-registry; } || \
 	  { echo "berth error: the registry's tests need the distribution registry: put docker-registry on PATH, as Debian's package of that name has it." >&2; exit 1; }
 
-# The SDK calls docker-compose, which the tests look for by themselves.
+# The SDK calls docker-compose, and pgrep where an endpoint ends.
 .venv-sdk2/installed: tests/local_mode/requirements.txt $(UV)
 	@echo "setup: SageMaker's SDK v2 and docker-compose"
-	@command -v docker-compose >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
-	  apt-get install -qq --yes --no-install-recommends docker-compose >/dev/null; } || \
-	  { echo "berth error: the local mode tests need docker-compose: install it, 'sudo apt-get install docker-compose'." >&2; exit 1; }
+	@{ command -v docker-compose && command -v pgrep; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
+	  apt-get install -qq --yes --no-install-recommends docker-compose procps >/dev/null; } || \
+	  { echo "berth error: the local mode tests need docker-compose and pgrep: 'sudo apt-get install docker-compose procps'." >&2; exit 1; }
 	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk2
 	@$(UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/requirements.txt
 	@touch $@

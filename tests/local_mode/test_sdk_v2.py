@@ -47,11 +47,9 @@ def inputs(tmp_path: Path, pretrained: Path, excerpt: Any) -> dict[str, str]:
         folder = tmp_path / "data" / channel
         folder.mkdir(parents=True)
         (folder / f"{name}.json").write_text(json.dumps(excerpt(name, questions)))
-    return {
-        "train": str(tmp_path / "data" / "train"),
-        "validation": str(tmp_path / "data" / "validation"),
-        "model": str(pretrained),
-    }
+    # A copy: the SDK takes no channel from below /root, where a checkout and its environment may lie.
+    shutil.copytree(pretrained, tmp_path / "data" / "model")
+    return {channel: str(tmp_path / "data" / channel) for channel in ("train", "validation", "model")}
 
 
 def long_question(excerpt: Any) -> dict[str, str]:
