@@ -1,0 +1,147 @@
+"""The house in figures: files, lines, functions, parameters, class names that stand twice, who imports whom.
+
+    .venv/bin/python bench/house.py [FOLDER]
+
+Counted by `ast` over the source that ships: no tests, no bench. Statements leave docstrings, comments and blank lines
+aside. Parameters are counted without self and cls; the options of a command, a function with a typer decorator or
+annotation, are counted apart.
+"""
+
+import ast
+import statistics
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+NOT_SHIPPED = ("tests", "bench", "docs", "examples")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: its path below the root, its lines and its syntax tree."""
+
+    path: Path
+    lines: int
+    tree: ast.Module
+
+    @property
+    def folder(self) -> str:
+        return self.path.parts[0]
+
+
+def sources(root: Path) -> list[Source]:
+    """The Python files that git knows and that ship; a link to a folder is not followed."""
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.py"], capture_output=True, text=True, check=True)
+    paths = [Path(line) for line in listed.stdout.splitlines()]
+    shipped = [path for path in paths if path.parts[0] not in NOT_SHIPPED and (root / path).exists()]
+    texts = [(path, (root / path).read_text()) for path in shipped]
+    return [Source(path, text.count("\n"), ast.parse(text)) for path, text in texts]
+
+
+def statements(tree: ast.Module) -> int:
+    """Statements without docstrings."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    texts = [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return len(nodes) - len(texts)
+
+
+def functions(found: list[Source]) -> Iterator[tuple[Source, Function]]:
+    """Every function and method with its file."""
+    for source in found:
+        for node in ast.walk(source.tree):
+            if isinstance(node, Function):
+                yield source, node
+
+
+def length(function: Function) -> int:
+    """Lines from `def` to the end, docstring included."""
+    return (function.end_lineno or 0) - function.lineno + 1
+
+
+def parameters(function: Function) -> int:
+    """Parameters of a function, self and cls aside."""
+    each = function.args
+    names = [arg.arg for arg in (*each.posonlyargs, *each.args, *each.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls")])
+
+
+def is_command(function: Function) -> bool:
+    """Whether a function's parameters are a command's options."""
+    text = ast.unparse(function.args)
+    return "typer." in text or "Option" in text or "Argument" in text
+
+
+def classes_twice(found: list[Source]) -> dict[str, list[str]]:
+    """Class names that stand in more than one file."""
+    places = defaultdict(list)
+    for source in found:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(source.path))
+    return {name: where for name, where in sorted(places.items()) if len(where) > 1}
+
+
+def imports(found: list[Source]) -> Counter[tuple[str, str]]:
+    """(importing folder, imported folder) → how many import lines; within one folder left out."""
+    arrows: Counter[tuple[str, str]] = Counter()
+    for source in found:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "berth":
+                parts = (node.module or "").split(".")
+                for target in {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}:
+                    if target != source.folder:
+                        arrows[source.folder, target] += 1
+    return arrows
+
+
+def aliases(found: list[Source]) -> list[str]:
+    """Modules of ours that are imported under another name than their own."""
+    return [
+        f"{source.path}: {alias.name} as {alias.asname}"
+        for source in found
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("berth")
+        for alias in node.names
+        if alias.asname
+    ]
+
+
+def report(root: Path) -> Iterator[str]:
+    """The figures, a line each, as Markdown."""
+    found = sources(root)
+    every = list(functions(found))
+    yield "| folder | files | lines | statements |"
+    yield "|---|---|---|---|"
+    for folder in sorted({source.folder for source in found}):
+        here = [source for source in found if source.folder == folder]
+        yield f"| {folder} | {len(here)} | {sum(s.lines for s in here)} | {sum(statements(s.tree) for s in here)} |"
+    total = sum(statements(source.tree) for source in found)
+    yield f"| all | {len(found)} | {sum(source.lines for source in found)} | {total} |"
+    yield ""
+    sizes = sorted(found, key=lambda source: -source.lines)
+    median, largest = statistics.median(source.lines for source in found), sizes[0]
+    yield f"* lines of a file: median {median:.0f}, largest {largest.lines} ({largest.path})"
+    by_length = sorted(every, key=lambda each: -length(each[1]))
+    longest = ", ".join(f"{node.name} {length(node)}" for _, node in by_length[:5])
+    yield f"* lines of a function: median {statistics.median(length(node) for _, node in every):.0f}, largest {longest}"
+    yield f"* functions over 60 lines: {sum(length(node) > 60 for _, node in every)}"
+    wide = [(node.name, parameters(node)) for _, node in every if parameters(node) > 6 and not is_command(node)]
+    yield f"* functions with more than 6 parameters, commands aside: {len(wide)} {dict(wide) if wide else ''}".rstrip()
+    twice = classes_twice(found)
+    yield f"* class names that stand twice: {len(twice)} {', '.join(twice)}".rstrip()
+    named = aliases(found)
+    yield f"* modules and names of ours imported under another name: {len(named)}"
+    yield ""
+    yield "| folder | imports |"
+    yield "|---|---|"
+    arrows = imports(found)
+    for folder in sorted({source for source, _ in arrows}):
+        yield f"| {folder} | {', '.join(f'{t} ({n})' for (s, t), n in sorted(arrows.items()) if s == folder)} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(report(Path(sys.argv[1] if len(sys.argv) > 1 else "."))))
