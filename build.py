@@ -24,8 +24,8 @@ try:
     from rich.markup import escape
     from typer.core import TyperGroup
 
-    from berth.images.errors import UserError
-    from berth.images.terminal import note, say
+    from berth.common.console import note, say
+    from berth.common.errors import UserError
     from berth.local.signals import Interrupted
 except ModuleNotFoundError as missing:
     sys.exit(_NOT_INSTALLED.format(missing.name))

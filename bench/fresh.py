@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from berth.images import engine, network, owner, pins
-from berth.images.errors import UserError
+from berth.common import engine, owner
+from berth.common.errors import UserError
+from berth.images import build_network, pins
 
 PACKAGES = ("ca-certificates", "git", "make", "python3")
 """What README tells its reader to install; `make` brings the rest."""
@@ -91,7 +92,7 @@ def main(commands: Sequence[str]) -> int:
     log = pins.ROOT / "out" / "fresh.log"
     log.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="berth-fresh-") as folder, log.open("w") as file:
-        found = network.gather(os.environ)
+        found = build_network.gather(os.environ)
         lay_out(found, Path(folder))
         with machine(docker, found, Path(folder)) as name:
             ask = ["sh", "-c", f"cd {HOME} && {_VERSIONS}"]
@@ -121,7 +122,7 @@ def git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def lay_out(found: network.Network, folder: Path) -> None:
+def lay_out(found: build_network.Network, folder: Path) -> None:
     """The commit as a bundle, and the network's settings in the form of a whole machine's, not of a build's secrets."""
     git("bundle", "create", "--quiet", str(folder / "kit.bundle"), "HEAD")
     texts = {"apt": found.apt, "apt-auth": found.apt_auth, "apt-sources": found.apt_sources}
@@ -139,7 +140,7 @@ def lay_out(found: network.Network, folder: Path) -> None:
     folder.chmod(0o755)  # apt reads the CA as a user of its own
 
 
-def settings(found: network.Network, environ: Mapping[str, str]) -> dict[str, str]:
+def settings(found: build_network.Network, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of the one who types the commands: no more than a login gives, and the network's."""
     plain = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     kept = [*found.proxies, "PIP_DEFAULT_TIMEOUT", "UV_HTTP_TIMEOUT"]
@@ -152,7 +153,7 @@ print(platform.python_version())'), $(make --version | head -n 1), $(git --versi
 
 
 @contextmanager
-def machine(docker: str, found: network.Network, folder: Path) -> Iterator[str]:
+def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator[str]:
     """The name of the container that is this Debian, set up and without an engine yet; it goes with the block."""
     name = f"berth-fresh-{os.getpid()}"
     tag = f"berth-base:fresh-{os.getpid()}"
@@ -182,7 +183,7 @@ def machine(docker: str, found: network.Network, folder: Path) -> Iterator[str]:
 def _must(command: Sequence[str], what: str) -> None:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise UserError(f"{what}: {network.in_few_words(done.stderr)}.")
+        raise UserError(f"{what}: {build_network.in_few_words(done.stderr)}.")
 
 
 def run(docker: str, name: str, command: str, variables: Mapping[str, str], log: TextIO) -> Outcome:
@@ -195,7 +196,7 @@ def run(docker: str, name: str, command: str, variables: Mapping[str, str], log:
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as made:
         assert made.stdout is not None
         for line in made.stdout:
-            line = network.without_password(line)
+            line = build_network.without_password(line)
             print(line, end="", flush=True)
             log.write(line)
             log.flush()

@@ -16,7 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from berth.images import build, engine, locks, network, pins
+from berth.common import engine
+from berth.images import build, build_network, locks, pins
 from berth.images.plan import Base
 from berth.images.size import ImageSize, image_size
 
@@ -32,14 +33,14 @@ PIP = {
 
 def floor(profile: pins.Profile) -> int:
     """Bytes of the wheels that the locks of torch and of NVIDIA's libraries name."""
-    folders = network.gather(os.environ).index.folders
+    folders = build_network.gather(os.environ).index.folders
     with tempfile.TemporaryDirectory() as folder:
         for layer in (*locks.NVIDIA_LAYERS, "pytorch"):
             lock = locks.LOCKS / layer / f"{profile.name}.txt"
             if lock.exists():
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
                 # Where a folder of this machine has it, the index is not asked, which a closed network may not reach.
-                here = [wheel.name for wheel in network.wanted_wheels(folders, [lock.read_text()])]
+                here = [wheel.name for wheel in build_network.wanted_wheels(folders, [lock.read_text()])]
                 if profile.torch_index and not any(name.startswith("torch-") for name in here):
                     command += ["--extra-index-url", profile.torch_index]
                 subprocess.run([*command, "--dest", folder, "--requirement", str(lock)], check=True, stdout=sys.stderr)
@@ -64,7 +65,7 @@ def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
         "PIP_PACKAGES": " ".join(f"{package}=={profile.packages[package]}" for package in PIP[name]),
     }
     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
-    secrets = network.gather(os.environ).write_secrets(pins.CACHE / "secrets")
+    secrets = build_network.gather(os.environ).write_secrets(pins.CACHE / "secrets")
     command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
     began = time.monotonic()
     subprocess.run([*command, str(pins.ROOT)], check=True, env=engine.client_environment(os.environ), stdout=sys.stderr)

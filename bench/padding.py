@@ -17,7 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from berth.images import build, engine, pins
+from berth.common import engine
+from berth.images import build, pins
 from berth.local.demo import model_folder, read_member
 from berth.local.job import run_train
 

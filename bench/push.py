@@ -25,7 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.images import build, engine, pins
+from berth.common import engine
+from berth.images import build, pins
 from tests.registry.ecr_double import REGIONS, EcrDouble, ecr_double
 
 PEER = """

@@ -16,7 +16,7 @@
 # compiler  the C compiler that Triton calls
 # compat    newer driver libraries for hosts with an older driver
 # deps      transformers, starlette, uvicorn, sagemaker-inference
-# serve     the packages berth.serve, berth.qa and berth.gpu
+# serve     the packages berth.serve, berth.qa, berth.runtime and berth.contract
 #
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the training
 # image's as well.
@@ -88,12 +88,12 @@ RUN \
 FROM builder AS kit
 WORKDIR /kit
 COPY pyproject.toml LICENSE NOTICE ./
+COPY berth berth
 COPY serve serve
 COPY qa qa
-COPY gpu gpu
-# One pyproject.toml names all of the kit's folders; those of the other image and of the host are empty here.
-RUN mkdir -p contract ecr/registry images/inventory local train/finetune train/hosts \
-    && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
+COPY runtime runtime
+COPY contract contract
+RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM python AS cuda
 ARG PROFILE

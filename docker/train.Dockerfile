@@ -22,7 +22,7 @@
 # efa            libfabric and NCCL's plugin for EFA
 # smdistributed  SageMaker's data parallel library, and GDRCopy's
 # deps           transformers, accelerate, datasets, sagemaker-training
-# train          the packages berth.train, berth.qa, berth.gpu and berth.contract
+# train          the packages berth.train, berth.qa, berth.runtime and berth.contract
 #
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the inference
 # image's as well.
@@ -106,13 +106,12 @@ RUN \
 FROM builder AS kit
 WORKDIR /kit
 COPY pyproject.toml LICENSE NOTICE ./
+COPY berth berth
 COPY train train
 COPY qa qa
-COPY gpu gpu
+COPY runtime runtime
 COPY contract contract
-# One pyproject.toml names all of the kit's folders; those of the other image and of the host are empty here.
-RUN mkdir -p ecr/registry images/inventory local serve/engines \
-    && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
+RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM python AS cuda
 ARG PROFILE

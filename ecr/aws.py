@@ -14,11 +14,11 @@ import boto3
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
+from berth.common.errors import UserError, refuse
 from berth.ecr import aws_errors
 from berth.ecr.aws_errors import explained
 from berth.ecr.login import EcrLogin
 from berth.ecr.names import EcrRegistry, region_problems
-from berth.images.errors import UserError, refuse
 
 _CONNECT_S = 10
 

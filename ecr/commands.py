@@ -9,27 +9,29 @@ import typer
 from docker import DockerClient
 from rich.markup import escape
 
-from berth.ecr import destination, documents, publish, record
-from berth.ecr import image as built_images
+from berth.common import engine
+from berth.common.console import note, print_json, result, say
+from berth.common.errors import UserError, refuse
+from berth.ecr import destination, documents, record
 from berth.ecr import promote as promotion
-from berth.ecr import push as pushing
 from berth.ecr import repository as repositories
 from berth.ecr import uri as uris
 from berth.ecr.aws import Aws
 from berth.ecr.display import showing_blobs, showing_layers
-from berth.ecr.image import doubles_problem
 from berth.ecr.names import account_problems
+from berth.ecr.push import engine as pushing
+from berth.ecr.push import many
+from berth.ecr.push.events import ID_LENGTH
+from berth.ecr.push.one import Released, enter, repository_lines
 from berth.ecr.registry import references
 from berth.ecr.registry.hosts import hostname, is_loopback
-from berth.ecr.release import Released, enter, repository_lines
 from berth.ecr.snippet import snippet
-from berth.ecr.stream import ID_LENGTH
 from berth.images import build as building
-from berth.images import engine, layers, pins, testing
+from berth.images import image_tests, layers, pins
+from berth.images import local_image as built_images
 from berth.images import size as sizing
-from berth.images.chosen import Chosen, choose, choose_all
-from berth.images.errors import UserError, refuse
-from berth.images.terminal import (
+from berth.images.local_image import doubles_problem
+from berth.images.options import (
     DIST,
     DistOption,
     JsonOption,
@@ -38,11 +40,8 @@ from berth.images.terminal import (
     Which,
     WhichArgument,
     commands,
-    note,
-    print_json,
-    result,
-    say,
 )
+from berth.images.selection import Chosen, choose, choose_all
 
 app = commands()
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
@@ -109,7 +108,7 @@ def push(
         [] if kms_key is None else repositories.kms_problems(kms_key),
         *(account_problems(puller) for puller in pullers if puller != "sagemaker"),
     )
-    wish = publish.Wish(
+    wish = many.Wish(
         tags=tags,
         lifecycle=documents.lifecycle(keep, untagged_days),
         pull_accounts=tuple(each for each in pullers if each != "sagemaker"),
@@ -127,13 +126,13 @@ def push(
         each: destination.destinations(each.title, registries, registry, repository, derived=each.derived)
         for each in images
     }
-    good, failures = publish.look(publish.jobs(places, wish, aws, say), apply=apply)
+    good, failures = many.look(many.jobs(places, wish, aws, say), apply=apply)
     checkout = str(building.revision(pins.ROOT))
     for warning in [warning for each in images for warning in destination.warnings(each, checkout)]:
         say(warning)
     if dry_run:
         if as_json:
-            print_json([publish.would(job, seen) for job, seen in good])
+            print_json([many.would(job, seen) for job, seen in good])
         else:
             _print_lines(line for _, seen in good for line in seen.lines)
         refuse(failures)
@@ -142,12 +141,12 @@ def push(
     if good and not no_test:
         _test(chosen)
         # Again, for that took minutes.
-        good, more = publish.look([job for job, _ in good], apply=apply)
+        good, more = many.look([job for job, _ in good], apply=apply)
         failures += more
     if good:
         try:
             with showing_layers(note, _layer_names(client, images)) as show:
-                released, more = publish.publish(client, good, dist, wish, say=say, show=show)
+                released, more = many.publish(client, good, dist, wish, say=say, show=show)
         except KeyboardInterrupt:
             say("interrupted; layers that have arrived whole stay in the registry, and the next push sends the others")
             raise
@@ -173,9 +172,9 @@ def _test(chosen: Sequence[Chosen]) -> None:
     """UserError where the images' tests fail; what they print goes to stderr, for stdout is the result's."""
     say("testing the images; --no-test leaves that out")
     if chosen[0].derived:
-        code = testing.run_derived(chosen[0], to_stderr=True)
+        code = image_tests.run_derived(chosen[0], to_stderr=True)
     else:
-        code = testing.run([each.kit for each in chosen], chosen[0].profile, to_stderr=True)
+        code = image_tests.run([each.kit for each in chosen], chosen[0].profile, to_stderr=True)
     if code != 0:
         raise UserError(f"the images' tests failed with exit code {code}, so nothing was pushed: see above.")
 
@@ -216,7 +215,7 @@ def promote(
     """Copy an image by digest to another repository. It may be in another region or account; no engine is needed."""
     origin, goal = _from_and_to(source, target)
     doors = enter([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
-    wanted = publish.Wish().repository(doors[1].destination)
+    wanted = many.Wish().repository(doors[1].destination)
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
     there, here = (
         promotion.Place(door.registry, each.repository) for door, each in zip(doors, (origin, goal), strict=True)

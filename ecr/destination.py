@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from berth.ecr import names
-from berth.ecr.image import LocalImage, doubles_problem, is_dirty
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
+from berth.images.local_image import LocalImage, doubles_problem, is_dirty
 
 SERVERLESS_BYTES = 10 * 1024**3
 """What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""

@@ -25,8 +25,8 @@ from rich.progress import (
 
 from berth.ecr.destination import Destination
 from berth.ecr.promote import Progress as Copying
+from berth.ecr.push.events import LayerState
 from berth.ecr.registry.manifest import Descriptor
-from berth.ecr.stream import LayerState
 
 Show = Callable[[Destination, LayerState], None]
 

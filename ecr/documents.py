@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from berth.common.errors import UserError, refuse
 from berth.ecr.document_checks import (
     TAG_LISTS,
     iam_policy_problems,
@@ -18,7 +19,6 @@ from berth.ecr.document_checks import (
 )
 from berth.ecr.names import EcrRegistry, account_problems, repository_problems
 from berth.images import pins
-from berth.images.errors import UserError, refuse
 
 Document = dict[str, Any]
 """A policy, as `json.load` gives it."""

@@ -19,9 +19,9 @@ from docker.credentials.errors import StoreError
 from docker.errors import DockerException
 from docker.utils.config import find_config_file
 
+from berth.common.errors import UserError
 from berth.ecr.aws_errors import explained
 from berth.ecr.registry.credentials import Credentials
-from berth.images.errors import UserError
 
 MARGIN = timedelta(minutes=10)
 """How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours; one that

@@ -10,18 +10,18 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from berth.common import labels
+from berth.common.concurrency import side_by_side
+from berth.common.console import counted
+from berth.common.errors import UserError, refuse
 from berth.ecr import keeping
 from berth.ecr.destination import is_of_a_build
-from berth.ecr.image import doubles_problem, exact_tag, is_dirty
 from berth.ecr.names import parse_host
-from berth.ecr.registry import attach, guard
+from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.references import lists_referrers
-from berth.images import labels
-from berth.images.errors import UserError, refuse
-from berth.images.terminal import counted
-from berth.images.together import side_by_side
+from berth.images.local_image import doubles_problem, exact_tag, is_dirty
 
 WORKERS = 4
 Progress = Callable[[Descriptor, int], None]
@@ -101,14 +101,14 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     manifest = origin.registry.manifest(origin.repository, reference)
     if manifest is None:
         raise UserError(_absent(origin, reference))
-    checked = guard.checked(origin.registry, origin.repository, manifest, guard.ANYTHING)
+    checked = verify.checked(origin.registry, origin.repository, manifest, verify.ANYTHING)
     tags = tuple(tags) or _build_tag(origin, checked)
     refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
     if parse_host(goal.registry.host) is not None:
         tags = keeping.tags(tags, checked.digest)
     documents = tuple(
-        (document, attach.manifest(origin.registry, origin.repository, document))
-        for document in attach.attached(origin.registry, origin.repository, checked.digest)
+        (document, referrers.manifest(origin.registry, origin.repository, document))
+        for document in referrers.attached(origin.registry, origin.repository, checked.digest)
     )
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
     manifests = {tag: goal.registry.manifest(goal.repository, tag) for tag in tags}
@@ -120,7 +120,7 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     return Found(checked.manifest, held, documents, blobs, todo)
 
 
-def _build_tag(origin: Place, checked: guard.Checked) -> tuple[str, ...]:
+def _build_tag(origin: Place, checked: verify.Checked) -> tuple[str, ...]:
     """The tag of the image's build, none of an image without the kit's labels; UserError where it may not be its own.
 
     What somebody built FROM the kit's image has the same labels, and is not that build.
@@ -208,7 +208,7 @@ def promote(
     for name in (image.digest, *found.tags):
         goal.registry.put_manifest(goal.repository, name, image)
     for _, made in found.documents:
-        attach.put(goal.registry, goal.repository, image.digest, made)
+        referrers.put(goal.registry, goal.repository, image.digest, made)
     for name in (image.digest, *found.tags):
         _verify(goal, name, image)
     total = sum(blob.size for blob in found.blobs.values())

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from berth.common.errors import UserError
+from berth.common.files import atomic_write, explain_os_errors
 from berth.ecr.registry.references import Reference
-from berth.images import disk
-from berth.images.errors import UserError
 
 NAME = "images.json"
 _ROOM = 10_000_000  # a bill of materials has up to 1 MB, and stands there twice while it is written
@@ -126,7 +126,7 @@ def keep(pushed: Iterable[Pushed], file: Path) -> None:
             elif later.digest == entry.digest:
                 new[entry.place] = replace(later, tags=tuple(dict.fromkeys((*later.tags, *entry.tags))))
         entries += new.values()
-        with disk.aside(file) as new_file:
+        with atomic_write(file) as new_file:
             new_file.write_text(json.dumps({"images": [entry.as_dict() for entry in entries]}, indent=2) + "\n")
 
 
@@ -141,7 +141,7 @@ def keep_copy(digest: str, host: str, repository: str, tags: Sequence[str], file
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """One process at a time; UserError where the folder can't be written."""
-    with disk.said_of(file.parent, file.name):
+    with explain_os_errors(file.parent, file.name):
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

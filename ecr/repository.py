@@ -12,14 +12,14 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from berth.common import labels
+from berth.common.concurrency import Later
+from berth.common.errors import UserError, refuse
 from berth.ecr import documents
 from berth.ecr.aws_errors import code, explained
 from berth.ecr.document_checks import text
 from berth.ecr.documents import Document
 from berth.ecr.names import repository_problems
-from berth.images import labels
-from berth.images.errors import UserError, refuse
-from berth.images.together import Later
 
 MADE = {labels.KIT: "repository"}
 """The AWS tag of a repository that the kit made, by which it knows an unfinished one again."""

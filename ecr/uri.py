@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from berth.ecr.image import LocalImage
 from berth.ecr.names import parse_host, region_problems
 from berth.ecr.record import Pushed
 from berth.ecr.registry.hosts import hostname, is_loopback
 from berth.images import pins
+from berth.images.local_image import LocalImage
 
 
 def pushed_places(image: str, profile: str, local: LocalImage | None, record: Sequence[Pushed]) -> list[Pushed]:

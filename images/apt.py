@@ -1,6 +1,6 @@
 """apt's settings of this machine that a build needs: proxies and checks, passwords, and a mirror's sources.
 
-All are texts of the form that apt reads; `images/network.py` makes secrets of them.
+All are texts of the form that apt reads; `images/build_network.py` makes secrets of them.
 """
 
 import os

@@ -13,8 +13,8 @@ from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from berth.images import engine
-from berth.images.errors import UserError
+from berth.common import engine
+from berth.common.errors import UserError
 from berth.images.pins import ROOT, Pins
 from berth.images.plan import Base
 

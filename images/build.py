@@ -11,11 +11,14 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 
-from berth.images import disk, engine, files, network, pins, sources
+from berth.common import engine
+from berth.common.console import Show
+from berth.common.errors import UserError, refuse
+from berth.common.files import explain_os_errors, link_files, same_content, same_size
+from berth.images import build_files, build_network, downloads, pins
 from berth.images.base import find_base, local_base
-from berth.images.errors import UserError, refuse
+from berth.images.buildkit_log import Progress, Step
 from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
-from berth.images.progress import Progress, Step
 
 KEPT_LOGS = 20
 _LOG = "the build's log"
@@ -68,7 +71,7 @@ def prepare(
     mirror: str | None = None,
     dry_run: bool,
     say: Callable[[str], None],
-    show: sources.Show = lambda *_: None,
+    show: Show = lambda *_: None,
     root: Path = pins.ROOT,
 ) -> BuildPlan:
     """The plan of a build, with its secrets, wheels and files laid out on disk; refusals come before anything is made.
@@ -76,10 +79,10 @@ def prepare(
     mirror: where files are fetched from instead of their own URLs; show: told of each piece of a download.
     """
     kit = pins.load(root / "docker" / "pins.toml")
-    found = network.gather(os.environ)
-    source = sources.Source(sources.mirror(mirror), found.ca)
-    folders = (files.CACHE, root / "docker" / "files")  # a person may fill the second one as well
-    at_hand = {want: files.at_hand(want, folders, say) for want in files.of_image(profile, image)}
+    found = build_network.gather(os.environ)
+    source = downloads.Source(downloads.mirror(mirror), found.ca)
+    folders = (build_files.CACHE, root / "docker" / "files")  # a person may fill the second one as well
+    at_hand = {want: build_files.at_hand(want, folders, say) for want in build_files.of_image(profile, image)}
     missing = [want for want, path in at_hand.items() if path is None]
     refuse(refusals(profile, image, root / "docker" / "locks"), source.lacks(missing, ask=not dry_run))
 
@@ -91,9 +94,9 @@ def prepare(
     else:
         engine.connect()  # where none answers, not after a long download
         for want in missing:
-            at_hand[want] = sources.fetch(source, want, files.CACHE, say, show)
+            at_hand[want] = downloads.fetch(source, want, build_files.CACHE, say, show)
     here = [path for path in at_hand.values() if path is not None]
-    disk.link(here, root / "docker" / "files", disk.same_content)
+    link_files(here, root / "docker" / "files", same_content)
 
     base: Base | None
     if dry_run:
@@ -121,11 +124,11 @@ def prepare(
     )
 
 
-def link_local_wheels(found: network.Network, profile: pins.Profile, root: Path) -> None:
+def link_local_wheels(found: build_network.Network, profile: pins.Profile, root: Path) -> None:
     """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the context `root`."""
     locks = [path.read_text() for path in sorted((root / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
-    wheels = network.wanted_wheels(found.index.folders, locks)
-    disk.link(wheels, root / "docker" / "wheels" / profile.name, disk.same_size)
+    wheels = build_network.wanted_wheels(found.index.folders, locks)
+    link_files(wheels, root / "docker" / "wheels" / profile.name, same_size)
 
 
 def base_at_hand(kit: pins.Pins, requested: str | None) -> Base | None:
@@ -193,7 +196,7 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
 
 def _log_file(plan: BuildPlan) -> Path:
     folder = pins.CACHE / "logs"
-    with disk.said_of(folder, _LOG):
+    with explain_os_errors(folder, _LOG):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)  # a log may show what a layer's network settings say, in those of earlier versions too
         for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
@@ -205,11 +208,11 @@ def _log_file(plan: BuildPlan) -> Path:
 @contextmanager
 def _opened(log: Path) -> Iterator[Callable[[str], None]]:
     """Writes to the log, each at once: what is kept back would be refused by a full disk when the file is closed."""
-    with disk.said_of(log.parent, _LOG):
+    with explain_os_errors(log.parent, _LOG):
         file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
 
     def keep(text: str) -> None:
-        with disk.said_of(log.parent, _LOG):
+        with explain_os_errors(log.parent, _LOG):
             file.write(text.encode())
 
     with file:

@@ -14,8 +14,8 @@ from typing import Literal
 from docker import DockerClient
 from docker.models.images import Image
 
-from berth.images import labels, owner
-from berth.images.engine import refusal
+from berth.common import labels, owner
+from berth.common.engine import refusal
 
 REPOSITORIES = ("berth-train", "berth-serve", "berth-base")
 

@@ -9,17 +9,18 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from berth.common import engine
+from berth.common.concurrency import Later
+from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
+from berth.common.errors import UserError
 from berth.images import build as building
+from berth.images import build_network, downloads, image_tests, locks, pins, plan
 from berth.images import clean as cleaning
 from berth.images import doctor as doctoring
-from berth.images import engine, locks, network, pins, plan, sources, testing
 from berth.images import probe as probing
 from berth.images import size as sizing
-from berth.images.bar import progress_bar, showing_bytes
-from berth.images.chosen import choose, choose_all
-from berth.images.errors import UserError
-from berth.images.progress import Progress, Step
-from berth.images.terminal import (
+from berth.images.buildkit_log import Progress, Step
+from berth.images.options import (
     Image,
     ImageArgument,
     JsonOption,
@@ -28,13 +29,8 @@ from berth.images.terminal import (
     Which,
     WhichArgument,
     commands,
-    doing,
-    note,
-    print_json,
-    result,
-    say,
 )
-from berth.images.together import Later
+from berth.images.selection import choose, choose_all
 
 app = commands()
 
@@ -119,8 +115,8 @@ def run_tests(
     """Run the image tests on built images. Of an image of yours: that it has lost nothing of the kit's."""
     chosen = choose_all(engine.connect(), which.images, profile, image)
     if image is not None and chosen[0].derived:
-        raise typer.Exit(testing.run_derived(chosen[0]))
-    raise typer.Exit(testing.run(tuple(each.kit for each in chosen), chosen[0].profile))
+        raise typer.Exit(image_tests.run_derived(chosen[0]))
+    raise typer.Exit(image_tests.run(tuple(each.kit for each in chosen), chosen[0].profile))
 
 
 @app.command()
@@ -190,11 +186,11 @@ def render_pins(
     rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
     if fetch is not None:
         with showing_bytes(note) as show:
-            pinned = sources.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
+            pinned = downloads.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
         return
     written = pins.render_dockerfiles(kit)
     if not no_locks:
-        written += locks.lock_again(kit, rows, network.gather(os.environ).index.folders)
+        written += locks.lock_again(kit, rows, build_network.gather(os.environ).index.folders)
     for path in written:
         result.print(escape(str(path.relative_to(pins.ROOT))))

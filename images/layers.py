@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 
 _CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"

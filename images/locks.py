@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 from berth.images.pins import DEFAULT_PROFILE, ROOT, Pins, Profile, load
 
 LOCKS = ROOT / "docker" / "locks"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from berth.images import disk
-from berth.images.errors import UserError
+from berth.common.errors import UserError
+from berth.common.files import atomic_write, explain_os_errors
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
@@ -329,7 +329,7 @@ def render_dockerfiles(pins: Pins, root: Path = ROOT) -> list[Path]:
     for image in IMAGES:
         path = root / "docker" / f"{image}.Dockerfile"
         arguments = build_arguments(pins, pins.profile(DEFAULT_PROFILE), image)
-        with disk.said_of(path.parent, path.name), disk.aside(path) as new:
+        with explain_os_errors(path.parent, path.name), atomic_write(path) as new:
             new.write_text(render_arguments(path.read_text(), arguments))
         paths.append(path)
     return paths

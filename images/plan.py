@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.images import labels, pins
-from berth.images.errors import UserError
+from berth.common import labels
+from berth.common.errors import UserError
+from berth.images import pins
 
 # BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
 # the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.

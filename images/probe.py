@@ -15,13 +15,14 @@ import requests
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
-from berth.images import labels, network, owner, pins, testing
+from berth.common import labels, owner
+from berth.common.concurrency import Later
+from berth.common.containers import run_once
+from berth.common.engine import connect, find_client
+from berth.common.errors import UserError
+from berth.common.subprocesses import ask
+from berth.images import build_network, image_tests, pins
 from berth.images.base import local_base
-from berth.images.engine import connect, find_client
-from berth.images.errors import UserError
-from berth.images.throwaway import run_once
-from berth.images.together import Later
-from berth.images.tools import ask
 
 PUBLIC_INDEX = "https://pypi.org/simple"
 _PATIENCE_S = 10
@@ -92,7 +93,7 @@ def probe() -> Probe:
         networks=_networks() if engine else {},
         compose=_compose(),
         leftovers=_leftovers() if engine else (),
-        tests=testing.installed(),
+        tests=image_tests.installed(),
         credentials=credentials,
         region=region,
         aws_error=aws_error,
@@ -128,9 +129,9 @@ def _base() -> tuple[str | None, str]:
 
 def _index() -> tuple[str, str]:
     """The index that a build would ask, without its password, and why it gives no answer ("" if it does)."""
-    found = network.gather(os.environ)
+    found = build_network.gather(os.environ)
     url = found.index.url or PUBLIC_INDEX
-    shown = network.without_password(url)
+    shown = build_network.without_password(url)
     try:
         answer = requests.head(
             f"{url.rstrip('/')}/pip/", verify=str(found.ca) if found.ca else True, timeout=_PATIENCE_S
@@ -143,8 +144,8 @@ def _index() -> tuple[str, str]:
 def _reason(error: Exception) -> str:
     """What an exception says in few words: of the engine, what it answered."""
     if isinstance(error, APIError) and error.explanation:
-        return network.in_few_words(error.explanation)
-    return network.in_few_words(network.innermost(error))
+        return build_network.in_few_words(error.explanation)
+    return build_network.in_few_words(build_network.innermost(error))
 
 
 def _disk_free(info: Mapping[str, Any] | None) -> int | None:

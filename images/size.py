@@ -19,13 +19,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from berth.images import disk, packages
-from berth.images.engine import find_image
-from berth.images.errors import UserError
+from berth.common.containers import run_once
+from berth.common.engine import find_image
+from berth.common.errors import UserError
+from berth.common.files import atomic_write, explain_os_errors
+from berth.images import package_sizes
+from berth.images.build_network import in_few_words, innermost
 from berth.images.layers import Layer, read_layers
-from berth.images.network import in_few_words, innermost
 from berth.images.pins import CACHE
-from berth.images.throwaway import run_once
 
 TOP_PACKAGES = 15
 _MB = 1_000_000
@@ -159,7 +160,7 @@ def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[st
     """Saves the image beside the cache and reads its layers; those that the cache knows are not compressed again."""
     digests: list[str] = client.images.get(image_id).attrs["RootFS"]["Layers"]
     known = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := _load(cache, digest))}
-    with disk.said_of(cache, "the image"):
+    with explain_os_errors(cache, "the image"):
         cache.mkdir(parents=True, exist_ok=True)
         for stale in cache.glob(f"{_SAVED}*"):  # what a process that was killed had left, a gigabyte each
             if time.time() - stale.stat().st_mtime > _STALE_S:
@@ -182,7 +183,7 @@ def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[st
 def _packages(client: DockerClient, image_id: str) -> list[Package]:
     """What the image's own Python says of its packages; an image without Python has none."""
     try:
-        out = run_once(client, image_id, ["python", "-c", Path(packages.__file__).read_text()])
+        out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
     except APIError as error:
         if "executable file not found" in str(error.explanation):
             return []
@@ -204,5 +205,5 @@ def _load(cache: Path, digest: str) -> dict[str, Any] | None:
 
 def _store(cache: Path, digest: str, value: object) -> None:
     entry = _entry(cache, digest)
-    with disk.said_of(cache, "what an image weighs"), disk.aside(entry) as new:
+    with explain_os_errors(cache, "what an image weighs"), atomic_write(entry) as new:
         new.write_text(json.dumps(value))

@@ -10,10 +10,10 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from berth.common.errors import UserError
 from berth.contract import model_files
 from berth.contract.archive import ArchiveError
 from berth.contract.archive import unpack as unpack_archive
-from berth.images.errors import UserError
 from berth.local import results
 
 # Weights hardly shrink: level 1 takes a third of the time of level 9 for the same size within a few percent.

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from docker import DockerClient
 
-from berth.contract.asked import read_asked
+from berth.common.containers import CommandFailed, run_once
+from berth.common.engine import find_image
+from berth.common.errors import UserError, refuse
+from berth.common.files import atomic_write, explain_os_errors
+from berth.contract.deprecated import OLD_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
-from berth.contract.old_names import OLD_NAMES
+from berth.contract.launch_options import read_asked
 from berth.contract.schema import SchemaError, read_schema
-from berth.images import disk, pins
-from berth.images.engine import find_image
-from berth.images.errors import UserError, refuse
-from berth.images.throwaway import CommandFailed, run_once
+from berth.images import pins
 from berth.qa import files
 from berth.qa.faults import DataError
 
@@ -69,9 +70,9 @@ def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
         options = read_schema(text)
     except (CommandFailed, SchemaError, UnicodeDecodeError):
         return None
-    with disk.said_of(_SCHEMAS, kept.name):
+    with explain_os_errors(_SCHEMAS, kept.name):
         _SCHEMAS.mkdir(parents=True, exist_ok=True)
-        with disk.aside(kept) as new:
+        with atomic_write(kept) as new:
             new.write_text(text)
     return options
 

@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from berth.common.console import result, say
+from berth.common.engine import connect
+from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.chosen import Chosen, choose
-from berth.images.engine import connect
-from berth.images.errors import UserError
-from berth.images.terminal import NamedImageOption, ProfileOption, commands, result, say
+from berth.images.options import NamedImageOption, ProfileOption, commands
+from berth.images.selection import Chosen, choose
 from berth.local import checks, opt_ml
 from berth.local import demo as demonstration
 from berth.local import gpu_check as gpu_checking

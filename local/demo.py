@@ -18,9 +18,9 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from berth.images.bar import progress_bar
-from berth.images.engine import connect, find_image
-from berth.images.errors import UserError
+from berth.common.console import progress_bar
+from berth.common.engine import connect, find_image
+from berth.common.errors import UserError
 from berth.images.pins import ROOT
 from berth.images.size import kept_size
 from berth.local import loglines

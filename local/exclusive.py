@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 
 LOCK = ".berth-run.lock"
 """In the folder while a run writes there. Locked by its process, so one that was killed holds nothing back."""

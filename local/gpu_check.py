@@ -1,4 +1,4 @@
-"""The images' own check of this machine's GPUs (gpu/check.py), in a container of each: tables to the log, one JSON.
+"""The images' own check of this machine's GPUs (runtime/gpu/bench), in a container each: tables to the log, one JSON.
 
 A thin shell: refuse what can't work, run, collect. Containers have every GPU, no network, and are gone afterwards.
 """
@@ -15,10 +15,10 @@ from typing import Any
 
 from docker import DockerClient
 
+from berth.common.engine import connect, find_image
+from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.build import revision
-from berth.images.engine import connect, find_image
-from berth.images.errors import UserError
 from berth.local.job import SHM_SIZE, make, writable
 from berth.local.logs import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus
@@ -92,7 +92,7 @@ def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Ca
         folder.mkdir()
         container = session.create(
             "check",
-            entrypoint=["python", "-P", "-m", "berth.gpu.check"],
+            entrypoint=["python", "-P", "-m", "berth.runtime.gpu.bench.check"],
             command=["--json", f"{_FOLDER}/{_FILE}"],
             mounts={_FOLDER: (folder, False)},
             environment={},

@@ -18,8 +18,8 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
-from berth.images.engine import connect
-from berth.images.errors import UserError
+from berth.common.engine import connect
+from berth.common.errors import UserError
 from berth.local import archive, checks, leftovers, opt_ml, results
 from berth.local.endings import failures_of, first_failed, state_of
 from berth.local.exclusive import LOCK, exclusive

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from berth.images import disk
-from berth.images.terminal import few
+from berth.common.console import few
+from berth.common.files import explain_os_errors
 from berth.local.signals import Interrupts
 
 NAME = "train.log"
@@ -29,7 +29,7 @@ class JobLog:
         self._file: TextIO | None = None
 
     def __enter__(self) -> Self:
-        with disk.said_of(self.path.parent, NAME):
+        with explain_os_errors(self.path.parent, NAME):
             if self.path.exists():
                 self.path.replace(self.path.with_name(f"earlier-{NAME}"))
             for earlier in self.path.parent.glob(f"{_FAILURE}algo-*"):
@@ -59,7 +59,7 @@ class JobLog:
     def keep_failures(self, failures: Mapping[str, str]) -> str:
         """Writes why each host failed beside the log: the files' names, for a sentence."""
         written = []
-        with disk.said_of(self.path.parent, "a host's failure file"):
+        with explain_os_errors(self.path.parent, "a host's failure file"):
             for host, text in failures.items():
                 path = self.path.with_name(f"{_FAILURE}{host}")
                 path.write_text(text + "\n", encoding="utf-8", errors="replace")

@@ -20,9 +20,9 @@ from docker import DockerClient
 from docker.errors import APIError
 from docker.types import Mount
 
-from berth.images import engine, labels, owner
-from berth.images.errors import UserError
-from berth.images.throwaway import run_once
+from berth.common import engine, labels, owner
+from berth.common.containers import run_once
+from berth.common.errors import UserError
 
 RECORD = "owner.json"
 CALLS_AT_ONCE = 8

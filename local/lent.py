@@ -1,8 +1,8 @@
 """What a job's `pip install` gets of this machine's network: its CA bundle, its package indexes, its wheels.
 
-As a build gets them (images/network.py), and as little for good: files that only this user can read, in the scratch
-folder, mounted read-only where a build has its secrets. Only pip's own variables name them, so the user's program and
-the traffic between hosts are as they are on SageMaker.
+As a build gets them (images/build_network.py), and as little for good: files that only this user can read, in the
+scratch folder, mounted read-only where a build has its secrets. Only pip's own variables name them, so the user's
+program and the traffic between hosts are as they are on SageMaker.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from requests.utils import get_environ_proxies, select_proxy
 
-from berth.images.network import PackageIndex, gather
+from berth.images.build_network import PackageIndex, gather
 
 PLACE = "/run/secrets"
 _PYPI = "https://pypi.org/simple"

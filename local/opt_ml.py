@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 
 ROOT = "/opt/ml"
 CHANNELS_AT = f"{ROOT}/input/data"

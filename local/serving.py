@@ -15,8 +15,8 @@ from typing import Any
 
 from docker.models.containers import Container
 
-from berth.images.engine import connect
-from berth.images.errors import UserError
+from berth.common.engine import connect
+from berth.common.errors import UserError
 from berth.local import archive, opt_ml
 from berth.local.logs import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus

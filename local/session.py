@@ -20,11 +20,11 @@ from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount
 from requests.exceptions import RequestException
 
-from berth.images import labels, owner
+from berth.common import labels, owner
+from berth.common.console import few
+from berth.common.engine import find_image
+from berth.common.errors import UserError
 from berth.images.doctor import passes_gpus
-from berth.images.engine import find_image
-from berth.images.errors import UserError
-from berth.images.terminal import few
 from berth.local import leftovers
 from berth.local.signals import Interrupts
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from berth.gpu import driver, start
+from berth.runtime.gpu import driver, start
 from berth.serve import log
 
 logger = logging.getLogger("berth.serve.entry")  # and not `__main__`, which is its name when run by -m

@@ -2,7 +2,7 @@
 
 entry        process 1: reads the job, decides, starts, and ends as SageMaker expects
 job          what SageMaker said; what the user asked for, and its strings by type, are in berth.contract
-hardware     what this host has; before it, berth.gpu.start judges driver and GPU
+hardware     what this host has; before it, berth.runtime.gpu.start judges driver and GPU
 efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel library can be imported
 plan, mpirun the launch plan and its command line; pure
 hosts/       how several hosts meet, see that each other lives, and end together

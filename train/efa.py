@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.gpu import child
-from berth.gpu.driver import torch_cuda
+from berth.runtime import subprocesses
+from berth.runtime.gpu.driver import torch_cuda
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
 # With these NCCL fails where it would have fallen back.
@@ -101,7 +101,7 @@ def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
     """The plugin that could be loaded, or else the reason why not."""
     command = [sys.executable, "-P", "-c", _TRY, *plugin_names(root, environ)]
     try:
-        done = child.run(command, _LIMIT_SECONDS, environ)
+        done = subprocesses.run(command, _LIMIT_SECONDS, environ)
     except subprocess.TimeoutExpired:
         return "", f"it did not come within {_LIMIT_SECONDS} s"
     if done.returncode == 0:

@@ -21,9 +21,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
-from berth.contract.asked import read_asked, read_timeout
 from berth.contract.errors import JobError
-from berth.gpu import start as gpu_start
+from berth.contract.launch_options import read_asked, read_timeout
+from berth.runtime.gpu import start as gpu_start
 from berth.train import efa, smddp
 from berth.train.failure import FailureFile
 from berth.train.hardware import Hardware, probe
@@ -35,7 +35,7 @@ from berth.train.job import Job, read_job, sagemaker_variables
 from berth.train.launch import LocalRun
 from berth.train.log import get_logger
 from berth.train.mpirun import Launcher, find_mpirun
-from berth.train.outputs import hand_over
+from berth.train.ownership import hand_over
 from berth.train.plan import Plan, make_plan
 from berth.train.prepare import prepare
 from berth.train.runfolder import RUN_FOLDER, Program

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.gpu.driver import count_gpus, torch_cuda
+from berth.runtime.gpu.driver import count_gpus, torch_cuda
 
 SMALL_SHM_BYTES = 1 << 30
 _UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"

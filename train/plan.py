@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from berth.contract.asked import REQUIRE_EFA, Asked, read_asked
 from berth.contract.errors import JobError
+from berth.contract.launch_options import REQUIRE_EFA, Asked, read_asked
 from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware

@@ -23,7 +23,7 @@ from typing import IO
 from berth.contract.errors import JobError
 from berth.train import failure, hardware
 from berth.train.failure import FailureReport
-from berth.train.lines import Lines
+from berth.train.line_buffer import Lines
 from berth.train.runfolder import LineOutput, Program, read_program
 from berth.train.tracebacks import StarterFrames
 

@@ -22,9 +22,9 @@ import transformers
 from transformers import TrainingArguments, enable_full_determinism, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
+from berth.contract.deprecated import OLD_NAMES
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, parse
-from berth.contract.old_names import OLD_NAMES
 from berth.qa.spans import EVALUATION, LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count

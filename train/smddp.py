@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from berth.contract.hyperparameters import unquote
-from berth.gpu import child
+from berth.runtime import subprocesses
 from berth.train.job import Job
 
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"
@@ -64,7 +64,7 @@ def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> 
     """Import the library in a child process."""
     try:
         command = [sys.executable, "-P", "-c", _TRY]
-        done = child.run(command, limit, {**variables(job), **environ}, stderr=subprocess.STDOUT, cwd="/")
+        done = subprocesses.run(command, limit, {**variables(job), **environ}, stderr=subprocess.STDOUT, cwd="/")
     except subprocess.TimeoutExpired:
         return Library(f"its import took longer than {limit:.0f} s")
     if done.returncode == 0:

@@ -13,10 +13,10 @@ from urllib.parse import urlencode, urlsplit
 
 from requests.utils import parse_dict_header
 
+from berth.common.errors import UserError
 from berth.ecr.registry.credentials import Credentials, Login
-from berth.ecr.registry.refusals import RegistryAnswer
-from berth.images.errors import UserError
-from berth.images.network import without_password
+from berth.ecr.registry.errors import RegistryAnswer
+from berth.images.build_network import without_password
 
 Scopes = tuple[str, ...]
 """What a request needs, as token servers write it: `repository:NAME:pull,push`."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from urllib.parse import quote, urlencode
 
+from berth.common.errors import UserError
 from berth.ecr.registry import challenge, transport
 from berth.ecr.registry.challenge import Scopes
+from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
-from berth.ecr.registry.refusals import RegistryAnswer, sentence
 from berth.ecr.registry.transport import Dropped, Transport
 from berth.ecr.registry.upload import OpenAt, Upload
-from berth.images.errors import UserError
 
 
 class Registry:

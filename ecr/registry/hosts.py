@@ -4,8 +4,8 @@ import ipaddress
 import re
 from urllib.parse import urlsplit
 
-from berth.images.errors import UserError
-from berth.images.network import without_password
+from berth.common.errors import UserError
+from berth.images.build_network import without_password
 
 
 def is_loopback(name: str) -> bool:

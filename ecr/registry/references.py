@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 
 # With a port, with a dot, in brackets, or localhost: without any of them it is the first part of an engine's name.
 _HOST = re.compile(r"(?:localhost|\[[0-9a-fA-F:]+\]|[\w-]+(?:\.[\w-]+)+)(?::\w*)?|[\w-]+:\w+", re.ASCII)

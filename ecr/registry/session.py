@@ -7,9 +7,9 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 
+from berth.common.errors import UserError
 from berth.ecr.registry.hosts import origin
-from berth.images.errors import UserError
-from berth.images.network import without_password
+from berth.images.build_network import without_password
 
 
 class Session(requests.Session):

@@ -21,15 +21,15 @@ from urllib.parse import urljoin, urlsplit
 from requests.exceptions import ProxyError, RequestException, TooManyRedirects
 from urllib3.exceptions import HTTPError
 
+from berth.common.concurrency import Later
+from berth.common.errors import UserError
 from berth.ecr.registry import trust
 from berth.ecr.registry.challenge import Authority, Scopes
 from berth.ecr.registry.credentials import Login
+from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.hosts import hostname, is_loopback, origin
-from berth.ecr.registry.refusals import RegistryAnswer, sentence
 from berth.ecr.registry.session import Authorization, Session, stay_in_tls
-from berth.images.errors import UserError
-from berth.images.network import in_few_words, innermost, without_password
-from berth.images.together import Later
+from berth.images.build_network import in_few_words, innermost, without_password
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each next try, where a registry does not say itself how long to wait."""

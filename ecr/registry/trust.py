@@ -7,7 +7,7 @@ from typing import Any
 from requests.adapters import HTTPAdapter
 from urllib3.util.ssl_ import create_urllib3_context
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 
 CERTIFICATES = Path("/etc/docker/certs.d")
 """Where the Docker engine looks for CAs: a folder for each HOST or HOST:PORT, with *.crt files in PEM."""

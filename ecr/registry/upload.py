@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from berth.common.errors import UserError
 from berth.ecr.registry import challenge
-from berth.ecr.registry.refusals import LOST_UPLOAD, RegistryAnswer, sentence
+from berth.ecr.registry.errors import LOST_UPLOAD, RegistryAnswer, sentence
 from berth.ecr.registry.transport import Dropped, Transport
-from berth.images.errors import UserError
 
 PART = 10 << 20
 """Bytes of a part, which is held in memory; what ECR's UploadLayerPart takes at most, and above the 5 MiB of S3."""

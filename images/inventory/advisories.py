@@ -13,9 +13,9 @@ from typing import Any
 
 from packaging.version import Version
 
-from berth.images.errors import UserError
-from berth.images.inventory.locked import Locked, some
-from berth.images.network import Network, without_password
+from berth.common.errors import UserError
+from berth.images.build_network import Network, without_password
+from berth.images.inventory.locked_packages import Locked, some
 
 _TIMEOUT_S = 600
 

@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.images import engine, locks, network, pins
-from berth.images.chosen import choose_all
-from berth.images.errors import UserError
-from berth.images.inventory import bills, bom, debian, diff
+from berth.common import engine
+from berth.common.console import doing, print_json, result, say
+from berth.common.errors import UserError
+from berth.images import build_network, locks, pins
+from berth.images.inventory import cyclonedx, debian, diff, sbom
 from berth.images.inventory import licences as licensing
 from berth.images.inventory import outdated as news
-from berth.images.terminal import (
+from berth.images.options import (
     DIST,
     DistOption,
     JsonOption,
@@ -22,11 +23,8 @@ from berth.images.terminal import (
     Which,
     WhichArgument,
     commands,
-    doing,
-    print_json,
-    result,
-    say,
 )
+from berth.images.selection import choose_all
 
 app = commands()
 AllOption = Annotated[bool, typer.Option("--all", help="Show the rest as well.")]
@@ -49,7 +47,7 @@ def bill(
     made = _bills(which.images, profile, image)
     packages = [package for each in made.values() for package in each.packages]
     for file, each in made.items():
-        path = bills.write(each, dist / file)
+        path = sbom.write(each, dist / file)
         result.print(escape(f"{path}  {len(each.packages)} packages"))
     if record:
         result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))
@@ -123,7 +121,7 @@ def outdated(
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
     images = [f"berth-{image}:{name}" for name in profiles for image in pins.IMAGES]
-    here = network.gather(os.environ)
+    here = build_network.gather(os.environ)
     with doing("asking the package index") as step:
         found = news.find_outdated(kit, profiles, here, images=images, osv_url=osv_url, step=step)
     if as_json:
@@ -137,7 +135,7 @@ def outdated(
     raise typer.Exit(found.exit_code)
 
 
-def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, bom.Bill]:
+def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, cyclonedx.Bill]:
     """The bills of the images built last for a profile, or of one that is named, by the names of their files."""
     client = engine.connect()
     made = {}
@@ -145,9 +143,9 @@ def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, bo
         if not each.tag:
             raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
         with doing(f"{each.name}: reading what is inside") as step:
-            bill = bills.bill(client, each.name, step=step)
+            bill = sbom.bill(client, each.name, step=step)
         if each.derived:
-            made[bills.own_file_name(each.repository, each.tag)] = bills.named(bill, each.repository, each.tag)
+            made[sbom.own_file_name(each.repository, each.tag)] = sbom.named(bill, each.repository, each.tag)
         else:
-            made[bills.file_name(each.kit, each.tag)] = bill
+            made[sbom.file_name(each.kit, each.tag)] = bill
     return made

@@ -15,11 +15,13 @@ from docker import DockerClient
 from docker.errors import APIError
 from docker.types import Mount
 
-from berth.images import disk, engine, pins
-from berth.images.errors import UserError
-from berth.images.inventory.bom import Package
-from berth.images.network import Network, without_password
-from berth.images.throwaway import CommandFailed, run_once
+from berth.common import engine
+from berth.common.containers import CommandFailed, run_once
+from berth.common.errors import UserError
+from berth.common.files import atomic_write, explain_os_errors
+from berth.images import pins
+from berth.images.build_network import Network, without_password
+from berth.images.inventory.cyclonedx import Package
 
 RECORDS = pins.ROOT / "docker" / "debian"
 _HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"
@@ -63,9 +65,9 @@ def recorded(text: str) -> dict[str, str]:
 def write_record(packages: Iterable[Package], profile: str, records: Path = RECORDS) -> Path:
     """Records a profile's versions; the path."""
     path = record_path(profile, records)
-    with disk.said_of(path.parent, path.name):
+    with explain_os_errors(path.parent, path.name):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with disk.aside(path) as new:
+        with atomic_write(path) as new:
             new.write_text(record(packages))
     return path
 

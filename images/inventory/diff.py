@@ -17,12 +17,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from berth.common.console import counted
 from berth.images import pins
-from berth.images.inventory.bills import bill_of
-from berth.images.inventory.bom import Bill, Package
-from berth.images.inventory.contents import Contents, File, Made, contents
-from berth.images.inventory.inside import inside_of
-from berth.images.terminal import counted
+from berth.images.inventory.cyclonedx import Bill, Package
+from berth.images.inventory.image_listing import inside_of
+from berth.images.inventory.saved_image import Contents, File, Made, contents
+from berth.images.inventory.sbom import bill_of
 
 SHOWN_FILES = 20
 """Rows of the table of files where not all are asked for."""

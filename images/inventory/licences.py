@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.images.inventory import spdx
-from berth.images.inventory.bom import Bill, Package
+from berth.images.inventory.cyclonedx import Bill, Package
 
 NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
 SHOWN = 12

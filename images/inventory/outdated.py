@@ -14,15 +14,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth.images import engine, pins
-from berth.images.errors import UserError
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images import pins
+from berth.images.build_network import Network
 from berth.images.inventory import debian
 from berth.images.inventory.advisories import Vulnerable, ask_advisories
 from berth.images.inventory.debian import Update
-from berth.images.inventory.locked import lock_texts, wanted
+from berth.images.inventory.locked_packages import lock_texts, wanted
 from berth.images.inventory.releases import Newer, ask_index
 from berth.images.locks import LOCKS
-from berth.images.network import Network
 
 NOT_KNOWN = 3
 """The exit code for what may be secure and may not, for somebody who should know did not answer."""

@@ -11,8 +11,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from berth.images.inventory.locked import Locked, some
-from berth.images.network import Network, in_few_words, innermost, without_password
+from berth.images.build_network import Network, in_few_words, innermost, without_password
+from berth.images.inventory.locked_packages import Locked, some
 
 PYPI = "https://pypi.org/simple"
 _SIMPLE = "application/vnd.pypi.simple.v1+json"  # PEP 691

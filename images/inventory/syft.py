@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from berth.images import disk
-from berth.images.errors import UserError
-from berth.images.inventory.inside import Inside, resolved
+from berth.common.errors import UserError
+from berth.common.files import explain_os_errors
+from berth.images.inventory.image_listing import Inside, resolved
 
 CATALOGERS = "dpkg-db-cataloger,python-installed-package-cataloger"
 _TIMEOUT_S = 300
@@ -62,7 +62,7 @@ def lay_out(inside: Inside, folder: Path) -> None:
     """Writes the records into a folder as they lie in the image, each copyright file under its package's name too: some
     packages have another's folder of documentation, by a link that is no record.
     """
-    with disk.said_of(folder, "what the image says of its packages"):
+    with explain_os_errors(folder, "what the image says of its packages"):
         folder.mkdir()
         for path, record in inside.records.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 /* A double of NVIDIA's driver library, libcuda.so.1, which no machine of these tests has: the seven functions that
- * berth.gpu.driver calls, answering by variables of the environment. PREFIX tells two doubles apart (the driver's own
+ * berth.runtime.gpu.driver calls, answering by variables of the environment. PREFIX tells two doubles apart (the driver's own
  * library and cuda-compat's).
  *
  *   FAKE_CUDA_VERSION  what cuDriverGetVersion answers: 12020 for CUDA 12.2

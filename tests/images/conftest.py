@@ -17,8 +17,9 @@ import testinfra
 from docker.models.images import Image
 from testinfra.host import Host
 
-from berth.images import build, engine, network, pins
-from berth.images.errors import UserError
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images import build, build_network, pins
 from berth.images.plan import Revision, build_plan
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
@@ -106,10 +107,11 @@ def copy_kit(copy: Path) -> Path:
     """Copies what a build reads of this checkout into a folder, and gives it."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, check=True).stdout
-    for name in (name for name in listed.decode().split("\0") if (pins.ROOT / name).is_file()):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(pins.ROOT / name, copy / name)
-    build.link_local_wheels(network.gather(os.environ), pins.load().profile(PROFILE), copy)
+    for name in filter(None, listed.decode().split("\0")):
+        if (pins.ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
+    build.link_local_wheels(build_network.gather(os.environ), pins.load().profile(PROFILE), copy)
     return copy
 
 
@@ -125,7 +127,7 @@ def build_image(
     root: Path,
     *,
     base: str | None = None,
-    settings: network.Network | None = None,
+    settings: build_network.Network | None = None,
     secrets: Path = pins.CACHE / "secrets",
     target: str | None = None,
     profile: pins.Profile | None = None,
@@ -136,7 +138,7 @@ def build_image(
     for its files; target: a stage to end with; profile: by default the one under test, without what is no package.
     """
     kit = pins.load(root / "docker" / "pins.toml")
-    found = settings or network.gather(os.environ)
+    found = settings or build_network.gather(os.environ)
     plan = build_plan(
         kit,
         profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
@@ -185,7 +187,7 @@ def canary_image(
     """
     folder = tmp_path_factory.mktemp("canary")
     kit = copy_kit(folder / "kit")
-    here = network.gather(os.environ)
+    here = build_network.gather(os.environ)
     ca = folder / "ca.pem"
     ca.write_text(f"# {CANARY}-ca\n" + (here.ca.read_text() if here.ca else Path(certifi.where()).read_text()))
     planted = replace(
@@ -265,7 +267,7 @@ def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
             *lines,
         ]
         (folder / "Dockerfile").write_text("\n".join(dockerfile) + "\n")
-        here = network.gather(os.environ)
+        here = build_network.gather(os.environ)
         tag = f"berth-test:derived-{len(made)}"
         command = [str(engine.find_client()), "build", "--network", "host", "--tag", tag]
         for name, path in here.write_secrets(tmp_path_factory.mktemp("secrets")).items():

@@ -11,9 +11,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from docker.models.images import Image
 
 from berth.images import pins
-from berth.images.inventory import bills, bom, debian, licences
-from berth.images.inventory.contents import Contents, contents
-from berth.images.inventory.inside import inside_of
+from berth.images.inventory import cyclonedx, debian, licences, sbom
+from berth.images.inventory.image_listing import inside_of
+from berth.images.inventory.saved_image import Contents, contents
 
 # The engine lays files of its own over these.
 OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
@@ -35,12 +35,12 @@ def inside(image: Image, client: docker.DockerClient) -> Contents:
 
 
 @pytest.fixture(scope="session")
-def bill(image: Image, client: docker.DockerClient) -> bom.Bill:
+def bill(image: Image, client: docker.DockerClient) -> cyclonedx.Bill:
     """Kept where `push`, which runs these tests first, finds it."""
-    return bills.bill(client, name_of(image))
+    return sbom.bill(client, name_of(image))
 
 
-def said(client: docker.DockerClient, bill: bom.Bill | Contents, *command: str) -> str:
+def said(client: docker.DockerClient, bill: cyclonedx.Bill | Contents, *command: str) -> str:
     """What a command prints in a fresh container of the image."""
     printed = client.containers.run(
         bill.image_id, ["600", *command], entrypoint=["timeout"], network_mode="none", remove=True
@@ -62,12 +62,12 @@ def test_no_file_is_of_the_machine_that_built_it(inside: Contents) -> None:
     assert [path for path in OF_THE_ENGINE if path in inside.files and inside.files[path].size] == []
 
 
-def test_every_package_of_debian_and_no_other(bill: bom.Bill, client: docker.DockerClient) -> None:
+def test_every_package_of_debian_and_no_other(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
     lines = said(client, bill, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()
     assert sorted(f"{each.name} {each.version}" for each in bill.packages if each.kind == "deb") == sorted(lines)
 
 
-def test_every_package_of_python_and_no_other(bill: bom.Bill, client: docker.DockerClient) -> None:
+def test_every_package_of_python_and_no_other(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
     listed = json.loads(said(client, bill, "python", "-c", PYTHON))
     # Those that setuptools has inside itself, nobody else can import.
     own = [each for each in bill.packages if each.kind == "python" and "/_vendor/" not in each.path]
@@ -78,14 +78,14 @@ def plain(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()
 
 
-def test_a_packages_hash_is_that_of_its_files(bill: bom.Bill, client: docker.DockerClient) -> None:
+def test_a_packages_hash_is_that_of_its_files(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
     script = "dpkg-query --listfiles dash | while read -r f; do [ -L $f ] || [ ! -f $f ] || realpath $f; done"
     script += " | LC_ALL=C sort | xargs sha256sum | sha256sum"
     dash = next(each for each in bill.packages if each.name == "dash")
     assert dash.hash == said(client, bill, "bash", "-c", script).split()[0]
 
 
-def test_what_lacks_a_hash_has_no_file_left(bill: bom.Bill, inside: Contents) -> None:
+def test_what_lacks_a_hash_has_no_file_left(bill: cyclonedx.Bill, inside: Contents) -> None:
     for each in bill.packages:
         if not each.hash:
             assert each.kind == "deb", each
@@ -93,28 +93,28 @@ def test_what_lacks_a_hash_has_no_file_left(bill: bom.Bill, inside: Contents) ->
             assert not any(path.lstrip("/") in inside.files for path in listing if path.endswith(".so")), each
 
 
-def test_every_licence_is_known_but_a_few_that_are_named(bill: bom.Bill, profile: pins.Profile) -> None:
+def test_every_licence_is_known_but_a_few_that_are_named(bill: cyclonedx.Bill, profile: pins.Profile) -> None:
     found = licences.report(bill)
     if not any(each.kind == "file" for each in bill.packages):  # what AWS's installers bring says less
         assert {name.split()[0] for name in found.unknown} <= WITHOUT_LICENCE
     assert bool(found.nvidia) == bool(profile.cuda)
 
 
-def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: bom.Bill, inside: Contents) -> None:
+def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: cyclonedx.Bill, inside: Contents) -> None:
     """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
-    assert bills.bill_of(inside_of(inside), pins.load().files).document == bill.document
+    assert sbom.bill_of(inside_of(inside), pins.load().files).document == bill.document
 
 
 def test_the_document_is_valid_and_the_same_each_time(
-    bill: bom.Bill, client: docker.DockerClient, tmp_path: Path
+    bill: cyclonedx.Bill, client: docker.DockerClient, tmp_path: Path
 ) -> None:
     text = json.dumps(bill.document)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    assert json.dumps(bills.bill(client, bill.image, cache=tmp_path).document) == text
+    assert json.dumps(sbom.bill(client, bill.image, cache=tmp_path).document) == text
 
 
 def test_debians_versions_are_the_recorded_ones_or_newer(
-    bill: bom.Bill, client: docker.DockerClient, profile: pins.Profile
+    bill: cyclonedx.Bill, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
     """The archive moves on, never back; another base may bring packages that are not recorded."""
     versions = debian.recorded(debian.record_path(profile.name).read_text())

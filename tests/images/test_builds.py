@@ -11,8 +11,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from berth.images import build, engine, pins
-from berth.images.errors import UserError
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images import build, pins
 from berth.images.layers import read_layers
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]

@@ -17,7 +17,8 @@ import docker
 import pytest
 from rich.console import Console
 
-from berth.images import doctor, labels, pins
+from berth.common import labels
+from berth.images import doctor, pins
 from berth.images.clean import clean
 from berth.local import demo, job
 from berth.local.serving import ask

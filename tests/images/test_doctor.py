@@ -4,7 +4,7 @@ import subprocess
 
 import docker
 
-from berth.images import owner
+from berth.common import owner
 from berth.images.probe import _leftovers
 
 

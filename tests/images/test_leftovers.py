@@ -11,8 +11,9 @@ import docker
 import pytest
 from docker.types import Mount
 
-from berth.images import owner, pins
-from berth.images.throwaway import run_once
+from berth.common import owner
+from berth.common.containers import run_once
+from berth.images import pins
 from berth.local import leftovers
 
 COLLEAGUE = 4242

@@ -8,8 +8,8 @@ import docker
 import pytest
 from docker.models.images import Image
 
-from berth.images import network
-from berth.images.errors import UserError
+from berth.common.errors import UserError
+from berth.images import build_network
 from berth.images.inventory import debian
 
 OLDER = "2020a-0+deb11u1"
@@ -33,7 +33,7 @@ def older_tzdata(image: Image, client: docker.DockerClient) -> Iterator[str]:
 def test_a_newer_package_in_the_archive_is_found(
     older_tzdata: str, client: docker.DockerClient, tmp_path: Path
 ) -> None:
-    found = debian.ask(client, older_tzdata, network.gather(os.environ), tmp_path)
+    found = debian.ask(client, older_tzdata, build_network.gather(os.environ), tmp_path)
     update = next(update for update in found if update.name == "tzdata")
     assert update.installed == OLDER
     assert update.candidate > OLDER
@@ -41,6 +41,8 @@ def test_a_newer_package_in_the_archive_is_found(
 
 
 def test_an_archive_out_of_reach_is_no_all_clear(image: Image, client: docker.DockerClient, tmp_path: Path) -> None:
-    nowhere = network.Network(None, network.PackageIndex(), (), "", "", "deb http://127.0.0.1:9/debian bookworm main\n")
+    nowhere = build_network.Network(
+        None, build_network.PackageIndex(), (), "", "", "deb http://127.0.0.1:9/debian bookworm main\n"
+    )
     with pytest.raises(UserError, match=r"^Debian's archive can't be asked for updates of sha256:\w+ \(.+\): look at"):
         debian.ask(client, str(image.id), nowhere, tmp_path)

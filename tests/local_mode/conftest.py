@@ -11,7 +11,8 @@ from typing import Any
 import docker
 import pytest
 
-from berth.images import engine, labels, pins
+from berth.common import engine, labels
+from berth.images import pins
 
 SCRIPT = Path(__file__).with_name("fit_and_predict.py")
 SDK2 = pins.ROOT / ".venv-sdk2" / "bin" / "python"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.ecr.registry import upload
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials, Login
 from berth.ecr.registry.transport import Transport
-from berth.images.errors import UserError
 from tests.registry.blobs import PART
 from tests.registry.ecr_double import ecr_double
 from tests.registry.fault_proxy import FaultProxy, proxying

@@ -15,7 +15,7 @@ import docker
 import pytest
 from docker.errors import DockerException
 
-from berth.images import engine, owner
+from berth.common import engine, owner
 
 _START_S = 60.0
 _BRIDGE = "berth-second"

@@ -12,8 +12,8 @@ from typing import Any
 
 from berth.ecr.registry import manifest as manifests
 from berth.ecr.registry.client import Registry
-from berth.ecr.registry.guard import Built
 from berth.ecr.registry.manifest import Descriptor, Manifest
+from berth.ecr.registry.verify import Built
 
 
 @dataclass(frozen=True)

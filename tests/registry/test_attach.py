@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from berth.ecr.registry import attach, guard
+from berth.common.errors import UserError
+from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, dumped
-from berth.images.errors import UserError
 from tests.registry import made_images
 from tests.registry.conftest import MakeClient
 from tests.registry.fault_proxy import FaultProxy
@@ -17,28 +17,28 @@ BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 
 def attached(client: Client, image: made_images.Image) -> str:
     """Has BILL attached; gives the digest of the artifact."""
-    attach.lay(client, "a/b", BILL)
-    return attach.refer(client, "a/b", image.manifest, BILL)
+    referrers.lay(client, "a/b", BILL)
+    return referrers.refer(client, "a/b", image.manifest, BILL)
 
 
 def attached_by_another_tool(client: Client, image: made_images.Image) -> str:
     """Has BILL attached as another tool may; gives the digest of the artifact."""
-    attach.lay(client, "a/b", BILL)
-    bill = attach.artifact(image.manifest.descriptor, BILL)
+    referrers.lay(client, "a/b", BILL)
+    bill = referrers.artifact(image.manifest.descriptor, BILL)
     other = {"artifactType": "text/plain", "annotations": {"org.example.made-by": "a test"}}
     made = Manifest(OCI_MANIFEST, dumped({**bill.parsed, **other}))
-    attach.put(client, "a/b", image.manifest.digest, made)
+    referrers.put(client, "a/b", image.manifest.digest, made)
     return made.digest
 
 
 def test_a_document_is_attached_found_and_read(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    assert attach.attached(client, "a/b", image.manifest.digest) == []
+    assert referrers.attached(client, "a/b", image.manifest.digest) == []
     digest = attached(client, image)
-    (found,) = attach.attached(client, "a/b", image.manifest.digest)
-    assert (found.digest, found.artifact_type, found.media_type) == (digest, attach.CYCLONEDX, OCI_MANIFEST)
-    assert attach.read(client, "a/b", found) == BILL
+    (found,) = referrers.attached(client, "a/b", image.manifest.digest)
+    assert (found.digest, found.artifact_type, found.media_type) == (digest, referrers.CYCLONEDX, OCI_MANIFEST)
+    assert referrers.read(client, "a/b", found) == BILL
 
 
 def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client) -> None:
@@ -58,7 +58,7 @@ def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client)
     assert index is not None
     assert index.media_type == OCI_INDEX
     assert [each["digest"] for each in index.parsed["manifests"]] == [digest]
-    assert guard.check(client, "a/b", "1", image.built).manifest == image.manifest
+    assert verify.check(client, "a/b", "1", image.built).manifest == image.manifest
 
 
 def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy, client_of: MakeClient) -> None:
@@ -69,12 +69,12 @@ def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy
     tags = sorted(client.tags("a/b"))
     proxy.forget()
     assert attached(client, image) == first
-    assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [first]
+    assert [each.digest for each in referrers.attached(client, "a/b", image.manifest.digest)] == [first]
     assert proxy.uploaded() == 0
     second = attached_by_another_tool(client, image)
-    listed = attach.attached(client, "a/b", image.manifest.digest)
+    listed = referrers.attached(client, "a/b", image.manifest.digest)
     assert [(each.digest, each.artifact_type, each.annotations) for each in listed] == [
-        (first, attach.CYCLONEDX, {}),
+        (first, referrers.CYCLONEDX, {}),
         (second, "text/plain", {"org.example.made-by": "a test"}),
     ]
     assert sorted(client.tags("a/b")) == tags
@@ -89,7 +89,7 @@ def test_an_entry_that_somebody_else_overwrites_is_put_again(proxy: FaultProxy, 
     proxy.answer(404, method="GET", path=f"manifests/{tag}", skip=1)
     digest = attached(client, image)
     assert proxy.count("PUT", f"manifests/{tag}") == 2
-    assert [each.digest for each in attach.attached(client, "a/b", image.manifest.digest)] == [digest]
+    assert [each.digest for each in referrers.attached(client, "a/b", image.manifest.digest)] == [digest]
 
 
 def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client_of: MakeClient) -> None:
@@ -97,30 +97,30 @@ def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    made = attach.artifact(image.manifest.descriptor, BILL)
-    entry = {**made.descriptor.as_dict(), "artifactType": attach.CYCLONEDX}
+    made = referrers.artifact(image.manifest.descriptor, BILL)
+    entry = {**made.descriptor.as_dict(), "artifactType": referrers.CYCLONEDX}
     body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
     proxy.answer(200, path="referrers/", times=9, headers={"Content-Type": OCI_INDEX}, body=body)
     digest = attached(client, image)
     assert digest == made.digest
-    (found,) = attach.attached(client, "a/b", image.manifest.digest)
-    assert attach.read(client, "a/b", found) == BILL
+    (found,) = referrers.attached(client, "a/b", image.manifest.digest)
+    assert referrers.read(client, "a/b", found) == BILL
     assert client.tags("a/b") == ["1"]
 
 
 def test_a_document_that_is_gone(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    gone = attach.artifact(image.manifest.descriptor, BILL).descriptor
+    gone = referrers.artifact(image.manifest.descriptor, BILL).descriptor
     with pytest.raises(UserError, match=f"lists {gone.digest} as attached, and does not have it: attach it again"):
-        attach.read(client, "a/b", gone)
+        referrers.read(client, "a/b", gone)
 
 
 def test_what_is_attached_by_others_and_is_more_than_a_document(client: Client) -> None:
     image = made_images.image(oci=True)
     made_images.put(client, "a/b", "1", image)
     with pytest.raises(UserError, match="is no document, it has 2 files"):
-        attach.read(client, "a/b", image.manifest.descriptor)
+        referrers.read(client, "a/b", image.manifest.descriptor)
 
 
 def test_a_tag_that_is_no_index(client: Client) -> None:

@@ -13,11 +13,11 @@ import pytest
 from moto import mock_aws
 from moto.core.authorization import enable_iam_authentication
 
+from berth.common.errors import UserError
 from berth.ecr import documents, repository
 from berth.ecr.aws import Aws
 from berth.ecr.names import EcrRegistry
 from berth.ecr.repository import Wanted
-from berth.images.errors import UserError
 
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
 WANTED = Wanted(

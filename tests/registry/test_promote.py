@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from berth.ecr.promote import Place, Promoted, look, promote, tag_line
-from berth.ecr.registry import attach, guard, upload
+from berth.ecr.registry import referrers, upload, verify
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.manifest import Descriptor
@@ -51,8 +51,8 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
-    attach.lay(client, "a/b", b"a bill of materials")
-    bill = attach.refer(client, "a/b", image.manifest, b"a bill of materials")
+    referrers.lay(client, "a/b", b"a bill of materials")
+    bill = referrers.refer(client, "a/b", image.manifest, b"a bill of materials")
     goal = client_of(before, login)
     lines: list[str] = []
     arrived: dict[str, int] = {}
@@ -70,11 +70,11 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     assert before.uploaded() == total(image) + documents
     for name in (digest, "1", "latest"):
         assert goal.manifest("team/c", name) == image.manifest
-    assert guard.check(goal, "team/c", "1", image.built).digest == digest
+    assert verify.check(goal, "team/c", "1", image.built).digest == digest
     assert {key: goal.blob("team/c", key) for key in image.blobs} == dict(image.blobs)
-    (document,) = attach.attached(goal, "team/c", digest)
+    (document,) = referrers.attached(goal, "team/c", digest)
     assert document.digest == bill
-    assert attach.read(goal, "team/c", document) == b"a bill of materials"
+    assert referrers.read(goal, "team/c", document) == b"a bill of materials"
     assert {key: size for key, size in arrived.items() if key in image.blobs} == {
         key: len(content) for key, content in image.blobs.items()
     }
@@ -100,7 +100,7 @@ def test_within_a_registry_blobs_are_mounted(
     proxy.forget()
     assert promote(Place(client, "a/b"), "1", Place(client, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert proxy.uploaded() == 0
-    assert guard.check(client, "c", "1", image.built).digest == digest
+    assert verify.check(client, "c", "1", image.built).digest == digest
     # Within one repository only the tag is new.
     assert promote(Place(client, "a/b"), "1", Place(client, "a/b"), ["2"]) == Promoted(digest, 0, total(image), ("2",))
     assert client.manifest("a/b", "2") == image.manifest
@@ -114,7 +114,7 @@ def test_a_mount_that_is_refused_becomes_a_copy(
     proxy.forget()
     proxy.answer(403, method="POST", path="mount=", times=99)
     assert promote(Place(client, "a/b"), "1", Place(client, "c"), ["1"]) == Promoted(digest, total(image), 0, ("1",))
-    assert guard.check(client, "c", "1", image.built).digest == digest
+    assert verify.check(client, "c", "1", image.built).digest == digest
 
 
 @pytest.mark.parametrize("tag", ["1.0", "0.1.0-cpu-1a2b3c4d5e6f-dirty"])
@@ -156,7 +156,7 @@ def test_what_is_cut_off_goes_on_in_the_next_run(
     bytes_there = sum(len(image.blobs[key]) for key in there)
     assert done == Promoted(digest, total(image) - bytes_there, bytes_there, ("1",))
     assert before.uploaded() == total(image) - bytes_there
-    assert guard.check(goal, "c", "1", image.built).digest == digest
+    assert verify.check(goal, "c", "1", image.built).digest == digest
 
 
 def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
@@ -175,7 +175,7 @@ def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
     assert f"{before.host} can't be reached" in said
     target.start()
     assert promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]).digest == digest
-    assert guard.check(goal, "c", "1", image.built).digest == digest
+    assert verify.check(goal, "c", "1", image.built).digest == digest
 
 
 def test_faults_on_both_sides_at_the_same_time(
@@ -187,7 +187,7 @@ def test_faults_on_both_sides_at_the_same_time(
     before.answer(429, method="POST", skip=1, times=1, headers={"Retry-After": "1"})
     before.drop(after=100_000, skip=1, times=2)
     promote(Place(origin, "a/b"), "1", Place(goal, "c"), ["1"])
-    assert guard.check(goal, "c", "1", image.built).digest == digest
+    assert verify.check(goal, "c", "1", image.built).digest == digest
 
 
 def test_a_token_that_expires_in_the_middle(
@@ -201,7 +201,7 @@ def test_a_token_that_expires_in_the_middle(
     goal = client_of(before, lambda renew: Credentials("AWS", next(tokens)))
     promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
     assert next(tokens, None) is None
-    assert guard.check(goal, "c", "1", image.built).digest == digest
+    assert verify.check(goal, "c", "1", image.built).digest == digest
 
 
 def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultProxy, client_of: MakeClient) -> None:

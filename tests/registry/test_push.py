@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from berth.common import engine
 from berth.ecr import keeping
-from berth.ecr.image import local_image
 from berth.ecr.login import EcrLogin
-from berth.ecr.registry import attach
+from berth.ecr.registry import referrers
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.references import lists_referrers
 from berth.ecr.registry.transport import Transport
-from berth.images import engine, pins
+from berth.images import pins
+from berth.images.local_image import local_image
 from tests.registry import made_images
 from tests.registry.ecr_double import REGIONS, TOKEN
 from tests.registry.engines import second_engine
@@ -146,9 +147,9 @@ def test_the_bill_of_materials_is_beside_the_record_and_beside_the_image(
     document = (machine.home / "dist" / entry["bill"]["file"]).read_bytes()
     named = {component["name"] for component in json.loads(document)["components"]}
     assert {"torch", "transformers", "python3.11"} <= named
-    (attached,) = attach.attached(inside, f"berth-{image}", entry["digest"])
+    (attached,) = referrers.attached(inside, f"berth-{image}", entry["digest"])
     assert attached.digest == entry["bill"]["digest"]
-    assert attach.read(inside, f"berth-{image}", attached) == document
+    assert referrers.read(inside, f"berth-{image}", attached) == document
 
 
 def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine) -> None:

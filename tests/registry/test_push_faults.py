@@ -17,14 +17,15 @@ from pathlib import Path
 import docker
 import pytest
 
-from berth.ecr.push import Sent, push, tagged
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.ecr.push.engine import Sent, push, tagged
+from berth.ecr.push.events import LayerState
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.references import Reference
 from berth.ecr.registry.transport import Transport
-from berth.ecr.stream import LayerState
-from berth.images import engine, pins
-from berth.images.errors import UserError
+from berth.images import pins
 from tests.images.conftest import build_image, copy_kit
 from tests.registry import made_images
 from tests.registry.engines import second_engine
@@ -171,7 +172,7 @@ def test_a_registry_that_is_killed_and_comes_back_gets_the_rest(
 def test_a_registry_that_stays_away_is_given_up_and_the_next_push_goes_on(
     pushing: Pushing, registry: Registry, monkeypatch: pytest.MonkeyPatch, fault_row: Row
 ) -> None:
-    monkeypatch.setattr("berth.ecr.push.TRIES", 2)
+    monkeypatch.setattr("berth.ecr.push.engine.TRIES", 2)
     registry.kill()
     with pytest.raises(UserError) as refusal:
         pushing()

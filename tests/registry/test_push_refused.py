@@ -11,11 +11,12 @@ from typing import Any
 import docker
 import pytest
 
+from berth.common import labels
+from berth.common.labels import SOURCE
 from berth.ecr import commands
 from berth.ecr.registry import transport
-from berth.images import labels, pins
-from berth.images.labels import SOURCE
-from berth.images.terminal import Which
+from berth.images import pins
+from berth.images.options import Which
 from tests.registry import made_images
 from tests.registry.conftest import refusal
 from tests.registry.ecr_double import REGIONS

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from berth.common.concurrency import side_by_side
+from berth.common.errors import UserError
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.transport import Transport
-from berth.images.errors import UserError
-from berth.images.together import side_by_side
 from tests.registry.blobs import BLOB, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, Waits, no_login, refusal
 from tests.registry.fault_proxy import FaultProxy

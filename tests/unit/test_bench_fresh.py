@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from berth.images import pins
-from berth.images.network import Network, PackageIndex
+from berth.images.build_network import Network, PackageIndex
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from berth.images import pins
 
 DEBIANS = Path("/usr/bin/python3.11")
-READ = ("Makefile", "requirements.txt", "pyproject.toml", "docker", "tests", "images")
+READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests", "images")
 
 
 @pytest.fixture

@@ -136,6 +136,6 @@ def test_without_a_gpu_a_cuda_image_says_that_it_runs_on_the_cpu(client: docker.
 
 
 def test_the_look_itself_prints_json(client: docker.DockerClient) -> None:
-    command = ["python", "-P", "-m", "berth.gpu.driver"]
+    command = ["python", "-P", "-m", "berth.runtime.gpu.driver"]
     seen = json.loads(client.containers.run(f"berth-train:{PROFILE}", command, remove=True, network_mode="none"))
     assert seen["missing"].startswith("libcuda.so.1: cannot open shared object file")

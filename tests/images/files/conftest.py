@@ -20,8 +20,8 @@ from pathlib import Path
 import docker
 import pytest
 
+from berth.common.errors import UserError
 from berth.images import build, pins
-from berth.images.errors import UserError
 
 SOURCE = pins.ROOT / "tests" / "doubles" / "efa_installer_double"
 VERSIONS = {"efa": "1.47.0+double", "smddp": "2.6.0+double", "gdrcopy": "2.5+double", "cuda-compat": "580.1+double"}

@@ -10,8 +10,9 @@ from typing import Any
 import docker
 import pytest
 
-from berth.images import build, engine, files, labels, pins
-from berth.images.errors import UserError
+from berth.common import engine, labels
+from berth.common.errors import UserError
+from berth.images import build, build_files, pins
 
 Pin = Callable[..., pins.Profile]
 Lay = Callable[..., None]
@@ -63,7 +64,7 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
     )
     for above in ("deps.sh", "kit.sh"):
         (kit_copy / "docker" / "layers" / above).write_text("#!/bin/sh\n")
-    monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     lines: list[str] = []
     plan = build.prepare("train", profile, None, mirror=address, dry_run=False, say=lines.append, root=kit_copy)
     fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
@@ -115,12 +116,12 @@ def test_nccls_plugin_is_tried_where_cudas_runtime_is(
     profile = pin(doubles.efa(runtime=True))
     lay()
     build_as("berth-test:files", "train", kit_copy, target="efa", profile=profile)
-    rooms = {str(kit_copy / room): {"bind": f"/kit/berth/{room}", "mode": "ro"} for room in ("train", "gpu")}
+    packages = {str(kit_copy / name): {"bind": f"/kit/berth/{name}", "mode": "ro"} for name in ("train", "runtime")}
     said = client.containers.run(
         "berth-test:files",
         entrypoint=["python", "-P", "-c", PLUGIN],
         environment={"PYTHONPATH": "/kit"},
-        volumes=rooms,
+        volumes=packages,
         network_mode="none",
         remove=True,
     )
@@ -271,7 +272,7 @@ def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
     profile = pin(doubles.efa(), doubles.gdrcopy())
     (mirror / "libgdrapi.deb").unlink()
     (mirror / "efa.key").unlink()
-    monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     with pytest.raises(UserError) as refusal:
         build.prepare("train", profile, None, mirror=str(mirror), dry_run=False, say=print, root=kit_copy)
     assert str(refusal.value) == (

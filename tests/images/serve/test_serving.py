@@ -13,8 +13,8 @@ from typing import Any
 import docker
 import pytest
 
+from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.errors import UserError
 from berth.local.job import run_train
 from berth.local.serving import Endpoint, ask, serving
 

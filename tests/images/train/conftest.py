@@ -19,7 +19,8 @@ import docker
 import pytest
 from docker.models.containers import Container
 
-from berth.images import labels, pins
+from berth.common import labels
+from berth.images import pins
 from berth.local import opt_ml
 from berth.local.job import TrainOutcome, run_train
 

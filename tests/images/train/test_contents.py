@@ -8,8 +8,8 @@ import pytest
 from docker.types import Mount
 from testinfra.host import Host
 
+from berth.common.containers import run_once
 from berth.images import pins
-from berth.images.throwaway import run_once
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 

@@ -12,7 +12,8 @@ from typing import Any
 import docker
 import pytest
 
-from berth.images import labels, pins
+from berth.common import labels
+from berth.images import pins
 
 SLEEPS = "import time\nprint('READY', flush=True)\ntime.sleep(600)\n"
 

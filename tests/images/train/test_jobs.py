@@ -13,7 +13,7 @@ import docker
 import pytest
 from safetensors.numpy import load
 
-from berth.images import labels
+from berth.common import labels
 from berth.local import leftovers
 
 Excerpt = Callable[[str, int], dict[str, Any]]

@@ -14,8 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from transformers import TrainingArguments
 
+from berth.contract.deprecated import OLD_NAMES
 from berth.contract.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
-from berth.contract.old_names import OLD_NAMES
 from berth.train.finetune.recipe import Recipe, options
 
 OPTIONS = options(TrainingArguments)

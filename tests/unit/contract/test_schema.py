@@ -8,8 +8,8 @@ import sys
 import pytest
 from transformers import TrainingArguments
 
+from berth.contract.deprecated import OLD_NAMES
 from berth.contract.hyperparameters import HyperparameterError, decode, parse
-from berth.contract.old_names import OLD_NAMES
 from berth.contract.schema import SchemaError, read_schema, write_schema
 from berth.train.finetune.recipe import options
 from tests.unit.contract.test_hyperparameters import CASES, MISTAKES, OLD

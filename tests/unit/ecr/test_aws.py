@@ -14,10 +14,10 @@ from botocore import exceptions as boto_errors
 from botocore.parsers import ResponseParserError
 from moto import mock_aws
 
+from berth.common.errors import UserError
 from berth.ecr import aws_errors
 from berth.ecr.aws import Aws
 from berth.ecr.names import EcrRegistry
-from berth.images.errors import UserError
 
 ACCOUNT = "123456789012"  # moto's own
 REGISTRY = EcrRegistry(ACCOUNT, "eu-west-1")

@@ -14,9 +14,9 @@ from berth.ecr.destination import (
     tag_problem,
     warnings,
 )
-from berth.ecr.image import LocalImage
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
+from berth.images.local_image import LocalImage
 
 OCI = "org.opencontainers.image"
 IMAGE = LocalImage(

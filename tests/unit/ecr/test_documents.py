@@ -9,11 +9,11 @@ from typing import Any
 import botocore.session
 import pytest
 
+from berth.common.errors import UserError
 from berth.ecr import document_checks, documents
 from berth.ecr.documents import Document
 from berth.ecr.names import EcrRegistry
 from berth.images import pins
-from berth.images.errors import UserError
 
 REGISTRY = EcrRegistry("111122223333", "eu-west-1")
 PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]

@@ -13,11 +13,11 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
+from berth.common.errors import UserError
 from berth.ecr.aws import Aws
 from berth.ecr.login import MARGIN, EcrLogin, StoredLogin
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.credentials import Credentials
-from berth.images.errors import UserError
 
 CANARY = "canary-9f8e7d"
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.ecr.record import Pushed, check, keep, keep_copy, load
-from berth.images.errors import UserError
 
 ENTRY = Pushed(
     image="train",

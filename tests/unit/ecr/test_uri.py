@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from berth.ecr.image import LocalImage
 from berth.ecr.record import Pushed
 from berth.ecr.uri import choice, choice_problems, narrowed, of_an_own_image, preferred, pushed_places
+from berth.images.local_image import LocalImage
 
 FIRST = Pushed(
     image="train",

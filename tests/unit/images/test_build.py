@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.images import build, pins
-from berth.images.errors import UserError
 from berth.images.plan import BuildPlan
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from berth.images import clean, labels, owner
+from berth.common import labels, owner
+from berth.images import clean
 
 ME = owner.this_process()
 

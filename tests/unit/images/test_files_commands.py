@@ -11,11 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from berth.ecr.image import LocalImage
-from berth.images import files, locks, pins
-from berth.images.errors import UserError
+from berth.common.errors import UserError
+from berth.common.labels import SOURCE
+from berth.images import build_files, locks, pins
 from berth.images.inventory import outdated
-from berth.images.labels import SOURCE
+from berth.images.local_image import LocalImage
 
 BYTES = b"the content of a file that is no package"
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -37,7 +37,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: Modul
     load = pins.load
     monkeypatch.setattr(pins, "PATH", own)
     monkeypatch.setattr(pins, "load", lambda path=own: load(own))
-    monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
     return command_line
 
@@ -269,9 +269,9 @@ def test_uri_says_of_a_double_that_it_may_not_be_published(
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
     image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
     monkeypatch.setattr("berth.ecr.commands.choose", lambda *_: None)
-    monkeypatch.setattr("berth.ecr.image.of_chosen", lambda _: image)
+    monkeypatch.setattr("berth.images.local_image.of_chosen", lambda _: image)
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
-    monkeypatch.setattr("berth.images.engine.connect", lambda: None)
+    monkeypatch.setattr("berth.common.engine.connect", lambda: None)
     assert command.main(["uri", "train"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "berth-train:1-cpu-2\n"

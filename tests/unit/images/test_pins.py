@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.gpu import verdict
+from berth.common.errors import UserError
 from berth.images import locks, pins
-from berth.images.errors import UserError
+from berth.runtime.gpu import compatibility
 
 KIT = pins.load()
 CPU = KIT.profile("cpu")
@@ -71,9 +71,9 @@ def test_the_pins_of_cuda_are_what_the_locks_have(profile: str) -> None:
 
 
 def test_what_judges_gpus_knows_the_profiles_and_their_cuda() -> None:
-    known = {name: verdict.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_PROFILES}
-    assert known == verdict.PROFILES
-    assert list(verdict.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
+    known = {name: compatibility.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_PROFILES}
+    assert known == compatibility.PROFILES
+    assert list(compatibility.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
 
 
 def test_every_build_tool_is_locked() -> None:

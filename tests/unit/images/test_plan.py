@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.errors import UserError
 from berth.images.plan import Base, Revision, build_plan, left_out, refusals, tags
 
 KIT = pins.load()

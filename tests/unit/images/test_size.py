@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from berth.images import layers, packages, pins, size
-from berth.images.errors import UserError
+from berth.common.errors import UserError
+from berth.images import layers, package_sizes, pins, size
+from berth.images.build_network import Network, PackageIndex
 from berth.images.layers import Layer
-from berth.images.network import Network, PackageIndex
 
 PLAIN = b"0123456789abcdef" * 65536
 ZIPPED = gzip.compress(PLAIN, compresslevel=9, mtime=0)
@@ -123,14 +123,14 @@ def environment(root: Path) -> Path:
 
 
 def test_packages_by_their_records(tmp_path: Path) -> None:
-    found = packages.measure([str(environment(tmp_path))])
+    found = package_sizes.measure([str(environment(tmp_path))])
     assert [row[:3] for row in found] == [("big", "1.0", 256 * 4096 + 23), ("small", "2.0", 6 + 25)]
     assert 0 < found[1][3] < found[0][3] < 256 * 4096
 
 
 def test_packages_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-c", Path(packages.__file__).read_text()],
+        [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text()],
         # Not the checkout, whose own metadata would be found first.
         cwd="/",
         env={"PYTHONPATH": str(environment(tmp_path))},
@@ -206,7 +206,7 @@ def test_the_floor_of_a_profile_is_fetched_from_its_index_of_torch(
 
     monkeypatch.setattr(bench.subprocess, "run", download)
     here = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
-    monkeypatch.setattr(bench.network, "gather", lambda _: here)
+    monkeypatch.setattr(bench.build_network, "gather", lambda _: here)
     assert bench.floor(pins.load().profile("cpu")) == 4
     assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(asked[0])
     asked.clear()

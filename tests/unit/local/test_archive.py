@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 from berth.local import archive
 
 

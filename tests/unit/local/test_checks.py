@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 from berth.local import checks, commands
 from berth.local.joblog import JobLog
 from berth.local.signals import Interrupts

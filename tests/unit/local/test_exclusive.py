@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 from berth.local.exclusive import LOCK, exclusive
 
 HOLDS = """

@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 import pytest
 from docker.errors import APIError, ImageNotFound
 
+from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.errors import UserError
 from berth.local import gpu_check, leftovers
 
 ABLE = {"Runtimes": {"runc": {}, "nvidia": {}}}
@@ -83,7 +83,7 @@ def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
     for image, made in zip(IMAGES, engine.created, strict=True):
         assert made["image"] == image
         assert [*made["entrypoint"], *made["command"]] == [
-            *("python", "-P", "-m", "berth.gpu.check", "--json", "/check/report.json")
+            *("python", "-P", "-m", "berth.runtime.gpu.bench.check", "--json", "/check/report.json")
         ]
         assert made["device_requests"] == [{**made["device_requests"][0], "Count": -1, "Capabilities": [["gpu"]]}]
         assert (made["network_mode"], made["shm_size"]) == ("none", "1g")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 from berth.local import opt_ml
 
 

@@ -17,8 +17,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from berth.images import labels, owner
-from berth.images.errors import UserError
+from berth.common import labels, owner
+from berth.common.errors import UserError
 from berth.local import job, leftovers, loglines, serving
 from berth.local.endings import HostState, failure_text, first_failed
 from berth.local.joblog import JobLog

@@ -209,7 +209,7 @@ def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> N
 
 ON_A_GPU = """
 import sys
-from berth.gpu import driver
+from berth.runtime.gpu import driver
 driver.torch_cuda, driver.count_gpus = lambda: "13.0", lambda *_: 1
 from berth.serve.entry import main
 sys.exit(main(["serve"]))

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train import entry, outputs, prepare
+from berth.train import entry, ownership, prepare
 from berth.train.hosts.events import Event, Signalled
 from berth.train.hosts.rendezvous import Introduction, Stopped, kit_version
 from berth.train.job import Job
@@ -211,7 +211,7 @@ def test_ranks_are_as_many_as_the_driver_offers(tmp_path: Path, libcuda: Callabl
     assert failure.startswith("The driver offers 1 of the 2 GPUs in this container: look at nvidia-smi and dmesg on ")
 
 
-ASKING = """from berth.gpu import driver
+ASKING = """from berth.runtime.gpu import driver
 ask = driver.ask
 def slowly(environ):
     print("asking", flush=True)
@@ -362,9 +362,9 @@ def test_outputs_go_to_the_owner_of_the_mount(tmp_path: Path) -> None:
     (model / "sub").mkdir(parents=True)
     (model / "sub" / "weights").touch()
     (model / "link").symlink_to("/etc/hostname")
-    assert outputs.hand_over(tmp_path) is None
+    assert ownership.hand_over(tmp_path) is None
     os.chown(model, 1234, 1234)
-    assert outputs.hand_over(tmp_path) == 1234
+    assert ownership.hand_over(tmp_path) == 1234
     assert {path.lstat().st_uid for path in model.rglob("*")} == {1234}
     assert Path("/etc/hostname").stat().st_uid == 0
 
@@ -380,11 +380,11 @@ def test_of_the_checkpoints_only_what_this_job_wrote_goes_to_the_owner(
     for name in ("of-root", "theirs/of-root"):
         (kept / name).touch()
     time.sleep(0.1)
-    monkeypatch.setattr(outputs, "BEGAN", time.time() - 0.05)
+    monkeypatch.setattr(ownership, "BEGAN", time.time() - 0.05)
     (kept / "checkpoint-1").mkdir()
     for name in ("checkpoint-1/weights", "theirs/new"):
         (kept / name).touch()
-    assert outputs.hand_over(tmp_path) == 1234
+    assert ownership.hand_over(tmp_path) == 1234
     owners = {path.relative_to(kept).as_posix(): path.lstat().st_uid for path in kept.rglob("*")}
     assert {name for name, uid in owners.items() if uid == 1234} == {
         "checkpoint-1",

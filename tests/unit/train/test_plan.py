@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.contract.asked import read_asked, read_timeout
 from berth.contract.errors import JobError
+from berth.contract.launch_options import read_asked, read_timeout
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version, of_another, without_notices

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.ecr.registry.challenge import Authority, parse, pull, push
 from berth.ecr.registry.credentials import Credentials
-from berth.ecr.registry.refusals import RegistryAnswer
-from berth.images.errors import UserError
+from berth.ecr.registry.errors import RegistryAnswer
 
 SECRET = Credentials("AWS", "canary")
 HEADER = "Basic QVdTOmNhbmFyeQ=="

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.ecr.registry import manifest as manifests
 from berth.ecr.registry.manifest import (
     DOCKER_CONFIG,
@@ -24,7 +25,6 @@ from berth.ecr.registry.manifest import (
     image_of_index,
     to_docker,
 )
-from berth.images.errors import UserError
 
 FOREIGN_LAYER = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
 A, B, C = ("sha256:" + digit * 64 for digit in "abc")

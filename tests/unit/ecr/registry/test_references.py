@@ -2,8 +2,8 @@
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.ecr.registry.references import Reference, parse
-from berth.images.errors import UserError
 
 DIGEST = "sha256:" + "0" * 64
 ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"

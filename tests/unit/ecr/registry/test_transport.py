@@ -2,9 +2,9 @@
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.ecr.registry.hosts import is_loopback
 from berth.ecr.registry.transport import Transport, patience_s
-from berth.images.errors import UserError
 
 
 def nobody(renew: bool) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.images.errors import UserError
+from berth.common.errors import UserError
 from berth.images.inventory import debian
-from berth.images.inventory.bom import Package
+from berth.images.inventory.cyclonedx import Package
 from berth.images.inventory.debian import Update
 
 # As apt 2.6 prints it.

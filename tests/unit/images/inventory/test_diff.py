@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from berth.images.inventory import diff
-from berth.images.inventory.bom import Bill, Package
-from berth.images.inventory.contents import Contents, File, Made
+from berth.images.inventory.cyclonedx import Bill, Package
 from berth.images.inventory.diff import Described, FileChange, LayerChange, PackageChange
+from berth.images.inventory.saved_image import Contents, File, Made
 
 FILE = File("file", 0o644, 0, 0, 3, 100, "a" * 64, layer=1)
 LINK = File("link", 0o777, 0, 0, 0, 100, target="x", layer=1)

@@ -6,7 +6,7 @@ import json
 from rich.console import Console
 
 from berth.images.inventory import licences
-from berth.images.inventory.bom import Bill, Package
+from berth.images.inventory.cyclonedx import Bill, Package
 from berth.images.inventory.licences import Licensed
 
 

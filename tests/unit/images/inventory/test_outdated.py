@@ -12,15 +12,15 @@ from typing import Any, ClassVar, NoReturn
 import pytest
 from rich.console import Console
 
+from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.errors import UserError
-from berth.images.inventory import advisories, locked, outdated, releases
+from berth.images.build_network import Network, PackageIndex
+from berth.images.inventory import advisories, locked_packages, outdated, releases
 from berth.images.inventory.advisories import Vulnerable
 from berth.images.inventory.debian import Update
-from berth.images.inventory.locked import Locked
+from berth.images.inventory.locked_packages import Locked
 from berth.images.inventory.outdated import ImageUpdates, Outdated
 from berth.images.inventory.releases import Newer
-from berth.images.network import Network, PackageIndex
 
 KIT = pins.load()
 BOTH = ("train", "serve")
@@ -133,14 +133,16 @@ def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
         "pytorch/cpu.txt": "torch==2.13.0+cpu\n",
         "debian/cpu.txt": "libc6 2.36-9\n",
     }
-    assert locked.wanted(KIT, ["cpu", "cu124"], texts) == [
+    assert locked_packages.wanted(KIT, ["cpu", "cu124"], texts) == [
         Locked("mpi4py", "4.1.2", ("train",), ("cpu",), True),
         Locked("rich", "15.0.0", BOTH, ("cpu", "cu124"), False),
         Locked("torch", "2.13.0+cpu", BOTH, ("cpu",), True),
         Locked("transformers", "5.15.0", ("train",), ("cu124",), True),
         Locked("uv", "0.9.30", (), (), True),
     ]
-    assert locked.wanted(KIT, ["cu130"], texts)[0] == Locked("nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), True)
+    assert locked_packages.wanted(KIT, ["cu130"], texts)[0] == Locked(
+        "nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), True
+    )
 
 
 def test_the_index_is_asked_once_a_name(service: str) -> None:

@@ -1,0 +1,12 @@
+"""The ground floor of what runs on the user's machine; imports nothing of the kit but itself.
+
+errors        UserError: one sentence that says what is wrong and what to do
+console       where a command prints; progress as bars on a terminal, lines in a log
+concurrency   work in the background, and several pieces of it at the same time
+files         files that come onto the disk whole or not at all
+subprocesses  programs of this machine, asked about themselves
+labels        the labels by which the kit finds again what it made
+owner         the process that a container or a network belongs to
+engine        the Docker engine, and the client that drives its BuildKit
+containers    a container for one command
+"""

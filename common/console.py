@@ -1,0 +1,91 @@
+"""Where the commands of build.py print: results to stdout; progress to stderr, bars on a terminal, lines in a log."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+note = Console(stderr=True, highlight=False)
+"""Progress and errors."""
+result = Console(highlight=False, soft_wrap=True)
+"""What a command is for, and what a pipe gets."""
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    note.print(escape(text), soft_wrap=True)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 layer`, `2 layers`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def few(names: Sequence[str]) -> str:
+    """`a, b, c`, or of more than three the first and the last: `a, …, z`."""
+    return ", ".join(names if len(names) < 4 else [names[0], "…", names[-1]])
+
+
+def print_json(document: Any) -> None:
+    """The one document of a command with --json: an array where it is for several images, an object otherwise."""
+    result.print_json(json.dumps(document))
+
+
+@contextmanager
+def doing(what: str) -> Iterator[Callable[[str], None]]:
+    """Something that takes long: a spinner on a terminal, a line for each step in a log."""
+    if note.is_terminal:
+        with note.status(escape(what)) as status:
+            yield lambda step: status.update(escape(step))
+    else:
+        say(what)
+        yield say
+
+
+def progress_bar(console: Console, *, transient: bool = False, disable: bool = False) -> Progress:
+    """A bar without tasks; `transient` removes it at its end, `disable` shows none but still prints."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=transient, disable=disable)
+
+
+Show = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes that are here and all its bytes, 0 where that is not known."""
+
+
+@contextmanager
+def showing_bytes(console: Console) -> Iterator[Show]:
+    """A bar for each file that is fetched, in megabytes, only while it is; a log sees what is said of it instead."""
+    bar = progress_bar(console, transient=True, disable=not console.is_terminal)
+    tasks: dict[str, TaskID] = {}
+
+    def show(name: str, done: int, total: int) -> None:
+        if name not in tasks:
+            bar.start()
+            tasks[name] = bar.add_task(escape(f"{name}, MB"), total=total // 1_000_000 or None)
+        bar.update(tasks[name], completed=done // 1_000_000)
+        if done == total:
+            bar.remove_task(tasks.pop(name))
+            bar.stop()
+
+    try:
+        yield show
+    finally:
+        bar.stop()

@@ -1,0 +1,64 @@
+"""A container for one command: gone afterwards, whether it started or not."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+from docker import DockerClient
+from docker.types import Mount
+from requests.exceptions import ConnectionError, ReadTimeout
+
+from berth.common import owner
+from berth.common.errors import UserError
+
+
+class CommandFailed(UserError):
+    """The command ended with another exit code than 0; `complaint` is what it wrote to stderr."""
+
+    def __init__(self, command: str, image: str, code: int, complaint: str) -> None:
+        super().__init__(f"`{command}` failed in {image} with exit code {code}: {complaint}")
+        self.code = code
+        self.complaint = complaint
+
+
+def run_once(
+    client: DockerClient,
+    image: str,
+    command: Sequence[str],
+    *,
+    mounts: Sequence[Mount] = (),
+    devices: Sequence[str] = (),
+    network: str = "none",
+    environment: Mapping[str, str] | None = None,
+    patience_s: float | None = None,
+) -> bytes:
+    """What `command` prints, run as root in `image` instead of its entrypoint; devices: nodes of this machine's to hand
+    in; network: a mode of Docker's, none or host; patience_s: how long it may take, None for as long as it likes.
+
+    Raises CommandFailed if it fails, UserError if it takes too long, and docker's APIError if it can't be started. The
+    SDK's own `containers.run` would leave a container that can't be started behind. Its labels name the owner: what a
+    kill -9 leaves is found by them.
+    """
+    container = client.containers.create(
+        image,
+        list(command[1:]),
+        entrypoint=list(command[:1]),
+        user="0",
+        network_mode=network,
+        labels=owner.this_process().labels(f"once-{secrets.token_hex(6)}"),
+        devices=[f"{node}:{node}" for node in devices],
+        mounts=list(mounts),
+        environment=dict(environment or {}),
+    )
+    try:
+        container.start()
+        try:
+            code = int(container.wait(timeout=patience_s)["StatusCode"])
+        except (ReadTimeout, ConnectionError):  # the SDK raises either, by where the answer breaks off
+            raise UserError(f"`{command[0]}` gives no answer in {image}: see that the engine is well.") from None
+        if code != 0:
+            complaint = container.logs(stdout=False, stderr=True).decode(errors="replace").strip()
+            raise CommandFailed(command[0], image, code, complaint)
+        printed: bytes = container.logs(stdout=True, stderr=False)
+    finally:
+        container.remove(force=True, v=True)
+    return printed

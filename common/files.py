@@ -1,0 +1,88 @@
+"""Files that come onto this machine's disk whole or not at all, and what the disk refuses, as a sentence."""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from berth.common.errors import UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def atomic_write(target: Path) -> Iterator[Path]:
+    """A path beside `target` to write to: renamed to it where the block ends well, gone where it does not.
+
+    Its name has this process's id, for another build may do the same at this moment. What a killed one of the same id
+    has left goes first, for it may be a link to a file that is not to be written into.
+    """
+    path = target.with_name(f".{target.name}.{os.getpid()}")
+    path.unlink(missing_ok=True)
+    try:
+        yield path
+        path.replace(target)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a path is of another process's `atomic_write` that still writes it; a dead one's is not."""
+    name, _, pid = path.name.rpartition(".")
+    return name.startswith(".") and pid.isdecimal() and Path(f"/proc/{pid}").exists()
+
+
+def link_files(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path], bool]) -> None:
+    """Puts files into `folder`, as hard links where the file system allows, but for those whose `same` is there."""
+    for path in paths:
+        target = folder / path.name
+        with explain_os_errors(folder, path.name):
+            folder.mkdir(exist_ok=True)
+            if target.exists() and same(target, path):
+                continue
+            with atomic_write(target) as new:
+                try:
+                    os.link(path, new)
+                except OSError:
+                    shutil.copyfile(path, new)
+
+
+def same_content(one: Path, other: Path) -> bool:
+    return one.samefile(other) or sha256(one) == sha256(other)
+
+
+def same_size(one: Path, other: Path) -> bool:
+    """For wheels, of which a name says it all, which are large, and whose hash pip and uv check."""
+    return one.stat().st_size == other.stat().st_size
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def explain_os_errors(folder: Path, name: str) -> Iterator[None]:
+    """What the disk of `folder` refuses, where `name` is written there, as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # no word of the disk's: requests' errors, such as of the engine, are OSErrors as well
+            raise
+        if error.errno in _FULL:
+            raise UserError(
+                f"the disk of {folder} is full, and {name} does not fit: free some room there, then run the command "
+                "again."
+            ) from None
+        advice = "see that this user may write there"
+        if isinstance(error, NotADirectoryError | FileExistsError) and (no_folder := _no_folder(folder)):
+            advice = f"{no_folder} is no folder, so move it away or name another one"
+        raise UserError(f"{name} can't be written to {folder} ({error.strerror}): {advice}.") from None
+
+
+def _no_folder(folder: Path) -> Path | None:
+    """What stands where `folder` or one above it should be and is no folder, such as a file or a link to nowhere."""
+    return next((path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()), None)

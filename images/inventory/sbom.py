@@ -1,0 +1,116 @@
+"""Bills of materials of the engine's images: made, kept by image id, and written.
+
+The image itself is asked what it holds (inside.py), so that no second copy of it lies on disk and no network is needed;
+the same image gives the same bytes.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from docker import DockerClient
+
+from berth.common import engine
+from berth.common.files import atomic_write, explain_os_errors
+from berth.images import pins
+from berth.images.inventory import cyclonedx, syft
+from berth.images.inventory.image_listing import Inside, inside
+
+KEPT = 20
+"""How many images' bills the cache holds, less than a megabyte each."""
+_USER_CACHE = pins.CACHE / "bills"
+
+
+def bill(
+    client: DockerClient,
+    image: str,
+    *,
+    cache: Path | None = None,
+    step: Callable[[str], None] = lambda done: None,
+) -> cyclonedx.Bill:
+    """The bill of an image on the engine, or what `cache` (default: the user's own) has of it, for images never change.
+
+    step: called with what is being done, for a progress display. UserError without such an image, and without syft.
+    """
+    image_id = str(engine.find_image(client, image).id)
+    files = pins.load().files
+    kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.json"
+    made_by = _made_by(files)
+    known = _load(kept, made_by)
+    if known is None:
+        found = inside(client, image_id)
+        step(f"{image}: reading the packages")
+        known = bill_of(found, files)
+        _store(kept, made_by, known)
+    return replace(known, image=image)
+
+
+def bill_of(found: Inside, files: Mapping[str, pins.File]) -> cyclonedx.Bill:
+    """The bill of an image that was read already; files: those of docker/pins.toml by key."""
+    return cyclonedx.completed(found, syft.run(found), files)
+
+
+def file_name(image: str, exact: str) -> str:
+    """Of the bill of a build; exact: the tag that says which build."""
+    return f"berth-{image}-{exact}.cdx.json"
+
+
+def own_file_name(repository: str, tag: str) -> str:
+    """Of the bill of an image that somebody built FROM one of the kit's, by what he calls it."""
+    return f"{repository.replace('/', '-')}-{tag}.cdx.json"
+
+
+def named(made: cyclonedx.Bill, repository: str, tag: str) -> cyclonedx.Bill:
+    """The bill of an image under its owner's name for it, for by its labels it would be the one that it stands on."""
+    metadata = made.document["metadata"]
+    component = {**metadata["component"], "name": repository, "version": tag}
+    return replace(made, document={**made.document, "metadata": {**metadata, "component": component}})
+
+
+def write(made: cyclonedx.Bill, path: Path) -> Path:
+    """Writes the document as JSON, whole or not at all; its path."""
+    text = json.dumps(made.document, indent=1, ensure_ascii=False) + "\n"
+    with explain_os_errors(path.parent, path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as new:
+            new.write_text(text, encoding="utf-8")
+    return path
+
+
+def _made_by(files: Mapping[str, pins.File]) -> str:
+    """What a kept bill was made by and from, beside the image: this code, syft, and the files of docker/pins.toml."""
+    digest = hashlib.sha256()
+    for module in ("sbom", "cyclonedx", "spdx", "image_listing", "list_files", "syft"):
+        digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
+    command = os.stat(syft.find())
+    digest.update(f"{command.st_size} {command.st_mtime_ns}".encode())
+    digest.update(json.dumps({key: asdict(file) for key, file in sorted(files.items())}).encode())
+    return digest.hexdigest()
+
+
+def _load(path: Path, made_by: str) -> cyclonedx.Bill | None:
+    """A kept bill; None where there is none, none that can be read, or one that was made otherwise."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["made_by"] != made_by:
+            return None
+        packages = tuple(cyclonedx.Package(**each) for each in kept["packages"])
+        found = cyclonedx.Bill(kept["image"], kept["image_id"], packages, kept["document"])
+        path.touch()  # the one used last goes last
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found
+
+
+def _store(path: Path, made_by: str, made: cyclonedx.Bill) -> None:
+    with explain_os_errors(path.parent, path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as new:
+            new.write_text(json.dumps({"made_by": made_by, **asdict(made)}), encoding="utf-8")
+        with suppress(FileNotFoundError):  # another thread or process does the same
+            for old in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
+                old.unlink()

@@ -1,0 +1,98 @@
+"""Which image of the engine a command is for: the kit's own of a profile, or one that somebody built FROM it.
+
+An image that was built FROM ours inherits its labels: they say which of the two images it stands on, and which profile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from docker import DockerClient
+
+from berth.common import labels
+from berth.common.engine import find_image
+from berth.common.errors import UserError
+from berth.images import pins
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An image of the engine. name: as the engine knows it, such as berth-train:cpu or mytrain:1, or the id that was
+    given; kit: train or serve; derived: it is built FROM the kit's image, and not that image; attrs: as the engine
+    describes it.
+    """
+
+    name: str
+    id: str
+    kit: str
+    profile: str
+    derived: bool
+    attrs: dict[str, Any] = field(compare=False, repr=False)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.attrs["Config"].get("Labels") or {}
+
+    @property
+    def repository(self) -> str:
+        """What it is called without host and tag: berth-train, or what its owner calls it; empty of an id."""
+        return own_name(self.name)[0] if self.derived else f"berth-{self.kit}"
+
+    @property
+    def tag(self) -> str:
+        """Which one it is: the tag of the build, or that which its owner gave it; empty of an id."""
+        return own_name(self.name)[1] if self.derived else labels.exact(self.labels, self.profile)
+
+
+def own_name(name: str) -> tuple[str, str]:
+    """Repository, without a registry's host, and tag of an image's name; both empty where it has no tag, as an id."""
+    path, _, tag = name.partition("@")[0].rpartition(":")
+    first, slash, rest = path.partition("/")
+    is_host = bool(slash) and (first == "localhost" or bool({".", ":"} & set(first)))
+    if not path or "/" in tag or path == "sha256":
+        return "", ""
+    return rest if is_host else path, tag
+
+
+def choose(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> Chosen:
+    """The image `name`, or without one the image that was built last for `kit` and `profile`.
+
+    kit: train or serve, with a name also None where either will do; profile: of a named image its label says it, and
+    another one than that is refused, but for the default, which nobody may have asked for. UserError where there is no
+    such image, where it does not stand on one of the kit's, or on the other one.
+    """
+    if name is None:
+        pins.load().profile(profile)  # one that there is not is said as that
+        found = find_image(client, f"berth-{kit}:{profile}")
+        return Chosen(f"berth-{kit}:{profile}", str(found.id), str(kit), profile, False, found.attrs)
+    found = find_image(client, name)
+    its_kit, its_profile = found.labels.get(labels.KIT, ""), found.labels.get(labels.PROFILE, "")
+    if its_kit not in pins.IMAGES or not its_profile:
+        begin = f"berth-{kit or pins.IMAGES[0]}:{profile}"
+        raise UserError(
+            f"{name} was not built FROM an image of the kit (it has no label {labels.KIT} of one): let its Dockerfile "
+            f"begin with `FROM {begin}`, and build it again."
+        )
+    if kit not in (None, its_kit):
+        raise UserError(f"{name} was built FROM berth-{its_kit}, and this is for berth-{kit}: name another image.")
+    if profile not in (pins.DEFAULT_PROFILE, its_profile):
+        raise UserError(
+            f"{name} was built FROM the profile {its_profile}, and --profile says {profile}: leave --profile out, the "
+            "image has its own."
+        )
+    # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it.
+    ours = {f"berth-{its_kit}:{tag}" for tag in (its_profile, labels.exact(found.labels, its_profile))}
+    derived = not any(tag.rpartition("/")[2] in ours for tag in found.tags)
+    return Chosen(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
+
+
+def choose_all(client: DockerClient, kits: Sequence[str], profile: str, name: str | None) -> list[Chosen]:
+    """What a command for `train`, `serve` or both is for: the one image `name`, or without it those of the kit."""
+    if name is None:
+        return [choose(client, kit, profile) for kit in kits]
+    return [choose(client, kits[0] if len(kits) == 1 else None, profile, name)]
+
+
+def _known_as(name: str, tags: list[str]) -> str:
+    """The whole name of what was given as `mytrain` or as `mytrain:1`; an id stays."""
+    return f"{name}:latest" if f"{name}:latest" in tags and name not in tags else name

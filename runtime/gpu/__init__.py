@@ -1,0 +1,7 @@
+"""What both images know of the host's GPUs: whether torch can run on them.
+
+driver         asks libcuda, in a child process, for its version and the GPUs
+compatibility  what fits which driver and GPU, as one sentence; pure
+start          puts the two before torch, and takes cuda-compat where it helps
+bench          measures what the GPUs do
+"""

@@ -1,0 +1,202 @@
+"""Whether an image's torch can run on what the driver showed: None, or one sentence that says what fits.
+
+Pure, and the only place that knows which CUDA needs which driver and which GPU. Sources: NVIDIA's table of minimum
+drivers (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html), the architectures that torch's
+wheels are built for (torch.cuda.get_arch_list()), and SageMaker's InferenceAmiVersion
+(docs.aws.amazon.com/sagemaker/latest/APIReference/API_ProductionVariant.html).
+"""
+
+from dataclasses import dataclass
+
+from berth.runtime.gpu.driver import Device, Seen, Version
+
+# The kit's profiles by the CUDA of their torch, the newest first, and the newest AMI of endpoints whose driver does.
+PROFILES: dict[str, Version] = {"cu130": (13, 0), "cu124": (12, 4)}
+AMIS: dict[int, str] = {13: "al2023-ami-sagemaker-inference-gpu-4-1", 12: "al2-ami-sagemaker-inference-gpu-3-1"}
+
+# A driver's branch, as users know it, by the newest CUDA that it knows.
+_BRANCHES: dict[Version, int] = {
+    (11, 0): 450,
+    (11, 2): 460,
+    (11, 4): 470,
+    (11, 6): 510,
+    (11, 7): 515,
+    (12, 0): 525,
+    (12, 1): 530,
+    (12, 2): 535,
+    (12, 3): 545,
+    (12, 4): 550,
+    (12, 5): 555,
+    (12, 6): 560,
+    (12, 7): 565,
+    (12, 8): 570,
+    (12, 9): 575,
+    (13, 0): 580,
+}
+_HINTS = {
+    34: "the stub of a CUDA toolkit is found before the driver's own library: take its folder out of LD_LIBRARY_PATH",
+    100: "the container has no GPU that it may use: start it with docker run --gpus all, and look at "
+    "CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES",
+    304: "the container may not use the devices: start it with docker run --gpus all in place of --device",
+    802: "GPUs joined by NVSwitch wait for the fabric manager: start nvidia-fabricmanager, in the driver's version, on "
+    "the host",
+    803: "the driver's library and its kernel module are of two versions: restart the host, whose driver was updated",
+    804: "cuda-compat does not support this GPU: take its folder out of LD_LIBRARY_PATH",
+    999: "load nvidia-uvm on the host (nvidia-modprobe -u -c 0), look at nvidia-smi and dmesg there, or restart it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """How many GPUs a program is to use; `refusal` is the sentence that forbids to go on, `line` one for the log."""
+
+    gpus: int
+    refusal: str | None = None
+    line: str = ""
+
+
+def minimum(cuda: Version) -> Version:
+    """The CUDA that a driver must know to run any minor version of this one's major: 12.0 for 12.4 (driver 525)."""
+    return (cuda[0], 0)
+
+
+def architectures(cuda: Version) -> tuple[Version, Version | None]:
+    """The least and the most compute capability that torch's wheels for this CUDA are built for; None: no upper end."""
+    if cuda[0] >= 13:
+        return (7, 5), None  # CUDA 13 has dropped Maxwell, Pascal and Volta
+    return (5, 0), None if cuda >= (12, 8) else (9, 0)  # 12.8 brought Blackwell
+
+
+def too_old(cuda: str, seen: Seen) -> bool:
+    """Whether the driver knows no CUDA that this one can do with: the only case in which cuda-compat can help."""
+    return seen.version is not None and seen.version < minimum(parse(cuda))
+
+
+def verdict(cuda: str | None, gpus: int, seen: Seen, compat: Seen | None = None) -> str | None:
+    """Judge a torch built for `cuda` (None: a CPU build) on a host with `gpus` device nodes.
+
+    `compat` is what was seen through cuda-compat, where that was tried and did not help.
+    """
+    if cuda is None or gpus == 0:
+        return None
+    here = "The host's GPUs are in this container"
+    if seen.missing:
+        return (
+            f"{here} but the driver's library is not ({seen.missing}): start the container through NVIDIA's runtime, "
+            "docker run --gpus all, instead of handing it the devices alone."
+        )
+    if seen.fault:
+        return f"{here} but the driver's library {seen.fault}: look at nvidia-smi on the host, or restart the host."
+    wanted = parse(cuda)
+    unsuitable = next((device for device in seen.devices if not _suits(wanted, device)), None)
+    if unsuitable is not None:
+        return f"{_capability(wanted, unsuitable)}: {_remedy(wanted, seen, compat)}."
+    if too_old(cuda, seen):
+        return f"{_driver(wanted, seen, compat)}: {_remedy(wanted, seen, compat)}."
+    if seen.code:
+        name = seen.name or f"CUDA error {seen.code}"
+        closed = f" ({seen.closed[0]})" if seen.closed else ""
+        hint = _HINTS.get(seen.code, "look at nvidia-smi and dmesg on the host")
+        return f"{here} but the driver refuses them with {name} ({seen.code}){closed}: {hint}."
+    return None
+
+
+def usable(nodes: int, seen: Seen, visible: str | None, every: bool = True) -> Usable:
+    """What to use of `nodes` GPUs where the verdict is None: those that the driver offers.
+
+    Fewer than the nodes are right with MIG, and where `visible` (CUDA_VISIBLE_DEVICES) chooses. Else a GPU is lost, and
+    a program that needs `every` one must not go on with the rest.
+    """
+    offered = len(seen.devices)
+    chosen = bool(visible and visible.strip())
+    if offered >= nodes:
+        return Usable(offered)
+    if any("MIG" in device.name for device in seen.devices):
+        reason = "MIG: a process can use one instance"
+    elif chosen:
+        reason = f"CUDA_VISIBLE_DEVICES is {visible}"
+    else:
+        reason = ""
+    if not offered or (every and not reason):
+        place = "CUDA_VISIBLE_DEVICES" if chosen else "nvidia-smi and dmesg on the host"
+        count = f"{offered} of the {nodes} GPUs" if offered else "none of the GPUs"
+        return Usable(offered, f"The driver offers {count} in this container: look at {place}, or use another host.")
+    reason = reason or "look at nvidia-smi and dmesg on the host"
+    return Usable(offered, line=f"the driver offers {offered} of {nodes} GPUs here ({reason})")
+
+
+def no_gpu(cuda: str, nodes: int, visible: str | None) -> str:
+    """The line for the log where no GPU is to be used; `nodes` counts those that `visible` (CUDA_VISIBLE_DEVICES) may
+    hide.
+    """
+    hint = "docker run --gpus all passes GPUs in"
+    if nodes and visible is not None:
+        hint = f"CUDA_VISIBLE_DEVICES is '{visible}', which hides the {nodes} here: unset it to use them"
+    return f"no GPU is at hand: torch for CUDA {cuda} runs on the CPU ({hint})"
+
+
+def parse(text: str) -> Version:
+    """(12, 4) for `12.4` or `12.4.1`."""
+    major, _, rest = text.partition(".")
+    return int(major), int(rest.partition(".")[0] or 0)
+
+
+def dotted(version: Version) -> str:
+    """`12.4` for (12, 4)."""
+    return f"{version[0]}.{version[1]}"
+
+
+def _suits(cuda: Version, device: Device) -> bool:
+    least, most = architectures(cuda)
+    return device.capability >= least and (most is None or device.capability <= most)
+
+
+def _capability(wanted: Version, device: Device) -> str:
+    least, most = architectures(wanted)
+    bound = f"{dotted(least)} or newer" if device.capability < least or most is None else f"{dotted(most)} or older"
+    return (
+        f"{device.name} has compute capability {dotted(device.capability)} but this image's torch, built for CUDA "
+        f"{dotted(wanted)}, needs {bound}"
+    )
+
+
+def _driver(wanted: Version, seen: Seen, compat: Seen | None) -> str:
+    assert seen.version is not None
+    branch = _BRANCHES.get(seen.version)
+    says = (
+        f"This image's torch is built for CUDA {dotted(wanted)}, which needs {_driver_for(wanted)} or newer, but the "
+        f"host's driver{f' {branch}' if branch else ''} ends at CUDA {dotted(seen.version)}"
+    )
+    if compat is None:
+        return says
+    return f"{says} and cuda-compat did not help ({compat.missing or compat.fault or compat.name or 'it is too old'})"
+
+
+def _driver_for(cuda: Version) -> str:
+    least = minimum(cuda)
+    return f"driver {_BRANCHES[least]}" if least in _BRANCHES else f"a driver for CUDA {dotted(least)}"
+
+
+def _host_for(cuda: Version) -> str:
+    ami = f" (an endpoint: InferenceAmiVersion {AMIS[cuda[0]]})" if cuda[0] in AMIS else ""
+    return f"a host with {_driver_for(cuda)}{ami}"
+
+
+def _remedy(wanted: Version, seen: Seen, compat: Seen | None) -> str:
+    """What runs here as it is, and else what would with another driver."""
+    fitting = {name: cuda for name, cuda in PROFILES.items() if all(_suits(cuda, device) for device in seen.devices)}
+    version = seen.version or (0, 0)
+    ready = next((name for name, cuda in fitting.items() if cuda != wanted and version >= minimum(cuda)), None)
+    same = all(_suits(wanted, device) for device in seen.devices)
+    ways = [f"use an image of profile {ready}"] if ready else []
+    if same:
+        ways.append(f"{'' if ready else 'use '}{_host_for(wanted)}")
+    if not ready:
+        ways += [
+            f"{'' if same else 'use '}{_host_for(cuda)} and an image of profile {name}"
+            for name, cuda in fitting.items()
+            if minimum(cuda) < minimum(wanted) or not same
+        ]
+        if same and compat is None:
+            ways.append("build the image with cuda-compat")
+    return ", or ".join(ways) or "use a host with a newer GPU"

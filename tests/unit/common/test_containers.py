@@ -1,0 +1,146 @@
+"""A container for one command on an engine that is played; the real one is asked by tests/images/test_outdated.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import APIError, ImageNotFound
+from docker.types import Mount
+from requests.exceptions import ConnectionError
+
+from berth.common.containers import CommandFailed, run_once
+from berth.common.errors import UserError
+from berth.images.build_network import Network, PackageIndex
+from berth.images.inventory import debian
+
+IMAGE = "berth-serve:cpu"
+NETWORK = Network(None, PackageIndex(), (), "", "", "deb http://user:a-canary@mirror/debian bookworm main\n")
+
+
+class FakeEngine:
+    """An engine whose only container ends with `code`, or does not start, or does not end. It is its own container."""
+
+    def __init__(self, code: int = 0, complaint: str = "", start: Exception | None = None, wait: Any = None) -> None:
+        self.images = self.containers = self
+        self.code, self.complaint, self.refusal, self.silence = code, complaint, start, wait
+        self.made: dict[str, Any] = {}
+        self.there = 0
+
+    def get(self, name: str) -> None:
+        if name != IMAGE:
+            raise ImageNotFound(name)
+
+    def create(self, image: str, command: list[str], **settings: Any) -> "FakeEngine":
+        self.made = {"image": image, "command": command, **settings}
+        self.there += 1
+        return self
+
+    def start(self) -> None:
+        if self.refusal:
+            raise self.refusal
+
+    def wait(self, timeout: float | None) -> dict[str, int]:
+        if self.silence:
+            raise self.silence
+        return {"StatusCode": self.code}
+
+    def logs(self, stdout: bool, stderr: bool) -> bytes:
+        assert stdout != stderr
+        return b"printed\n" if stdout else self.complaint.encode()
+
+    def remove(self, force: bool, v: bool) -> None:
+        assert force
+        assert v
+        self.there -= 1
+
+
+def ran(engine: Any, **settings: Any) -> bytes:
+    return run_once(engine, IMAGE, ["python", "-c", "x"], **settings)
+
+
+def test_without_a_wish_there_is_no_network_no_device_and_no_folder() -> None:
+    engine = FakeEngine()
+    assert ran(engine) == b"printed\n"
+    assert engine.there == 0
+    assert engine.made.pop("labels")["berth.run"].startswith("once-")
+    assert engine.made == {
+        "image": IMAGE,
+        "command": ["-c", "x"],
+        "entrypoint": ["python"],
+        "user": "0",
+        "network_mode": "none",
+        "devices": [],
+        "mounts": [],
+        "environment": {},
+    }
+
+
+def test_what_is_wished_for_is_handed_in() -> None:
+    engine, mount = FakeEngine(), Mount("/there", "/here", type="bind", read_only=True)
+    ran(engine, mounts=[mount], devices=["/dev/x"], network="host", environment={"A": "b"})
+    made = engine.made
+    assert (made["mounts"], made["devices"], made["network_mode"]) == ([mount], ["/dev/x:/dev/x"], "host")
+    assert made["environment"] == {"A": "b"}
+
+
+def test_a_failure_has_the_code_and_what_was_complained_of() -> None:
+    engine = FakeEngine(3, "first\nlast\n")
+    with pytest.raises(
+        CommandFailed, match=r"^`python` failed in berth-serve:cpu with exit code 3: first\nlast$"
+    ) as bad:
+        ran(engine)
+    assert (bad.value.code, bad.value.complaint, engine.there) == (3, "first\nlast", 0)
+
+
+def test_what_does_not_start_does_not_stay() -> None:
+    engine = FakeEngine(start=APIError("400", explanation="no such device"))
+    with pytest.raises(APIError):
+        ran(engine)
+    assert engine.there == 0
+
+
+def test_what_does_not_end_does_not_stay() -> None:
+    engine = FakeEngine(wait=ConnectionError("Read timed out."))
+    with pytest.raises(
+        UserError, match=r"^`python` gives no answer in berth-serve:cpu: see that the engine is well\.$"
+    ):
+        ran(engine, patience_s=1)
+    assert engine.there == 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "image", "said"),
+    [
+        pytest.param(
+            FakeEngine(),
+            "berth-serve:cu130",
+            "there is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`.",
+            id="no-image",
+        ),
+        pytest.param(
+            FakeEngine(start=APIError("400", explanation="no such file")),
+            IMAGE,
+            "berth-serve:cpu can't be started to ask Debian's archive: no such file.",
+            id="does-not-start",
+        ),
+        pytest.param(
+            FakeEngine(100, "W: first\nE: Failed to fetch http://user:a-canary@mirror/debian  503\n"),
+            IMAGE,
+            "Debian's archive can't be asked for updates of berth-serve:cpu (E: Failed to fetch http://mirror/debian  "
+            "503): look at the network, and at this machine's settings of apt, which a build uses as well.",
+            id="fails",
+        ),
+        pytest.param(
+            FakeEngine(100),
+            IMAGE,
+            "Debian's archive can't be asked for updates of berth-serve:cpu (exit code 100): look at the network, and "
+            "at this machine's settings of apt, which a build uses as well.",
+            id="fails-in-silence",
+        ),
+    ],
+)
+def test_an_archive_that_can_not_be_asked(engine: Any, image: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        debian.ask(engine, image, NETWORK, tmp_path / "secrets")
+    assert str(refusal.value) == said
+    assert engine.there == 0

@@ -1,0 +1,76 @@
+"""Programs that are asked about themselves, and those that give no answer."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from berth.common import subprocesses
+from berth.common.subprocesses import ask
+
+
+def sh(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        pytest.param(["printf", "a\\nb\\n\\n"], "a\nb", id="lines"),
+        pytest.param(sh("printf 'v\\3511'"), "v\N{REPLACEMENT CHARACTER}1", id="no-unicode"),
+        pytest.param(sh("echo complaint >&2; echo 1.0"), "1.0", id="stderr-is-left-out"),
+        pytest.param(sh("read line; echo got $line"), "got", id="nothing-to-read"),
+        pytest.param(sh("echo 1.0; exit 1"), "", id="fails"),
+        pytest.param(sh("echo 1.0; kill -9 $$"), "", id="killed"),
+        pytest.param(["no-such-program"], "", id="not-there"),
+        pytest.param(["/"], "", id="a-folder"),
+        pytest.param(["yes"], "", id="goes-on-for-ever"),
+        pytest.param(
+            [sys.executable, "-c", f"print('x' * {subprocesses.LONGEST - 1})"],
+            "x" * (subprocesses.LONGEST - 1),
+            id="as-long-as-may-be",
+        ),
+        pytest.param([sys.executable, "-c", f"print('x' * {subprocesses.LONGEST})"], "", id="too-long"),
+    ],
+)
+def test_what_is_said(command: list[str], said: str) -> None:
+    assert ask(command) == said
+
+
+def hangs(started: Path) -> list[str]:
+    return sh(f"echo 1.0; echo $$ > {started}; exec sleep 600")
+
+
+def its_plugin_hangs(started: Path) -> list[str]:
+    return sh(f"sleep 600 & echo $! > {started}; echo 1.0; wait")
+
+
+def closes_its_output_and_hangs(started: Path) -> list[str]:
+    return sh(f"echo 1.0; exec >&-; echo $$ > {started}; exec sleep 600")
+
+
+@pytest.mark.parametrize("command", [hangs, its_plugin_hangs, closes_its_output_and_hangs])
+def test_what_hangs_is_killed_with_all_that_it_started(command: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    assert ask(command(started), patience_s=2) == ""
+    deadline = time.monotonic() + 30  # for a machine that is busy: a kill is not done where it is asked for
+    while lives(int(started.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not lives(int(started.read_text()))
+
+
+def test_what_a_program_leaves_running_does_not_keep_its_answer(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    assert ask(sh(f"sleep 600 & echo $! > {started}; echo 1.0"), patience_s=2) == "1.0"
+    os.kill(int(started.read_text()), 9)
+
+
+def lives(process: int) -> bool:
+    """Whether it runs: one that was killed may be a zombie until who adopted it has looked."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,107 @@
+"""What registries' answers mean, in one sentence each."""
+
+import json
+
+import pytest
+
+from berth.ecr.registry.errors import RegistryAnswer, sentence
+
+
+def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -> RegistryAnswer:
+    errors = {"errors": [{"code": code, "message": message}]}
+    return RegistryAnswer(status, {}, body or (json.dumps(errors).encode() if code else b""))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            refused(401, "UNAUTHORIZED", "authentication required"),
+            "host does not take this login for the push (UNAUTHORIZED: authentication required): log in with an "
+            "account that may do that.",
+        ),
+        (
+            refused(403, "DENIED", "not authorized to perform: ecr:InitiateLayerUpload"),
+            "host/a/b denies the push (DENIED: not authorized to perform: ecr:InitiateLayerUpload): ask its owner for "
+            "the permission, or log in as someone else.",
+        ),
+        (
+            refused(404, "NAME_UNKNOWN", "repository name not known to registry"),
+            "host has no repository a/b (NAME_UNKNOWN: repository name not known to registry): create it, or mend its "
+            "name.",
+        ),
+        (
+            refused(400, "NAME_INVALID", "bad"),
+            "host does not take a/b for a repository (NAME_INVALID: bad): give it another name.",
+        ),
+        (
+            refused(429, "TOOMANYREQUESTS", "Rate exceeded."),
+            "host is asked too often (TOOMANYREQUESTS: Rate exceeded): run this again later, what arrived is not sent "
+            "again.",
+        ),
+        (
+            refused(404, "BLOB_UPLOAD_INVALID", "blob upload invalid"),
+            "host/a/b lost the upload at the push (BLOB_UPLOAD_INVALID: blob upload invalid): run this again, what "
+            "arrived is not sent again.",
+        ),
+        (
+            refused(400, "MANIFEST_BLOB_UNKNOWN", "x"),
+            "host/a/b lacks a blob for the push (MANIFEST_BLOB_UNKNOWN: x): run this again, which sends what is "
+            "missing.",
+        ),
+        (
+            refused(400, "MANIFEST_INVALID", "x"),
+            "host/a/b does not take the manifest at the push (MANIFEST_INVALID: x): see which media types it allows.",
+        ),
+        (
+            refused(412, "PRECONDITION", "configured as immutable"),
+            "host/a/b refuses the push (PRECONDITION: configured as immutable): its tags can't be moved, take another "
+            "--tag, for example of a new version.",
+        ),
+        (refused(507), "the disk of host is full (the push failed): have room made there, then run this again."),
+        (
+            refused(502, body=b"<html><h1>Bad gateway</h1></html>"),
+            "host failed at the push (502, a web page): run this again later, what arrived is not sent again, or look "
+            "at the registry's log.",
+        ),
+        (
+            RegistryAnswer(307, {"Location": "https://user:secret@other/v2/"}),
+            "host sends the push on to https://other/v2/: give the registry that answers itself.",
+        ),
+        (
+            refused(418, body=b"a  teapot\nof two lines"),
+            "host/a/b refuses the push with 418 (a teapot of two lines): see what the registry supports.",
+        ),
+    ],
+)
+def test_a_sentence_for_each(answer: RegistryAnswer, said: str) -> None:
+    assert sentence("host", "a/b", "the push", answer) == said
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # As the distribution registry says it of a blob, and of an upload that it can't begin.
+        b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":"write /x: no space left on device"}]}',
+        b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":{"Enclosed":{"Op":"mkdir","Err":28}}}]}',
+        b'{"errors":[{"code":"UNKNOWN","detail":{"Err": 122}}]}',
+    ],
+)
+def test_a_full_disk_is_not_tried_again(body: bytes) -> None:
+    assert RegistryAnswer(500, {}, body).disk_full
+    assert not RegistryAnswer(500, {}, body).retried
+    assert not RegistryAnswer(200, {}, body).disk_full
+
+
+def test_a_long_page_or_text_is_cut_short() -> None:
+    assert len(RegistryAnswer(500, {}, b"x" * 100_000).said) == 240
+    assert RegistryAnswer(500, {"Content-Type": "text/html"}, b"x").said == "500, a web page"
+    assert RegistryAnswer(500).said == "500"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"errors": 1}', b'{"errors": [1]}', b"[" * 100_000, b"\xff"])
+def test_a_body_of_any_form(body: bytes) -> None:
+    assert RegistryAnswer(400, {}, body).codes == []
+    assert sentence("host", "", "the push", RegistryAnswer(400, {}, body)).startswith(
+        "host refuses the push with 400 ("
+    )

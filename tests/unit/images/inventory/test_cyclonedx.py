@@ -1,0 +1,266 @@
+"""The bill of materials: what syft finds in an image's records, and what is added to it."""
+
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images import pins
+from berth.images.inventory import cyclonedx, sbom, syft
+from berth.images.inventory.cyclonedx import Package
+from berth.images.inventory.image_listing import Inside
+
+SITE = "opt/berth/lib/python3.11/site-packages"
+STATUS = b"""Package: libc6
+Essential: yes
+Status: install ok installed
+Architecture: amd64
+Source: glibc
+Version: 2.36-9+deb12u14
+Maintainer: GNU Libc Maintainers <debian-glibc@lists.debian.org>
+Description: GNU C Library
+
+Package: libasan8
+Status: install ok installed
+Architecture: amd64
+Version: 12.2.0-14
+Maintainer: Debian GCC Maintainers <debian-gcc@lists.debian.org>
+Description: pruned whole
+
+Package: gone
+Essential: yes
+Status: deinstall ok config-files
+Architecture: amd64
+Version: 1.0
+Description: removed
+
+"""
+RECORDS = {
+    "usr/lib/os-release": b'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
+    "var/lib/dpkg/status": STATUS,
+    "var/lib/dpkg/info/libc6:amd64.list": b"/.\n/lib\n/lib/libc.so.6\n/usr/share/doc/libc6/copyright\n",
+    "var/lib/dpkg/info/libasan8:amd64.list": b"/usr/lib/libasan.so.8\n",
+    "usr/share/doc/libc6/copyright": b"License: GPL-2\n\nsee /usr/share/common-licenses/GPL-2\n",
+    f"{SITE}/rich-15.0.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: rich\nVersion: 15.0.0\nLicense: MIT\n\n",
+    f"{SITE}/rich-15.0.0.dist-info/RECORD": b'rich/a.py,,\n"rich/b,c.py",,\n../../../bin/rich,,\nrich/pruned.py,,\n',
+    f"{SITE}/berth-0.1.0.dist-info/METADATA": b"Metadata-Version: 2.4\nName: berth\nVersion: 0.1.0\n"
+    b"License-Expression: Apache-2.0\n\n",
+    f"{SITE}/setuptools/_vendor/rich-15.0.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: rich\n"
+    b"Version: 15.0.0\n\n",
+}
+PLAIN = {
+    "usr/lib/libc.so.6": b"libc",
+    f"{SITE}/rich/a.py": b"a",
+    f"{SITE}/rich/b,c.py": b"bc",
+    "opt/berth/bin/rich": b"",
+}
+
+
+INSIDE = Inside(
+    image="berth-serve:cpu",
+    image_id="sha256:" + "1" * 64,
+    created="2026-11-21T23:25:10.728863082Z",
+    labels={"berth.kit": "serve", "org.opencontainers.image.version": "0.1.0", "berth.efa": "none"},
+    hashes={path: hashlib.sha256(content).hexdigest() for path, content in (RECORDS | PLAIN).items()},
+    links={"lib": "usr/lib"},
+    records=RECORDS,
+)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """What the real syft says of these records."""
+    return syft.run(INSIDE)
+
+
+@pytest.fixture(scope="module")
+def made(document: dict[str, Any]) -> cyclonedx.Bill:
+    return cyclonedx.completed(INSIDE, document, {})
+
+
+def hash_of(paths: dict[str, bytes]) -> str:
+    """As `sha256sum PATHS | sha256sum` prints it, the paths sorted."""
+    lines = "".join(f"{hashlib.sha256(content).hexdigest()}  /{path}\n" for path, content in sorted(paths.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def test_packages_of_debian_and_of_python_with_licence_and_hash(made: cyclonedx.Bill) -> None:
+    rich = {path: PLAIN[path] for path in PLAIN if "rich" in path}
+    libc = {path: (RECORDS | PLAIN)[path] for path in ("usr/lib/libc.so.6", "usr/share/doc/libc6/copyright")}
+    dpkg = "var/lib/dpkg/status"
+    deb = "pkg:deb/debian/{}?arch=amd64&distro=debian-12"
+    assert made.packages == (
+        Package("libasan8", "12.2.0-14", "deb", "", "", deb.format("libasan8@12.2.0-14"), dpkg),
+        Package(
+            "libc6",
+            "2.36-9+deb12u14",
+            "deb",
+            "GPL-2.0-only",
+            hash_of(libc),
+            deb.format("libc6@2.36-9%2Bdeb12u14") + "&upstream=glibc",
+            dpkg,
+        ),
+        # On no index, so that PyPI's purl would be somebody else's.
+        Package(
+            "berth",
+            "0.1.0",
+            "python",
+            "Apache-2.0",
+            "",
+            "pkg:generic/berth@0.1.0",
+            f"{SITE}/berth-0.1.0.dist-info/METADATA",
+        ),
+        Package(
+            "rich",
+            "15.0.0",
+            "python",
+            "MIT",
+            hash_of(rich),
+            "pkg:pypi/rich@15.0.0",
+            f"{SITE}/rich-15.0.0.dist-info/METADATA",
+        ),
+        Package(
+            "rich",
+            "15.0.0",
+            "python",
+            "",
+            "",
+            "pkg:pypi/rich@15.0.0",
+            f"{SITE}/setuptools/_vendor/rich-15.0.0.dist-info/METADATA",
+        ),
+    )
+
+
+def test_the_document_is_valid_and_names_each_thing_once(made: cyclonedx.Bill, tmp_path: Path) -> None:
+    path = sbom.write(made, tmp_path / "dist" / "bom.json")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
+    written = json.loads(path.read_text())
+    references = [component["bom-ref"] for component in written["components"]]
+    assert len(set(references)) == len(references) == 6
+    assert written["metadata"]["component"]["name"] == "berth-serve"
+    assert written["components"][0]["type"] == "operating-system"
+    assert os.listdir(tmp_path / "dist") == ["bom.json"]
+
+
+def test_the_same_image_gives_the_same_bytes(made: cyclonedx.Bill, document: dict[str, Any], tmp_path: Path) -> None:
+    again = syft.run(INSIDE)
+    assert again["serialNumber"] != document["serialNumber"]
+    first, second = (tmp_path / name for name in ("first", "second"))
+    sbom.write(made, first)
+    sbom.write(cyclonedx.completed(INSIDE, again, {}), second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_came_as_a_file_is_named_by_the_images_labels(document: dict[str, Any]) -> None:
+    labels = {
+        "berth.efa": "1.47.0",
+        "berth.smddp": "2.6.0",
+        "berth.cuda-compat": "13.1+double",
+        "berth.gdrcopy": "none",
+    }
+    efa = pins.File("efa", "1.47.0", "efa.tar.gz", "https://efa.example/efa.tar.gz", "a" * 64)
+    smddp = pins.File("smddp", "2.6.0", "smddp.whl", "", pins.UNPINNED)
+    made = cyclonedx.completed(replace(INSIDE, labels=labels), document, {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
+    files = [(each.name, each.version, each.hash, each.licence) for each in made.packages if each.kind == "file"]
+    assert files == [
+        ("cuda-compat", "13.1+double", "", "LicenseRef-NVIDIA-Proprietary"),
+        ("efa", "1.47.0", "a" * 64, ""),
+        ("smddp", "2.6.0", "", ""),
+    ]
+    component = next(each for each in made.document["components"] if each["name"] == "efa")
+    assert component["externalReferences"] == [{"type": "distribution", "url": "https://efa.example/efa.tar.gz"}]
+
+
+def test_an_image_without_packages_has_a_bill_of_nothing() -> None:
+    bare = replace(INSIDE, records={}, hashes={}, links={}, labels={})
+    made = cyclonedx.completed(bare, syft.run(bare), {})
+    assert made.packages == ()
+    assert made.document["metadata"]["component"]["name"] == bare.image_id
+
+
+def test_a_persons_own_settings_of_syft_change_nothing(
+    made: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".syft.yaml").write_text("exclude: ['**/*.dist-info/**']\n")
+    monkeypatch.setenv("SYFT_CONFIG", str(tmp_path / ".syft.yaml"))
+    monkeypatch.setenv("SYFT_EXCLUDE", "**")
+    monkeypatch.chdir(tmp_path)
+    assert cyclonedx.completed(INSIDE, syft.run(INSIDE), {}) == made
+
+
+def test_syft_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError) as refusal:
+        syft.find(tmp_path)
+    assert str(refusal.value) == (
+        "syft, which makes the bill of materials, is not here: run `make setup`, which brings it."
+    )
+
+
+@pytest.mark.parametrize("does", ["echo 'no such cataloger' >&2; exit 1", "echo '{}'", "echo half {"])
+def test_a_syft_that_gives_no_bill_is_named(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "syft").write_text(f"#!/bin/sh\n{does}\n")
+    (tmp_path / "syft").chmod(0o755)
+    monkeypatch.setattr(syft, "find", lambda: str(tmp_path / "syft"))
+    with pytest.raises(
+        UserError, match=r"^syft could not read the packages of berth-serve:cpu \(.+\): run `make setup`"
+    ):
+        syft.run(INSIDE)
+
+
+class CountedReads:
+    """Stands in for the container that lists an image's files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.images: list[str] = []
+        monkeypatch.setattr(engine, "find_image", lambda client, name: SimpleNamespace(id=INSIDE.image_id))
+        monkeypatch.setattr(sbom, "inside", self._inside)
+
+    def _inside(self, client: object, image: str) -> Inside:
+        self.images.append(image)
+        return INSIDE
+
+
+def test_a_bill_is_kept_by_the_images_id(made: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reads = CountedReads(monkeypatch)
+    client: Any = None
+    first = sbom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    second = sbom.bill(client, "berth-serve:0.1.0-cpu-1", cache=tmp_path / "bills")
+    assert first.packages == made.packages
+    assert second == replace(first, image="berth-serve:0.1.0-cpu-1")
+    assert json.dumps(second.document) == json.dumps(first.document)
+    assert reads.images == [INSIDE.image_id]
+
+
+@pytest.mark.parametrize("spoiled", ["", "{}", "half {", '{"made_by": "another syft"}'])
+def test_a_kept_bill_that_can_not_be_used_is_made_again(
+    spoiled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reads = CountedReads(monkeypatch)
+    client: Any = None
+    first = sbom.bill(client, "berth-serve:cpu", cache=tmp_path)
+    (kept,) = tmp_path.iterdir()
+    kept.write_text(spoiled)
+    assert sbom.bill(client, "berth-serve:cpu", cache=tmp_path) == first
+    assert len(reads.images) == 2
+
+
+def test_a_bill_made_by_another_syft_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reads = CountedReads(monkeypatch)
+    client: Any = None
+    sbom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    other = tmp_path / "syft"
+    other.write_text(f'#!/bin/sh\nexec {syft.find()} "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setattr(syft, "find", lambda: str(other))
+    sbom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    assert len(reads.images) == 2

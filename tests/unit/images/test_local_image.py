@@ -1,0 +1,79 @@
+"""What is known of a built image from `docker image inspect`."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import ImageNotFound
+
+from berth.common.errors import UserError
+from berth.images.local_image import described, local_image
+
+OCI = "org.opencontainers.image"
+
+
+def inspected(revision: str = "1a2b3c4d5e6f", efa: str = "1.47.0", **more: Any) -> dict[str, Any]:
+    return {
+        "Id": "sha256:0",
+        "Size": 30,
+        "Created": "2026-11-21T00:00:00Z",
+        "RootFS": {"Type": "layers", "Layers": ["sha256:1", "sha256:2"]},
+        "Config": {
+            "Labels": {
+                "berth.kit": "train",
+                "berth.profile": "cu130",
+                "berth.efa": efa,
+                "berth.smddp": "none",
+                f"{OCI}.version": "0.1.0",
+                f"{OCI}.revision": revision,
+            }
+        },
+        **more,
+    }
+
+
+def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
+    def get(tag: str) -> Any:
+        raise ImageNotFound(f"no {tag}")
+
+    client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
+    with pytest.raises(UserError) as refusal:
+        local_image(client, "train", "cu124")
+    assert str(refusal.value) == (
+        "there is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`."
+    )
+
+
+def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
+    with pytest.raises(UserError, match=r"^there is no profile 'cu125'; docker/pins\.toml has .*did you mean cu124\?"):
+        local_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
+
+
+@pytest.mark.parametrize(("efa", "doubles"), [("1.47.0", ()), ("1.47.0+double", ("efa 1.47.0+double",))])
+def test_an_image_is_known_by_its_exact_tag_its_versions_and_its_doubles(efa: str, doubles: tuple[str, ...]) -> None:
+    found = described("train", "cu130", "berth-train:cu130", inspected(efa=efa))
+    assert found.exact_tag == "berth-train:0.1.0-cu130-1a2b3c4d5e6f"
+    assert found.pins == {"efa": efa, "smddp": "none"}
+    assert found.doubles == doubles
+    assert not found.dirty
+
+
+@pytest.mark.parametrize("revision", ["1a2b3c4d5e6f-dirty", "none"])
+def test_an_image_of_no_commit_is_dirty(revision: str) -> None:
+    assert described("train", "cu130", "berth-train:cu130", inspected(revision)).dirty
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "id_is_config", "docker"),
+    [
+        ({}, True, True),
+        ({"Descriptor": {"mediaType": "application/vnd.docker.distribution.manifest.v2+json"}}, False, True),
+        ({"Descriptor": {"mediaType": "application/vnd.oci.image.index.v1+json"}}, False, False),
+    ],
+    ids=["the engine's own store", "containerd, docker", "containerd, index"],
+)
+def test_what_an_engine_would_push_is_known_before(
+    descriptor: dict[str, Any], id_is_config: bool, docker: bool
+) -> None:
+    found = described("train", "cu130", "berth-train:cu130", inspected(**descriptor))
+    assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)

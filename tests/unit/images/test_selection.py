@@ -1,0 +1,132 @@
+"""Which image a command is for, told by the labels that an image inherits."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import ImageNotFound
+
+from berth.common import labels
+from berth.common.errors import UserError
+from berth.images.selection import choose, own_name
+
+LABELS = {
+    labels.KIT: "train",
+    labels.PROFILE: "cpu",
+    f"{labels.SOURCE}.version": "0.1.0",
+    f"{labels.SOURCE}.revision": "1a2b3c4d5e6f",
+}
+ON_GPUS = {**LABELS, labels.PROFILE: "cu130"}
+IMAGES: dict[str, tuple[dict[str, str], list[str]]] = {
+    "berth-train:cpu": (LABELS, ["berth-train:cpu", "berth-train:0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
+    "theirs:1": (LABELS, ["berth-train:cpu", "berth-train:0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
+    "pulled:1": (LABELS, ["127.0.0.1:5000/team/berth-train:0.1.0-cpu-1a2b3c4d5e6f", "pulled:1"]),
+    "mytrain": (LABELS, ["mytrain:latest", "berth-train:mine"]),
+    "mytrain:1": (LABELS, ["mytrain:1"]),
+    "mygpu:1": (ON_GPUS, ["mygpu:1"]),
+    "debian:12": ({}, ["debian:12"]),
+    "berth-base:bookworm": ({labels.KIT: "base"}, ["berth-base:bookworm"]),
+}
+
+
+def get(name: str) -> Any:
+    if name not in IMAGES:
+        raise ImageNotFound("no such image")
+    found, tags = IMAGES[name]
+    return SimpleNamespace(id=f"sha256:{name}", labels=found, tags=tags, attrs={"Id": f"sha256:{name}"})
+
+
+CLIENT: Any = SimpleNamespace(images=SimpleNamespace(get=get))
+
+
+def test_without_a_name_it_is_the_kits_image_of_the_profile() -> None:
+    found = choose(CLIENT, "train", "cpu")
+    assert (found.name, found.kit, found.profile, found.derived) == ("berth-train:cpu", "train", "cpu", False)
+
+
+@pytest.mark.parametrize("name", [None, "mytrain:1"])
+def test_a_profile_that_there_is_not_is_refused_either_way(name: str | None) -> None:
+    with pytest.raises(UserError, match="there is no profile 'cpuu'.*did you mean cpu" if name is None else "cpuu"):
+        choose(CLIENT, "train", "cpuu", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "known_as", "profile", "derived"),
+    [
+        pytest.param("mytrain:1", "mytrain:1", "cpu", True, id="built-from-ours"),
+        pytest.param("mytrain", "mytrain:latest", "cpu", True, id="without-a-tag"),
+        pytest.param("mygpu:1", "mygpu:1", "cu130", True, id="of-another-profile"),
+        pytest.param("theirs:1", "theirs:1", "cpu", False, id="ours-by-another-name"),
+        pytest.param("pulled:1", "pulled:1", "cpu", False, id="ours-out-of-a-registry"),
+    ],
+)
+def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile: str, derived: bool) -> None:
+    for kit in ("train", None):
+        found = choose(CLIENT, kit, "cpu", name)
+        assert (found.name, found.kit, found.profile, found.derived) == (known_as, "train", profile, derived)
+
+
+@pytest.mark.parametrize(
+    ("name", "kit", "profile", "said"),
+    [
+        pytest.param(
+            "debian:12",
+            "serve",
+            "cpu",
+            "debian:12 was not built FROM an image of the kit (it has no label berth.kit of one): let its Dockerfile "
+            "begin with `FROM berth-serve:cpu`, and build it again.",
+            id="not-on-the-kit",
+        ),
+        pytest.param(
+            "berth-base:bookworm",
+            None,
+            "cpu",
+            "berth-base:bookworm was not built FROM an image of the kit (it has no label berth.kit of one): let its "
+            "Dockerfile begin with `FROM berth-train:cpu`, and build it again.",
+            id="on-the-base-alone",
+        ),
+        pytest.param(
+            "mytrain:1",
+            "serve",
+            "cpu",
+            "mytrain:1 was built FROM berth-train, and this is for berth-serve: name another image.",
+            id="on-the-other-image",
+        ),
+        pytest.param(
+            "mytrain:1",
+            "train",
+            "cu130",
+            "mytrain:1 was built FROM the profile cpu, and --profile says cu130: leave --profile out, the image has "
+            "its own.",
+            id="on-another-profile",
+        ),
+        pytest.param(
+            "mytrian:1",
+            "train",
+            "cpu",
+            "there is no image mytrian:1 here: give one that `docker images` lists.",
+            id="not-there",
+        ),
+    ],
+)
+def test_what_it_can_not_be_is_said(name: str, kit: str | None, profile: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        choose(CLIENT, kit, profile, name)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "repository", "tag"),
+    [
+        ("mytrain:1", "mytrain", "1"),
+        ("team/mytrain:1", "team/mytrain", "1"),
+        ("127.0.0.1:5000/mytrain:1", "mytrain", "1"),
+        ("localhost/team/mytrain:1", "team/mytrain", "1"),
+        ("111122223333.dkr.ecr.eu-west-1.amazonaws.com/mytrain:1.0", "mytrain", "1.0"),
+        ("sha256:1a2b3c4d", "", ""),
+        ("1a2b3c4d", "", ""),
+        ("localhost:5000/mytrain", "", ""),
+    ],
+)
+def test_what_an_image_is_called_by_its_owner(name: str, repository: str, tag: str) -> None:
+    assert own_name(name) == (repository, tag)

@@ -1,0 +1,66 @@
+"""bench/gpu.py from a bare copy of the checkout, by an interpreter that knows no installed berth."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from berth.images.pins import ROOT
+
+# -S leaves out what makes site-packages more than a folder, the editable installation of the kit among it.
+INTERPRETER = [sys.executable, "-S", "-P"]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The checkout's folders that a GPU machine needs, and nothing that an installation would add."""
+    checkout = tmp_path / "checkout"
+    for folder in ("bench", "berth", "contract", "qa", "runtime", "serve"):
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, checkout / folder, symlinks=True, ignore=unwanted)
+    return checkout
+
+
+def run(*command: str, cwd: Path, packages: bool = True) -> subprocess.CompletedProcess[str]:
+    """Runs the interpreter, with the test environment's packages or with none."""
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    environment = {**os.environ, "PYTHONPATH": str(Path(torch.origin).parents[1]) if packages else ""}
+    command = (*INTERPRETER, *command)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def test_it_runs_from_a_bare_checkout_in_any_folder(bare: Path, tmp_path: Path) -> None:
+    assert "ModuleNotFoundError" in run("-c", "import berth.runtime", cwd=tmp_path).stderr
+    report = tmp_path / "report.json"
+    options = ["--device", "cpu", "--only", "all-reduce", "--only", "inference", "--json", str(report)]
+    done = run(str(bare / "bench" / "gpu.py"), *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(report.read_text())
+    assert [(each["name"], each["status"]) for each in told["checks"]] == [("all-reduce", "ok"), ("inference", "ok")]
+    assert [each["bytes"] for each in told["checks"][0]["details"]["sizes"]] == [1 << 18, 1 << 20]
+    assert told["checks"][1]["note"].endswith("float32 on cpu")
+    assert told["command"] == f"python -S -P {bare}/bench/gpu.py {' '.join(options)}"
+
+
+def test_without_torch_it_says_so(bare: Path, tmp_path: Path) -> None:
+    done = run(str(bare / "bench" / "gpu.py"), cwd=tmp_path, packages=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "berth: error: torch is not installed here: install it, or run this in one of the kit's images.\n"
+    )
+
+
+def test_without_the_other_folders_the_rest_is_checked(bare: Path, tmp_path: Path) -> None:
+    shutil.rmtree(bare / "serve")
+    options = ["--device", "cpu", "--only", "matrix-product", "--only", "inference"]
+    done = run(str(bare / "bench" / "gpu.py"), *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row.split()[0] for row in done.stdout.splitlines()[2:]] == ["matrix-product", "inference"]
+    assert "skipped  berth.serve is not in this image: the inference image has it" in done.stdout

@@ -1,0 +1,271 @@
+"""The check of the GPUs: its records and table, its processes, and a whole run on the CPU."""
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.runtime.gpu.bench import check, isolate
+from berth.runtime.gpu.bench.isolate import Ended, isolated, sentence
+from berth.runtime.gpu.bench.record import Measured, Record, Status, failed, judge, skipped, table
+
+COMMAND = [sys.executable, "-P", "-m", "berth.runtime.gpu.bench.check"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "status", "ratio"),
+    [
+        pytest.param(Measured(8.0, "GB/s", limit=10.0, enough=0.5), Status.OK, 0.8, id="enough"),
+        pytest.param(Measured(5.0, "GB/s", limit=10.0, enough=0.5), Status.OK, 0.5, id="just-enough"),
+        pytest.param(Measured(4.0, "GB/s", limit=10.0, enough=0.5), Status.SLOW, 0.4, id="slow"),
+        pytest.param(Measured(4.0, "GB/s"), Status.OK, None, id="no-limit-known"),
+        pytest.param(Measured(None, "GB/s", limit=10.0), Status.OK, None, id="nothing-to-measure"),
+    ],
+)
+def test_status(measured: Measured, status: Status, ratio: float | None) -> None:
+    record = judge("check", measured)
+    assert (record.status, record.ratio) == (status, ratio)
+    assert record.as_dict()["ratio"] == ratio
+
+
+def test_the_whole_table() -> None:
+    records = [
+        judge("all-reduce", Measured(385.21, "GB/s", limit=478.116, note="NCCL 2.29.7, 8 ranks, 256 MiB, NVLink")),
+        judge("matrix-product", Measured(31.04, "TFLOP/s", limit=125.0, enough=0.6, note="float16, 8192 × 8192")),
+        judge("training-step", Measured(61.23, "ms")),
+        failed("torch-compile", "RuntimeError: Failed to find C compiler.\nSecond line", "Traceback …"),
+        skipped("inference", "berth.serve is not in this image"),
+    ]
+    assert (
+        table(records)
+        == """\
+check           measured    limit        share  status   note
+all-reduce      385 GB/s    478 GB/s     0.81   ok       NCCL 2.29.7, 8 ranks, 256 MiB, NVLink
+matrix-product  31 TFLOP/s  125 TFLOP/s  0.25   slow     float16, 8192 × 8192
+training-step   61.2 ms     –                   ok
+torch-compile   –           –                   failed   RuntimeError: Failed to find C compiler.
+inference       –           –                   skipped  berth.serve is not in this image"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        pytest.param(partial(int, "x"), "ValueError: invalid literal for int() with base 10: 'x'", id="raises"),
+        pytest.param(partial(signal.raise_signal, signal.SIGKILL), "it was killed by SIGKILL", id="dies-by-a-signal"),
+        pytest.param(partial(os._exit, 3), "it ended with exit code 3 before it had a result", id="exits"),
+    ],
+)
+def test_a_check_that_fails_has_a_sentence(function: Any, error: str) -> None:
+    ended = isolated(function, limit=60)
+    assert (ended.value, ended.error) == (None, error)
+    assert ("Traceback" in ended.trace) == error.startswith("ValueError")
+
+
+def test_a_check_that_hangs_is_stopped() -> None:
+    began = time.monotonic()
+    assert isolated(partial(time.sleep, 600), limit=1).error == "it took longer than 1 s and was stopped"
+    assert time.monotonic() - began < 30
+
+
+class Sleeper:
+    """A process inside a hung driver: it runs on after SIGKILL, and joining it without a limit never ends."""
+
+    pid = 2**22 + 1  # no process has it: the kernel's limit is 2**22
+
+    def kill(self) -> None:
+        pass
+
+    def join(self, timeout: float | None = None) -> None:
+        assert timeout is not None
+
+    def is_alive(self) -> bool:
+        return True
+
+
+def test_a_check_that_can_not_be_killed_is_left_behind() -> None:
+    """By the interpreter as well, which joins what it knows before it ends."""
+    sleeper = Sleeper()
+    children = multiprocessing.process._children  # type: ignore[attr-defined]
+    children.add(sleeper)
+    try:
+        isolate._end(sleeper)
+        assert sleeper not in children
+    finally:
+        children.discard(sleeper)
+
+
+def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:
+    """A rank or a compiler that outlives its check would disturb the next one's figures."""
+    script = f"sleep 600 & echo $! >{tmp_path}/pid"
+    assert isolated(partial(subprocess.check_call, ["sh", "-c", script]), limit=60) == Ended(0)
+    status = Path(f"/proc/{int((tmp_path / 'pid').read_text())}/stat")
+    deadline = time.monotonic() + 10
+    while status.exists() and status.read_text().split()[2] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_the_environment_of_a_check() -> None:
+    assert isolated(partial(os.getenv, "BERTH_TRIED"), limit=60, environment={"BERTH_TRIED": "yes"}) == Ended("yes")
+    assert "BERTH_TRIED" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        pytest.param(RuntimeError("\nNo kernel image\nCompile with …"), "RuntimeError: No kernel image", id="lines"),
+        pytest.param(RuntimeError(), "RuntimeError", id="without-a-word"),
+        pytest.param(
+            RuntimeError("backend='inductor' raised:\nInvalidCxxCompiler: None\n\nSet …"),
+            "RuntimeError: backend='inductor' raised: InvalidCxxCompiler: None",
+            id="goes-on-after-a-colon",
+        ),
+        pytest.param(
+            RuntimeError(
+                "-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n"
+                "  File …\nArithmeticError: 3 of 9 sums over 2 ranks are wrong\n"
+            ),
+            "ArithmeticError: 3 of 9 sums over 2 ranks are wrong",
+            id="of-a-rank",
+        ),
+    ],
+)
+def test_an_exception_in_one_line(error: Exception, says: str) -> None:
+    assert sentence(error) == says
+
+
+NO_COMPILER = Ended(error="InductorError: InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config…")
+
+
+@pytest.mark.parametrize(
+    ("device", "ended", "record"),
+    [
+        pytest.param("cpu", Ended(Measured(1.0, "s")), Record("torch-compile", Status.OK, "", 1.0, "s"), id="measured"),
+        pytest.param(
+            "cpu",
+            NO_COMPILER,
+            skipped("torch-compile", "torch.compile needs a C++ compiler on a CPU, and there is none here"),
+            id="no-compiler-on-a-cpu",
+        ),
+        pytest.param("cuda", NO_COMPILER, failed("torch-compile", NO_COMPILER.error), id="no-compiler-on-a-gpu"),
+    ],
+)
+def test_the_record_of_a_process(device: str, ended: Ended, record: Record) -> None:
+    compiling = next(each for each in check.CHECKS if each.name == "torch-compile")
+    assert check.record(compiling, device, ended) == record
+
+
+def seen(cuda: str | None, devices: int) -> Ended:
+    return Ended({"versions": {"torch": "2.13.0", "cuda": cuda}, "devices": [{"name": "NVIDIA L4"}] * devices})
+
+
+@pytest.mark.parametrize(
+    ("device", "ended", "says"),
+    [
+        pytest.param("cuda", seen("13.0", 1), "", id="a-gpu"),
+        pytest.param("cpu", seen(None, 0), "", id="a-cpu-that-was-asked-for"),
+        pytest.param("cuda", seen(None, 0), "torch 2.13.0 is a CPU build: use an image of a CUDA", id="a-cpu-build"),
+        pytest.param("cuda", seen("13.0", 0), "There is no GPU that torch can use here: run this on", id="no-gpu"),
+        pytest.param("cpu", Ended(error="OSError: libc10"), "torch can't be used here (OSError: libc10)", id="broken"),
+    ],
+)
+def test_where_the_checks_cannot_be_made(device: str, ended: Ended, says: str) -> None:
+    refusal = check.unusable(device, ended)
+    assert refusal.startswith(says)
+    assert bool(refusal) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("berth.serve.no_such_module", "berth.serve is not in this image: the inference image has it"),
+        ("no_such_package.module", "no_such_package.module is not installed here"),
+    ],
+)
+def test_a_check_without_its_module_is_skipped(module: str, reason: str) -> None:
+    asked = check.Check("inference", len, limit=1, needs=("json", module))  # type: ignore[arg-type]  # never called
+    assert check.carry_out(asked, "cpu", {}) == skipped("inference", reason)
+
+
+def test_a_run_on_the_cpu(tmp_path: Path) -> None:
+    """The checks that test_bench_gpu.py does not run."""
+    report = tmp_path / "report.json"
+    names = ["matrix-product", "training-step", "torch-compile"]
+    only = [word for name in names for word in ("--only", name)]
+    options = ["--device", "cpu", "--json", str(report), "--date", "2026-11-21", *only]
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    title, header, *rows = done.stdout.splitlines()
+    assert title.partition(" CPUs, torch ")[0] == str(len(os.sched_getaffinity(0)))
+    assert header.split() == ["check", "measured", "limit", "share", "status", "note"]
+    assert [row.split()[0] for row in rows] == names
+    assert [line for line in done.stderr.splitlines() if line.startswith("berth: ")] == [
+        f"berth: {name} …" for name in names
+    ]
+
+    told = json.loads(report.read_text())
+    assert told["date"] == "2026-11-21"
+    assert told["command"].startswith("python -P -m berth.runtime.gpu.bench.check --device cpu --json ")
+    assert f"torch {told['versions']['torch']}" in title
+    assert told["devices"] == []
+    found = {each["name"]: each for each in told["checks"]}
+    assert list(found) == names
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    assert {name: each["status"] for name, each in found.items()} == {
+        "matrix-product": "ok",
+        "training-step": "ok",
+        "torch-compile": "ok" if compiler else "skipped",
+    }
+    assert all(each["value"] > 0 and each["limit"] is None for each in told["checks"] if each["status"] == "ok")
+    assert found["training-step"]["details"]["tokens"] == 32
+
+
+def test_a_json_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    options = ["--device", "cpu", "--json", str(tmp_path / "no-such-folder" / "report.json")]
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("berth: error: ")
+    assert done.stderr.endswith("report.json can't be written: name a file in a folder that is there and yours.\n")
+
+
+def test_sigterm_ends_the_check_that_runs(tmp_path: Path) -> None:
+    """PID 1 of a container would ignore it, and the check's processes are in a group of their own."""
+    running = subprocess.Popen([*COMMAND, "--device", "cpu"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    assert running.stderr.readline() == "berth: all-reduce …\n"
+    running.terminate()
+    assert running.wait(timeout=30) == 143
+    running.communicate()
+
+
+def without_gpu() -> str:
+    """Why the checks can't be made on a GPU here; empty if they can."""
+    if shutil.which("nvidia-smi") is None:
+        return "no NVIDIA GPU here (no nvidia-smi)"
+    import torch
+
+    return "" if torch.cuda.is_available() else f"torch {torch.__version__} can use no GPU here"
+
+
+@pytest.mark.gpu
+def test_a_whole_run_on_the_gpu(tmp_path: Path) -> None:
+    if reason := without_gpu():
+        pytest.skip(reason)
+    report = tmp_path / "report.json"
+    done = subprocess.run([*COMMAND, "--json", str(report)], capture_output=True, text=True, timeout=880)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(report.read_text())
+    assert {each["status"] for each in told["checks"]} <= {"ok", "slow"}
+    assert told["versions"]["nccl"] is not None
+    assert importlib.util.find_spec("triton") is not None

@@ -1,0 +1,118 @@
+"""What the hardware could do: bus bandwidth, chips by the driver's name, links by what nvidia-smi prints."""
+
+import pytest
+
+from berth.runtime.gpu.bench import machine, peaks
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "ranks", "gb_per_s"),
+    [
+        pytest.param(10**9, 1.0, 2, 1.0, id="two-send-the-buffer-once"),
+        pytest.param(256 << 20, 0.001, 8, 469.762048, id="eight"),
+        pytest.param(10**9, 1.0, 1, 0.0, id="one-sends-nothing"),
+    ],
+)
+def test_bus_bandwidth(size: int, seconds: float, ranks: int, gb_per_s: float) -> None:
+    assert peaks.bus_bandwidth(size, seconds, ranks) == pytest.approx(gb_per_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("Tesla V100-SXM2-16GB", 125),
+        ("NVIDIA Tesla V100-PCIE-32GB", 112),
+        ("Tesla T4", 65),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA A10", 125),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835),
+        ("NVIDIA B200", 2250),
+    ],
+)
+def test_the_peak_of_a_chip(name: str, tflops: float) -> None:
+    found = peaks.chip(name)
+    assert found is not None
+    assert found.tflops == tflops
+    assert found.source.startswith("NVIDIA ")
+
+
+@pytest.mark.parametrize(
+    "name", ["NVIDIA GeForce RTX 4090", "NVIDIA L40", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM2e", ""]
+)
+def test_another_chip_has_no_limit(name: str) -> None:
+    assert peaks.chip(name) is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"),
+    [((7, 0), "float16"), ((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16"), ((10, 0), "bfloat16")],
+)
+def test_the_half_precision_of_a_chip(capability: tuple[int, int], dtype: str) -> None:
+    assert peaks.half_precision(capability) == dtype
+
+
+def nvlink(*speeds: str) -> str:
+    """What `nvidia-smi nvlink -s` prints of one GPU."""
+    links = "".join(f"\t Link {number}: {speed}\n" for number, speed in enumerate(speeds))
+    return f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n{links}"
+
+
+@pytest.mark.parametrize(
+    ("links", "pcie", "name", "gb_per_s"),
+    [
+        pytest.param(nvlink(*["26.562 GB/s"] * 18) * 2, "5, 16\n5, 16\n", "NVLink", 478.116, id="nvlink"),
+        pytest.param(nvlink("25 GB/s", "25 GB/s") + nvlink("25 GB/s", "<inactive>"), "", "NVLink", 25, id="weakest"),
+        pytest.param(nvlink("25 GB/s") + nvlink("<inactive>"), "4, 16\n", "PCIe 4.0 x16", 31.504, id="one-without"),
+        pytest.param("", "4, 16\n4, 8\n", "PCIe 4.0 x8", 15.752, id="weakest-of-pcie"),
+        pytest.param(nvlink(), "3, 16\n", "PCIe 3.0 x16", 15.76, id="no-nvlink"),
+    ],
+)
+def test_the_link_of_the_gpus(links: str, pcie: str, name: str, gb_per_s: float) -> None:
+    found = peaks.link(links, pcie)
+    assert found is not None
+    assert (found.name, found.gb_per_s) == (name, pytest.approx(gb_per_s))
+
+
+@pytest.mark.parametrize(
+    ("links", "pcie"),
+    [
+        pytest.param("", "", id="no-nvidia-smi"),
+        pytest.param("", "[N/A], [N/A]\n", id="a-virtual-machine-that-does-not-say"),
+        pytest.param("", "9, 16\n", id="a-generation-to-come"),
+    ],
+)
+def test_no_link_is_known(links: str, pcie: str) -> None:
+    assert peaks.link(links, pcie) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "module", "version"),
+    [
+        pytest.param("580.95.05\n580.95.05\n", "", "580.95.05", id="nvidia-smi"),
+        pytest.param(
+            "",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\nGCC version: 12\n",
+            "580.95.05",
+            id="kernel-module",
+        ),
+        pytest.param("", "", None, id="neither"),
+    ],
+)
+def test_the_drivers_version(tmp_path_factory: pytest.TempPathFactory, said: str, module: str, version: str) -> None:
+    file = tmp_path_factory.mktemp("proc") / "version"
+    if module:
+        file.write_text(module)
+    assert machine.driver(said, file) == version
+
+
+@pytest.mark.parametrize(("number", "version"), [(92000, "9.20.0"), (90100, "9.1.0"), (8902, "8.9.2"), (8700, "8.7.0")])
+def test_the_version_of_cudnn(number: int, version: str) -> None:
+    assert machine.dotted(number) == version

@@ -1,0 +1,211 @@
+"""The whole table: which image on which GPU with which driver, and what the sentence says fits."""
+
+import pytest
+
+from berth.runtime.gpu.compatibility import Usable, minimum, no_gpu, parse, too_old, usable, verdict
+from berth.runtime.gpu.driver import Device, Seen
+
+GPUS = {
+    "p3": Device("Tesla V100-SXM2-16GB", (7, 0)),
+    "g4dn": Device("Tesla T4", (7, 5)),
+    "p4d": Device("NVIDIA A100-SXM4-40GB", (8, 0)),
+    "g5": Device("NVIDIA A10G", (8, 6)),
+    "g6": Device("NVIDIA L4", (8, 9)),
+    "p5": Device("NVIDIA H100 80GB HBM3", (9, 0)),
+    "p5en": Device("NVIDIA H200", (9, 0)),
+    "p6": Device("NVIDIA B200", (10, 0)),
+    "rtx": Device("NVIDIA RTX PRO 6000", (12, 0)),
+}
+DRIVERS = {470: (11, 4), 525: (12, 0), 535: (12, 2), 550: (12, 4), 570: (12, 8), 580: (13, 0), 590: (13, 1)}
+# By image, GPU and driver: ok, or the words that name what fits. "-" stands for: nothing else fits.
+NEW, OLD = "InferenceAmiVersion al2023-ami-sagemaker-inference-gpu-4-1", "InferenceAmiVersion al2-ami-sagemaker"
+
+
+def expected(cuda: str, gpu: str, driver: int) -> list[str]:
+    """Written out as the rules of the kit's documents, apart from the code under test."""
+    newest = 580 if cuda == "13.0" else 525
+    if cuda == "13.0" and gpu == "p3":
+        if driver >= 525:
+            return ["compute capability 7.0", "profile cu124"]
+        return ["compute capability 7.0", "driver 525", OLD, "profile cu124"]
+    if cuda == "12.4" and gpu in ("p6", "rtx"):
+        if driver >= 580:
+            return ["compute capability 1", "profile cu130"]
+        return ["compute capability 1", "driver 580", NEW, "profile cu130"]
+    if driver >= newest:
+        return []
+    if cuda == "13.0" and driver >= 525 and gpu not in ("p6", "rtx"):
+        return ["needs driver 580", f"driver {driver} ends", "profile cu124", NEW]
+    if cuda == "13.0" and gpu in ("p6", "rtx"):
+        return ["needs driver 580", f"driver {driver} ends", NEW, "cuda-compat"]
+    if cuda == "13.0":
+        return ["needs driver 580", "driver 470 ends", NEW, "driver 525", OLD, "profile cu124", "cuda-compat"]
+    return ["needs driver 525", "driver 470 ends", OLD, "cuda-compat"]
+
+
+@pytest.mark.parametrize("cuda", ["13.0", "12.4"])
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_table(cuda: str, gpu: str, driver: int) -> None:
+    seen = Seen(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],) * 2)
+    sentence = verdict(cuda, 2, seen)
+    words = expected(cuda, gpu, driver)
+    assert (sentence is None) == (not words), sentence
+    for word in words:
+        assert word in str(sentence)
+    if words and "profile cu124" not in words:
+        assert "cu124" not in str(sentence)
+    if words:
+        assert str(sentence).count(". ") == 0
+        assert str(sentence).endswith(".")
+
+
+def test_sentences_in_full() -> None:
+    def say(cuda: str, gpu: str, driver: int, compat: Seen | None = None) -> str | None:
+        return verdict(cuda, 1, Seen(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],)), compat)
+
+    assert say("13.0", "p3", 580) == (
+        "Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch, built for CUDA 13.0, needs 7.5 or "
+        "newer: use an image of profile cu124."
+    )
+    assert say("12.4", "p6", 580) == (
+        "NVIDIA B200 has compute capability 10.0 but this image's torch, built for CUDA 12.4, needs 9.0 or older: use "
+        "an image of profile cu130."
+    )
+    assert say("13.0", "g5", 550) == (
+        "This image's torch is built for CUDA 13.0, which needs driver 580 or newer, but the host's driver 550 ends at "
+        "CUDA 12.4: use an image of profile cu124, or a host with driver 580 (an endpoint: InferenceAmiVersion "
+        "al2023-ami-sagemaker-inference-gpu-4-1)."
+    )
+    assert say("13.0", "g4dn", 470) == (
+        "This image's torch is built for CUDA 13.0, which needs driver 580 or newer, but the host's driver 470 ends at "
+        "CUDA 11.4: use a host with driver 580 (an endpoint: InferenceAmiVersion "
+        "al2023-ami-sagemaker-inference-gpu-4-1), or a host with driver 525 (an endpoint: InferenceAmiVersion "
+        "al2-ami-sagemaker-inference-gpu-3-1) and an image of profile cu124, or build the image with cuda-compat."
+    )
+    refused = Seen(version=(12, 4), code=804, name="CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE")
+    assert say("12.4", "g4dn", 470, refused) == (
+        "This image's torch is built for CUDA 12.4, which needs driver 525 or newer, but the host's driver 470 ends at "
+        "CUDA 11.4 and cuda-compat did not help (CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE): use a host with driver "
+        "525 (an endpoint: InferenceAmiVersion al2-ami-sagemaker-inference-gpu-3-1)."
+    )
+    k80 = Seen(version=(11, 4), code=0, devices=(Device("Tesla K80", (3, 7)),))
+    assert verdict("12.4", 1, k80) == (
+        "Tesla K80 has compute capability 3.7 but this image's torch, built for CUDA 12.4, needs 5.0 or newer: use a "
+        "host with a newer GPU."
+    )
+
+
+def test_one_unsuitable_gpu_among_others_is_found() -> None:
+    seen = Seen(version=(13, 0), code=0, devices=(GPUS["g5"], GPUS["p3"]))
+    assert "Tesla V100" in str(verdict("13.0", 2, seen))
+
+
+def test_nothing_is_said_without_gpus_or_without_cuda() -> None:
+    nothing = Seen(missing="libcuda.so.1: cannot open shared object file")
+    assert verdict(None, 8, nothing) is None
+    assert verdict("13.0", 0, nothing) is None
+
+
+def test_devices_without_the_drivers_library() -> None:
+    seen = Seen(missing="libcuda.so.1: cannot open shared object file: No such file or directory")
+    assert verdict("13.0", 1, seen) == (
+        "The host's GPUs are in this container but the driver's library is not (libcuda.so.1: cannot open shared "
+        "object file: No such file or directory): start the container through NVIDIA's runtime, docker run --gpus all, "
+        "instead of handing it the devices alone."
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "hint"),
+    [
+        (100, "CUDA_ERROR_NO_DEVICE", "--gpus all"),
+        (802, "CUDA_ERROR_SYSTEM_NOT_READY", "nvidia-fabricmanager"),
+        (803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the host"),
+        (999, "CUDA_ERROR_UNKNOWN", "nvidia-uvm"),
+        (34, "CUDA_ERROR_STUB_LIBRARY", "LD_LIBRARY_PATH"),
+        (304, "CUDA_ERROR_OPERATING_SYSTEM", "--gpus all"),
+        (46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "nvidia-smi and dmesg"),
+        (12345, "", "CUDA error 12345"),
+    ],
+)
+def test_codes_of_cuinit(code: int, name: str, hint: str) -> None:
+    closed = ("/dev/nvidia0: Operation not permitted",)
+    sentence = verdict("13.0", 1, Seen(version=(13, 0), code=code, name=name, closed=closed))
+    assert sentence is not None
+    assert f"({code}) (/dev/nvidia0: Operation not permitted): " in sentence
+    assert name in sentence
+    assert hint in sentence
+
+
+@pytest.mark.parametrize("fault", ["crashed (SIGSEGV)", "did not answer within 60 s"])
+def test_a_library_that_can_not_be_asked(fault: str) -> None:
+    assert f"the driver's library {fault}: look at nvidia-smi" in str(verdict("12.4", 1, Seen(fault=fault)))
+
+
+def test_compat_is_for_a_driver_that_is_too_old_only() -> None:
+    assert too_old("12.4", Seen(version=(11, 4), code=0))
+    assert too_old("13.0", Seen(version=(12, 8), code=0))
+    assert not too_old("12.8", Seen(version=(12, 0), code=0))
+    assert not too_old("12.4", Seen(version=(13, 0), code=803))
+    assert not too_old("13.0", Seen(missing="no library"))
+
+
+DMESG = "look at nvidia-smi and dmesg on the host"
+LOST = f"The driver offers 7 of the 8 GPUs in this container: {DMESG}, or use another host."
+NONE = "The driver offers none of the GPUs in this container: look at "
+MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "every", "found"),
+    [
+        pytest.param([GPUS["p4d"]] * 8, None, True, Usable(8), id="all"),
+        pytest.param([GPUS["p4d"]] * 7, None, True, Usable(7, LOST), id="one-fell-off-the-bus"),
+        pytest.param([GPUS["p4d"]] * 7, "", True, Usable(7, LOST), id="an-empty-variable-chooses-nothing"),
+        pytest.param(
+            [GPUS["p4d"]] * 7,
+            None,
+            False,
+            Usable(7, line=f"the driver offers 7 of 8 GPUs here ({DMESG})"),
+            id="one-fell-off-the-bus-of-a-server",
+        ),
+        pytest.param(
+            [MIG],
+            None,
+            True,
+            Usable(1, line="the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)"),
+        ),
+        pytest.param(
+            [GPUS["p4d"]] * 2,
+            "0,1,9,3,4,5,6,7",
+            True,
+            Usable(2, line="the driver offers 2 of 8 GPUs here (CUDA_VISIBLE_DEVICES is 0,1,9,3,4,5,6,7)"),
+            id="chosen",
+        ),
+        pytest.param([], None, False, Usable(0, NONE + "nvidia-smi and dmesg on the host, or use another host.")),
+        pytest.param(
+            [], "GPU-1", True, Usable(0, NONE + "CUDA_VISIBLE_DEVICES, or use another host."), id="none-chosen"
+        ),
+    ],
+)
+def test_gpus_to_use_of_eight_nodes(devices: list[Device], visible: str | None, every: bool, found: Usable) -> None:
+    assert usable(8, Seen(version=(13, 0), code=0, devices=tuple(devices)), visible, every) == found
+
+
+def test_more_gpus_than_nodes_are_used() -> None:
+    """WSL has one device for all."""
+    assert usable(1, Seen(version=(13, 0), code=0, devices=(GPUS["rtx"],) * 2), None) == Usable(2)
+
+
+def test_the_line_without_a_gpu_names_what_hides_it() -> None:
+    start = "no GPU is at hand: torch for CUDA 13.0 runs on the CPU "
+    passed = f"{start}(docker run --gpus all passes GPUs in)"
+    assert no_gpu("13.0", 0, None) == no_gpu("13.0", 0, "") == passed
+    assert no_gpu("13.0", 8, "") == f"{start}(CUDA_VISIBLE_DEVICES is '', which hides the 8 here: unset it to use them)"
+
+
+def test_versions() -> None:
+    assert parse("12.4") == parse("12.4.1") == (12, 4)
+    assert parse("13") == (13, 0)
+    assert minimum((12, 8)) == (12, 0)

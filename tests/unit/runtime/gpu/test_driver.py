@@ -1,0 +1,139 @@
+"""What the driver says, asked for real of a double of its library, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from berth.runtime import subprocesses
+from berth.runtime.gpu import driver
+from berth.runtime.gpu.driver import Device, Seen
+
+V100 = "Tesla V100-SXM2-16GB:7.0"
+
+
+@pytest.fixture(scope="module")
+def fake(libcuda: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which libcuda.so.1 is the double."""
+    folder = libcuda(tmp_path_factory.mktemp("driver"))
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+
+def test_version_and_devices(fake: dict[str, str]) -> None:
+    seen = driver.ask(fake | {"FAKE_CUDA_VERSION": "12020", "FAKE_CUDA_DEVICES": f"{V100},NVIDIA A10G:8.6"})
+    devices = (Device("Tesla V100-SXM2-16GB", (7, 0)), Device("NVIDIA A10G", (8, 6)))
+    assert seen == Seen(version=(12, 2), code=0, devices=devices)
+
+
+def test_a_code_that_cuinit_answers_has_the_drivers_own_name(fake: dict[str, str]) -> None:
+    seen = driver.ask(fake | {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_INIT": "802"})
+    assert (seen.version, seen.code, seen.name) == ((13, 0), 802, "CUDA_ERROR_SYSTEM_NOT_READY")
+    assert driver.ask(fake | {"FAKE_CUDA_INIT": "7"}).name == ""
+
+
+def test_nodes_that_may_not_be_opened_are_named(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").touch()
+    (tmp_path / "dev/nvidiactl").mkdir()  # opening a folder for writing fails even for root
+    assert driver._closed(tmp_path) == (
+        f"{tmp_path}/dev/nvidiactl: Is a directory",
+        f"{tmp_path}/dev/nvidia-uvm: No such file or directory",
+    )
+
+
+def test_no_library_at_all(tmp_path: Path) -> None:
+    seen = driver.ask({**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+    assert seen.missing.startswith("libcuda.so.1: cannot open shared object file")
+
+
+def test_a_driver_that_crashes_or_hangs_takes_only_the_child_along(fake: dict[str, str]) -> None:
+    assert driver.ask(fake | {"FAKE_CUDA_INIT": "crash"}) == Seen(fault="crashed (SIGABRT)")
+    assert driver.ask(fake | {"FAKE_CUDA_INIT": "hang"}, limit=1) == Seen(fault="did not answer within 1 s")
+
+
+class Sleeper:
+    """A child inside a hung driver: it runs on after SIGKILL, and waiting for it without a limit never ends."""
+
+    returncode = None
+    stdout = stderr = None
+    killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def wait(self, timeout: float | None = None) -> int:
+        assert timeout is not None
+        raise subprocess.TimeoutExpired("child", timeout)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        return str(self.wait(timeout)), ""
+
+
+def test_a_child_that_can_not_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeper = Sleeper()
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: sleeper)
+    assert driver.ask({}, limit=1) == Seen(fault="did not answer within 1 s")
+    assert sleeper.killed
+
+
+def test_a_child_that_lasts_too_long_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocesses.run(["sh", "-c", "echo $$ >pid; exec sleep 600"], 0.5, os.environ, cwd=str(tmp_path))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_wsls_device_is_the_one_that_may_not_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "dev/dxg").mkdir(parents=True)
+    assert driver._closed(tmp_path) == (f"{tmp_path}/dev/dxg: Is a directory",)
+
+
+def test_a_persons_own_call_prints_one_line(fake: dict[str, str]) -> None:
+    command = [sys.executable, "-P", "-m", "berth.runtime.gpu.driver"]
+    done = subprocess.run(command, env=fake | {"FAKE_CUDA_VERSION": "11040"}, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert driver.from_json(json.loads(done.stdout)) == Seen(version=(11, 4), code=0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "environ", "count"),
+    [
+        (["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], {}, 2),
+        (["nvidia0", "nvidia1"], {"CUDA_VISIBLE_DEVICES": "1"}, 1),
+        (["nvidia0", "nvidia1"], {"CUDA_VISIBLE_DEVICES": ""}, 0),
+        (["nvidia0"], {"CUDA_VISIBLE_DEVICES": "-1"}, 0),
+        (["dxg"], {}, 1),
+        (["dxg", "nvidia0", "nvidia1"], {}, 2),
+        (["null"], {}, 0),
+    ],
+)
+def test_gpus_are_counted_by_their_devices(
+    tmp_path: Path, nodes: list[str], environ: dict[str, str], count: int
+) -> None:
+    (tmp_path / "dev").mkdir()
+    for node in nodes:
+        (tmp_path / "dev" / node).touch()
+    assert driver.count_gpus(tmp_path, environ) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda"),
+    [("cuda: Optional[str] = '13.0'\n", "13.0"), ('cuda = "12.4"\n', "12.4"), ("cuda: Optional[str] = None\n", None)],
+)
+def test_torchs_cuda_is_read_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cuda: str | None
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("raise AssertionError('imported')")
+    (tmp_path / "torch/version.py").write_text(f"__version__ = '2.13.0'\n{text}")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from berth.runtime.gpu.driver import torch_cuda; print(torch_cuda())"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout.strip(), done.stderr) == (str(cuda), "")

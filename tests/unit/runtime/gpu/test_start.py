@@ -1,0 +1,138 @@
+"""The check before an image trains or serves, in real processes: doubles of the driver's library and of cuda-compat."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# A program as an entry is one: checks, says what it got, and shows that it may have begun anew.
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from berth.runtime.gpu import start
+print("begins", os.getpid(), sys.argv[1:], flush=True)
+said = []
+found = start.check(sys.argv[1], int(sys.argv[2]), lambda line: print("log:", line, flush=True), Path(sys.argv[3]))
+print("library path:", os.environ.get("LD_LIBRARY_PATH", ""))
+print(found.gpus, "GPUs, sentence:", found.refusal)
+"""
+OLD = {"FAKE_CUDA_VERSION": "11040", "FAKE_CUDA_DEVICES": "Tesla T4:7.5"}
+COMPAT = {"COMPAT_CUDA_VERSION": "12040", "COMPAT_CUDA_DEVICES": "Tesla T4:7.5"}
+
+Start = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def folders(libcuda: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("libraries")
+    return libcuda(folder / "driver"), libcuda(folder / "compat", "COMPAT_CUDA_")
+
+
+@pytest.fixture
+def begin(folders: tuple[Path, Path]) -> Start:
+    """`begin("12.4", 1, FAKE_CUDA_…)`: the program's lines, with both libraries there unless `compat` says another."""
+
+    def run(cuda: str, gpus: int, compat: Path | None = None, **said: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", PROGRAM, cuda, str(gpus), str(compat or folders[1])],
+            env={**os.environ, "LD_LIBRARY_PATH": str(folders[0]), **said},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
+
+    return run
+
+
+def test_a_driver_that_is_new_enough_leaves_compat_alone(begin: Start, folders: tuple[Path, Path]) -> None:
+    lines = begin("12.4", 1, **{**OLD, **COMPAT, "FAKE_CUDA_VERSION": "12020"})
+    assert len(lines) == 3
+    assert lines[1:] == [f"library path: {folders[0]}", "1 GPUs, sentence: None"]
+
+
+def test_compat_takes_the_place_of_a_driver_that_is_too_old(begin: Start, folders: tuple[Path, Path]) -> None:
+    lines = begin("12.4", 1, **OLD, **COMPAT)
+    begins = lines[0].split()
+    assert lines == [
+        " ".join(begins),
+        f"log: cuda-compat: the host's driver is too old for CUDA 12.4, and {folders[1]} does in its place",
+        " ".join(begins),  # the same process with the same arguments, and once only
+        f"library path: {folders[1]}:{folders[0]}",
+        "1 GPUs, sentence: None",
+    ]
+
+
+def test_compat_that_does_not_support_the_gpu_is_named_in_the_refusal(begin: Start, folders: tuple[Path, Path]) -> None:
+    lines = begin("12.4", 1, **OLD, COMPAT_CUDA_VERSION="12040", COMPAT_CUDA_INIT="804")
+    assert len(lines) == 3
+    assert lines[1] == f"library path: {folders[0]}"
+    assert "driver 470 ends at CUDA 11.4 and cuda-compat did not help (CUDA_ERROR_COMPAT_NOT_SUPPORTED" in lines[2]
+
+
+def test_compat_that_is_too_old_itself_does_not_begin_anew(begin: Start) -> None:
+    lines = begin("13.0", 1, **OLD, **COMPAT)
+    assert len(lines) == 3
+    assert "cuda-compat did not help (it is too old)" in lines[2]
+
+
+def test_no_loop_where_compat_is_in_the_path_already(begin: Start, folders: tuple[Path, Path]) -> None:
+    path = f"{folders[0]}:{folders[1]}"  # behind the driver's, so that it is not what answers
+    lines = begin("12.4", 1, LD_LIBRARY_PATH=path, **OLD, **COMPAT)
+    assert len(lines) == 3
+    assert "driver 470 ends at CUDA 11.4: use" in lines[2]
+
+
+def test_without_compat_the_refusal_names_it_as_a_way(begin: Start, tmp_path: Path) -> None:
+    lines = begin("12.4", 1, tmp_path, **OLD)
+    assert lines[2].endswith("or build the image with cuda-compat.")
+
+
+def test_a_host_without_gpus_gets_one_line(begin: Start, folders: tuple[Path, Path]) -> None:
+    assert begin("13.0", 0)[1:] == [
+        "log: no GPU is at hand: torch for CUDA 13.0 runs on the CPU (docker run --gpus all passes GPUs in)",
+        f"library path: {folders[0]}",
+        "0 GPUs, sentence: None",
+    ]
+
+
+def test_the_driver_says_how_many_gpus_there_are(begin: Start) -> None:
+    mig = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A100-SXM4-40GB MIG 1g.5gb:8.0"}
+    lines = begin("13.0", 8, **mig)
+    assert lines[1] == "log: the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)"
+    assert lines[3] == "1 GPUs, sentence: None"
+    lost = begin("13.0", 8, **mig | {"FAKE_CUDA_DEVICES": ",".join(["NVIDIA A100-SXM4-40GB:8.0"] * 7)})
+    assert lost[2].startswith("7 GPUs, sentence: The driver offers 7 of the 8 GPUs in this container: ")
+
+
+# A signal that comes when there is no way back, and before the new program has a handler.
+SIGNALLED = """
+import os, signal, sys
+from pathlib import Path
+from berth.runtime.gpu import start
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+print("begins", flush=True)
+start.hear_signals()
+anew = os.execve
+def execve(*arguments):
+    os.kill(os.getpid(), signal.SIGTERM)
+    anew(*arguments)
+os.execve = execve
+start.check("12.4", 1, print, Path(sys.argv[1]))
+"""
+
+
+def test_a_signal_is_heard_by_the_program_that_begins_anew(folders: tuple[Path, Path]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SIGNALLED, str(folders[1])],
+        env={**os.environ, "LD_LIBRARY_PATH": str(folders[0]), **OLD, **COMPAT},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stdout.count("begins\n") == 2
