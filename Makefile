@@ -161,12 +161,12 @@ clean: ## remove what the kit made: containers, networks, images, environments
 BUILD_TOOLS := docker/locks/build/build.txt
 $(UV): $(BUILD_TOOLS)
 	@test -n "$(SYSTEM_PYTHON)" && $(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "berth error: Python 3.11 or newer is needed: install it, for example with 'apt-get install python3 python3-venv'." >&2; exit 1; }
+	  { echo "berth: error: Python 3.11 or newer is needed: install it, for example with 'apt-get install python3 python3-venv'." >&2; exit 1; }
 	@echo "setup: .venv with $(SYSTEM_PYTHON)"
 	@rm -rf .venv
 	@$(SYSTEM_PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  test "$$(id -u)" -eq 0 && apt-get update -qq && apt-get install -qq --yes --no-install-recommends $(DEBIAN_PYTHON)-venv >/dev/null; } || \
-	  { echo "berth error: this Python can't make environments: install its venv package, 'sudo apt-get install $(DEBIAN_PYTHON)-venv'." >&2; exit 1; }
+	  { echo "berth: error: this Python can't make environments: install its venv package, 'sudo apt-get install $(DEBIAN_PYTHON)-venv'." >&2; exit 1; }
 	@$(SYSTEM_PYTHON) -m venv .venv
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $(BUILD_TOOLS)
 
@@ -184,12 +184,12 @@ $(UV): $(BUILD_TOOLS)
 # The images' own packages, for the images' own Python; sagemaker-training is source only and compiles a C file.
 .venv/tested: tests/requirements.txt .venv/installed
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	  { echo "berth error: the tests need Python 3.11, as the images have: install python3.11, run 'make clean', then 'make test'." >&2; exit 1; }
+	  { echo "berth: error: the tests need Python 3.11, as the images have: install python3.11, run 'make clean', then 'make test'." >&2; exit 1; }
 	@echo "setup: what the tests need"
 	@{ command -v cc >/dev/null && test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } || \
 	  { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends gcc libc6-dev $(DEBIAN_PYTHON)-dev >/dev/null; } || \
-	  { echo "berth error: the tests need a C compiler and Python's headers: 'sudo apt-get install gcc libc6-dev $(DEBIAN_PYTHON)-dev'." >&2; exit 1; }
+	  { echo "berth: error: the tests need a C compiler and Python's headers: 'sudo apt-get install gcc libc6-dev $(DEBIAN_PYTHON)-dev'." >&2; exit 1; }
 	@$(UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
 	@touch $@
 
@@ -207,14 +207,14 @@ $(UV): $(BUILD_TOOLS)
 	  rm -rf .venv/registry && mkdir .venv/registry && cd .venv/registry && \
 	  { apt-get download -qq docker-registry 2>/dev/null || { apt-get update -qq && apt-get download -qq docker-registry; }; } && \
 	  dpkg-deb -x docker-registry_*.deb . && ln -sf ../registry/usr/bin/docker-registry ../bin/docker-registry; } || \
-	  { echo "berth error: the registry's tests need the distribution registry: put docker-registry on PATH, as Debian's package of that name has it." >&2; exit 1; }
+	  { echo "berth: error: the registry's tests need the distribution registry: put docker-registry on PATH, as Debian's package of that name has it." >&2; exit 1; }
 
 # The SDK calls docker-compose, and pgrep where an endpoint ends.
 .venv-sdk2/installed: tests/local_mode/requirements.txt $(UV)
 	@echo "setup: SageMaker's SDK v2 and docker-compose"
 	@{ command -v docker-compose && command -v pgrep; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends docker-compose procps >/dev/null; } || \
-	  { echo "berth error: the local mode tests need docker-compose and pgrep: 'sudo apt-get install docker-compose procps'." >&2; exit 1; }
+	  { echo "berth: error: the local mode tests need docker-compose and pgrep: 'sudo apt-get install docker-compose procps'." >&2; exit 1; }
 	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk2
 	@$(UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/requirements.txt
 	@touch $@

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The command line of berth: builds, tests, runs and looks after the training and the inference image.
 
-Here is which room has which command, and what becomes of an error; the commands themselves are in the rooms'
+Here is which folder has which command, and what becomes of an error; the commands themselves are in the folders'
 commands.py. Results go to stdout, progress and errors to stderr; a mistake of the user is one sentence and exit code 1.
 """
 
@@ -17,7 +17,9 @@ if __name__ == "__main__":
     # What is imported stays: looking through it for garbage takes a quarter of the time of a command with little to do.
     gc.disable()
 
-_NOT_INSTALLED = "error: the package {} is not installed here: run `make setup`, then `.venv/bin/python build.py`."
+_NOT_INSTALLED = (
+    "berth: error: the package {} is not installed here: run `make setup`, then `.venv/bin/python build.py`."
+)
 
 try:
     import typer
@@ -49,11 +51,11 @@ COMMANDS = {
     "clean": "images",
     "pins": "images",
 }
-"""The commands in the order of --help, each with its room."""
+"""The commands in the order of --help, each with its folder."""
 
 
 class CommandLine(TyperGroup):
-    """Imports a room when a command of it is asked for: boto3 alone takes longer than a build with nothing to do."""
+    """Imports a folder when a command of it is asked for: boto3 alone takes longer than a build with nothing to do."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -61,8 +63,8 @@ class CommandLine(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
             # Among all of them the one is looked for that a misspelt name may mean.
-            for room in {COMMANDS[cmd_name]} if cmd_name in COMMANDS else set(COMMANDS.values()):
-                self.commands.update(typer.main.get_group(import_module(f"berth.{room}.commands").app).commands)
+            for folder in {COMMANDS[cmd_name]} if cmd_name in COMMANDS else set(COMMANDS.values()):
+                self.commands.update(typer.main.get_group(import_module(f"berth.{folder}.commands").app).commands)
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
@@ -76,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = command(arguments, standalone_mode=False)
         sys.stdout.flush()  # here, where a full disk becomes a sentence; Python's own end makes exit code 120 of it
     except UserError as error:
-        note.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        note.print(f"[red]berth: error:[/red] {escape(str(error))}", soft_wrap=True)
         return error.exit_code
     except typer.Exit as end:
         if isinstance(end.__cause__, KeyboardInterrupt):  # typer makes an exit of it
@@ -91,11 +93,14 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        say(f"error: {error.strerror} for {error.filename or 'the output'}: free some, then run the command again.")
+        say(
+            f"berth: error: {error.strerror} for {error.filename or 'the output'}: free some, then run the command "
+            "again."
+        )
         return 1
     except typer.TyperException as error:
         # Without a command the message is the help itself.
-        say(str(error) if str(error).startswith("Usage:") else f"error: {_usage_sentence(error)}")
+        say(str(error) if str(error).startswith("Usage:") else f"berth: error: {_usage_sentence(error)}")
         return 2
     return int(code) if isinstance(code, int) else 0
 

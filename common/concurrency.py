@@ -13,8 +13,8 @@ _POLL_S = 0.2
 _LAST_WORDS_S = 5.0
 
 
-class Later(Generic[Result]):
-    """What a thread of its own works out meanwhile; called, it waits for it, and raises what went wrong there.
+class BackgroundTask(Generic[Result]):
+    """What a thread of its own works out meanwhile.
 
     at_once: without it the work begins with `start`, or when it is asked for.
     """
@@ -42,7 +42,8 @@ class Later(Generic[Result]):
         if self._begun.locked():
             self._done.wait(timeout_s)
 
-    def __call__(self) -> Result:
+    def result(self) -> Result:
+        """Waits for it, and gives it or raises what went wrong."""
         self.start()
         self._done.wait()
         if self._error is not None:
@@ -58,7 +59,7 @@ class Later(Generic[Result]):
             self._done.set()
 
 
-def side_by_side(items: Sequence[Item], work: Callable[[Item, threading.Event], Result]) -> list[Result | UserError]:
+def run_parallel(items: Sequence[Item], work: Callable[[Item, threading.Event], Result]) -> list[Result | UserError]:
     """What `work` gives for each item, in their order, or the UserError that ended it; any other error ends all.
 
     work: called in a thread of its own for each item, with an event that is set once it has to stop.

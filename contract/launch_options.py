@@ -56,7 +56,7 @@ _OURS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LaunchOptions:
     """The wish, read and checked; `problems` are sentences that stop the job.
 
     `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
@@ -77,7 +77,9 @@ class Asked:
     problems: tuple[str, ...] = ()
 
 
-def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ: Mapping[str, str]) -> Asked:
+def read_launch_options(
+    hyperparameters: Mapping[str, str], program: str | None, environ: Mapping[str, str]
+) -> LaunchOptions:
     """Read every wish about distribution; never raises, all problems are collected. `program` is the user's own."""
     values = {name: unquote(text).strip() for name, text in hyperparameters.items()}
     reasons: list[str] = []
@@ -124,7 +126,7 @@ def read_asked(hyperparameters: Mapping[str, str], program: str | None, environ:
     strict, debug = _switches(environ, problems)
     processes, source = _processes(program, values, environ, problems)
     options, exports = _mpi_options(values, problems)
-    return Asked(
+    return LaunchOptions(
         mpi=mpi,
         mpi4py=mpi4py,
         smddp=smddp,

@@ -9,14 +9,14 @@ sources=${2:-}
 docker=${DOCKER:-docker}
 
 if [ "$(id -u)" -ne 0 ]; then
-    echo "berth error: making a base image of the package archive needs root: run 'sudo docker/base.sh $tag', or pull a Debian 12 image and give it as --base-image." >&2
+    echo "berth: error: making a base image of the package archive needs root: run 'sudo docker/base.sh $tag', or pull a Debian 12 image and give it as --base-image." >&2
     exit 1
 fi
 if ! command -v mmdebstrap >/dev/null; then
     echo "base: installing mmdebstrap" >&2
     export DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes
     if ! { apt-get update -qq && apt-get install -qq --yes --no-install-recommends mmdebstrap >/dev/null; }; then
-        echo "berth error: mmdebstrap can't be installed: run 'apt-get install mmdebstrap' on a Debian or Ubuntu machine, or give --base-image an image that the engine has." >&2
+        echo "berth: error: mmdebstrap can't be installed: run 'apt-get install mmdebstrap' on a Debian or Ubuntu machine, or give --base-image an image that the engine has." >&2
         exit 1
     fi
 fi
@@ -50,7 +50,7 @@ mmdebstrap --quiet --variant=minbase --architectures=amd64 --include=usr-is-merg
     --customize-hook="cp '$folder/public' \"\$1/etc/apt/sources.list\"" \
     bookworm "$folder/base.tar" "$folder/sources" >"$folder/log" 2>&1 || {
     sed 's|//[^/@ ]*@|//|g' "$folder/log" | tail -n 20 >&2
-    echo "berth error: the Debian base could not be made: see the lines above, and check that this machine reaches its package archive." >&2
+    echo "berth: error: the Debian base could not be made: see the lines above, and check that this machine reaches its package archive." >&2
     exit 1
 }
 "$docker" import --platform linux/amd64 --change 'LABEL berth.kit=base' "$folder/base.tar" "$tag"

@@ -16,16 +16,16 @@ if answers; then
     exit 0
 fi
 if [ -n "${DOCKER_HOST:-}" ]; then
-    echo "berth error: no Docker engine answers at DOCKER_HOST=$DOCKER_HOST: start it, or unset DOCKER_HOST to use this machine's." >&2
+    echo "berth: error: no Docker engine answers at DOCKER_HOST=$DOCKER_HOST: start it, or unset DOCKER_HOST to use this machine's." >&2
     exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
-    echo "berth error: no Docker engine answers: start it ('sudo systemctl start docker'), install it ('sudo apt-get install docker.io'), or join its group ('sudo usermod -aG docker $(id -un)', then log in again)." >&2
+    echo "berth: error: no Docker engine answers: start it ('sudo systemctl start docker'), install it ('sudo apt-get install docker.io'), or join its group ('sudo usermod -aG docker $(id -un)', then log in again)." >&2
     exit 1
 fi
 if ! command -v dockerd >/dev/null; then
     if ! command -v apt-get >/dev/null; then
-        echo "berth error: no Docker engine answers, and this machine has no apt-get to install one: install Docker Engine 20.10 or newer, see https://docs.docker.com/engine/install/." >&2
+        echo "berth: error: no Docker engine answers, and this machine has no apt-get to install one: install Docker Engine 20.10 or newer, see https://docs.docker.com/engine/install/." >&2
         exit 1
     fi
     echo "engine: no Docker engine answers; installing Debian's docker.io" >&2
@@ -37,7 +37,7 @@ if ! command -v dockerd >/dev/null; then
         set -- "$@" docker-buildx
     fi
     if ! apt-get install -qq --yes --no-install-recommends "$@" >/dev/null; then
-        echo "berth error: docker.io can't be installed: see above what apt says, or install Docker Engine 20.10 or newer by hand." >&2
+        echo "berth: error: docker.io can't be installed: see above what apt says, or install Docker Engine 20.10 or newer by hand." >&2
         exit 1
     fi
 fi
@@ -62,7 +62,7 @@ until answers; do
     waited=$((waited + 1))
     if [ "$waited" -gt 60 ]; then
         tail -n 5 /var/log/dockerd.log >&2 2>/dev/null || true
-        echo "berth error: the Docker engine did not answer within 60 s of its start: see the lines above and /var/log/dockerd.log." >&2
+        echo "berth: error: the Docker engine did not answer within 60 s of its start: see the lines above and /var/log/dockerd.log." >&2
         exit 1
     fi
     sleep 1

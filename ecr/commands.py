@@ -22,7 +22,7 @@ from berth.ecr.names import account_problems
 from berth.ecr.push import engine as pushing
 from berth.ecr.push import many
 from berth.ecr.push.events import ID_LENGTH
-from berth.ecr.push.one import Released, enter, repository_lines
+from berth.ecr.push.one import Released, open_repositories, repository_lines
 from berth.ecr.registry import references
 from berth.ecr.registry.hosts import hostname, is_loopback
 from berth.ecr.snippet import snippet
@@ -41,7 +41,7 @@ from berth.images.options import (
     WhichArgument,
     commands,
 )
-from berth.images.selection import Chosen, choose, choose_all
+from berth.images.selection import SelectedImage, select_image, select_images
 
 app = commands()
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
@@ -99,7 +99,7 @@ def push(
     }
     of_ecr = [option for option, given in settings.items() if given]
     client = engine.connect(timeout_s=pushing.SILENCE_S) if image is not None else None
-    chosen = [] if client is None else choose_all(client, which.images, profile, image)
+    chosen = [] if client is None else select_images(client, which.images, profile, image)
     derived = any(each.derived for each in chosen)
     titles = [each.repository if derived else each.kit for each in chosen] or which.images
     refuse(
@@ -108,7 +108,7 @@ def push(
         [] if kms_key is None else repositories.kms_problems(kms_key),
         *(account_problems(puller) for puller in pullers if puller != "sagemaker"),
     )
-    wish = many.Wish(
+    wish = many.PushOptions(
         tags=tags,
         lifecycle=documents.lifecycle(keep, untagged_days),
         pull_accounts=tuple(each for each in pullers if each != "sagemaker"),
@@ -117,7 +117,7 @@ def push(
         apply=apply,
     )
     client = client or engine.connect(timeout_s=pushing.SILENCE_S)
-    chosen = chosen or choose_all(client, which.images, profile, None)
+    chosen = chosen or select_images(client, which.images, profile, None)
     images = [built_images.of_chosen(each) for each in chosen]
     refuse(*(destination.image_problems(each, tags) for each in images))
     aws = Aws()
@@ -168,7 +168,7 @@ def _words(listed: str | None) -> list[str]:
     return [] if listed is None else re.findall(r"[^,\s]+", listed) or [""]
 
 
-def _test(chosen: Sequence[Chosen]) -> None:
+def _test(chosen: Sequence[SelectedImage]) -> None:
     """UserError where the images' tests fail; what they print goes to stderr, for stdout is the result's."""
     say("testing the images; --no-test leaves that out")
     if chosen[0].derived:
@@ -214,8 +214,8 @@ def promote(
 ) -> None:
     """Copy an image by digest to another repository. It may be in another region or account; no engine is needed."""
     origin, goal = _from_and_to(source, target)
-    doors = enter([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
-    wanted = many.Wish().repository(doors[1].destination)
+    doors = open_repositories([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
+    wanted = many.PushOptions().repository(doors[1].destination)
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
     there, here = (
         promotion.Place(door.registry, each.repository) for door, each in zip(doors, (origin, goal), strict=True)
@@ -331,7 +331,7 @@ def _pushed(
     push is what there is, and UserError where that has nothing either.
     """
     try:
-        local = built_images.of_chosen(choose(engine.connect(), kit, profile, name))
+        local = built_images.of_chosen(select_image(engine.connect(), kit, profile, name))
     except UserError:
         there = uris.of_an_own_image(name, kept) if name else uris.pushed_places(str(kit), profile, None, kept)
         if not there:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from berth.common import labels
-from berth.common.concurrency import side_by_side
+from berth.common.concurrency import run_parallel
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
 from berth.ecr import keeping
@@ -276,7 +276,7 @@ def _few_at_a_time(blobs: Sequence[Descriptor], work: Callable[[Descriptor, thre
                 first.append(error)
                 stopped.set()
 
-    side_by_side(range(min(WORKERS, len(blobs))), run)
+    run_parallel(range(min(WORKERS, len(blobs))), run)
     if first:
         raise first[0]
 

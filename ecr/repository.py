@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from berth.common import labels
-from berth.common.concurrency import Later
+from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError, refuse
 from berth.ecr import documents
 from berth.ecr.aws_errors import code, explained
@@ -152,17 +152,17 @@ def found(client: Any, name: str) -> Found | None:
     described = answer["repositories"][0]
     arn = described["repositoryArn"]
 
-    def ask(method: str, unless: str = "", **parameters: str) -> Later[Any]:
-        return Later(lambda: _call(client, method, arn, unless=unless, **parameters))
+    def ask(method: str, unless: str = "", **parameters: str) -> BackgroundTask[Any]:
+        return BackgroundTask(lambda: _call(client, method, arn, unless=unless, **parameters))
 
     tags = ask("list_tags_for_resource", resourceArn=arn)
     lifecycle = ask("get_lifecycle_policy", "LifecyclePolicyNotFoundException", repositoryName=name)
     pull = ask("get_repository_policy", "RepositoryPolicyNotFoundException", repositoryName=name)
     return _found(
         described,
-        {tag["Key"]: tag["Value"] for tag in tags().get("tags", [])},
-        json.loads(lifecycle()["lifecyclePolicyText"]) if lifecycle() else None,
-        json.loads(pull()["policyText"]) if pull() else None,
+        {tag["Key"]: tag["Value"] for tag in tags.result().get("tags", [])},
+        json.loads(lifecycle.result()["lifecyclePolicyText"]) if lifecycle.result() else None,
+        json.loads(pull.result()["policyText"]) if pull.result() else None,
     )
 
 

@@ -175,11 +175,11 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
     """Why a build failed: the layer's own sentence if it gave one, a full disk, or the step and its last lines."""
     step = progress.failure
     own = [
-        line.partition("berth error: ")[2].strip()
+        line.partition("berth: error: ")[2].strip()
         for line in text.splitlines()
-        if "berth error: " in line and "echo" not in line
+        if "berth: error: " in line and "echo" not in line
     ]
-    lines = "\n    ".join(line for line in step.tail if "berth error: " not in line) if step else ""
+    lines = "\n    ".join(line for line in step.tail if "berth: error: " not in line) if step else ""
     if "no space left on device" in text.lower():
         return (
             "the disk of the Docker engine is full: free some with `python build.py clean` or "

@@ -1,7 +1,6 @@
 """The commands of build.py that are about building images and this machine. Arguments in, a result out."""
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from berth.common import engine
-from berth.common.concurrency import Later
+from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError
 from berth.images import build as building
@@ -30,7 +29,7 @@ from berth.images.options import (
     WhichArgument,
     commands,
 )
-from berth.images.selection import choose, choose_all
+from berth.images.selection import select_image, select_images
 
 app = commands()
 
@@ -61,7 +60,7 @@ def build(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the docker build lines; build nothing.")] = False,
 ) -> None:
     """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
-    searching = Later(engine.find_client)
+    searching = BackgroundTask(engine.find_client)
     row = pins.load().profile(profile).without(without or [])
     for line in dict.fromkeys(line for image in which.images for line in plan.left_out(row, image)):
         say(line)
@@ -74,15 +73,15 @@ def build(
         for planned in plans:
             result.print(escape(planned.command(str(_client_or_docker(searching)))))
         return
-    client = searching()
+    client = searching.result()
     for planned in plans:
         built = _build_one(planned, client)
         result.print(f"{built.plan.tags[0]}  {built.image_id}")
 
 
-def _client_or_docker(searching: Callable[[], Path]) -> Path:
+def _client_or_docker(searching: BackgroundTask[Path]) -> Path:
     try:
-        return searching()
+        return searching.result()
     except UserError:
         return Path("docker")
 
@@ -113,7 +112,7 @@ def run_tests(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, image: NamedImageOption = None
 ) -> None:
     """Run the image tests on built images. Of an image of yours: that it has lost nothing of the kit's."""
-    chosen = choose_all(engine.connect(), which.images, profile, image)
+    chosen = select_images(engine.connect(), which.images, profile, image)
     if image is not None and chosen[0].derived:
         raise typer.Exit(image_tests.run_derived(chosen[0]))
     raise typer.Exit(image_tests.run(tuple(each.kit for each in chosen), chosen[0].profile))
@@ -129,7 +128,7 @@ def size(
     """Show an image's bytes by layer and by package, and the budget of the kit's own."""
     client = engine.connect()
     found = []
-    for each in choose_all(client, which.images, profile, image):
+    for each in select_images(client, which.images, profile, image):
         budget = None if each.derived else pins.load().profile(each.profile).budget[each.kit]
         with doing(f"{each.name}: measuring the layers") as step:
             measured = sizing.image_size(client, each.name, budget_mb=budget, step=step)
@@ -151,7 +150,7 @@ def doctor() -> None:
 @app.command()
 def shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
     """Open a shell in an image."""
-    engine.become_shell(choose(engine.connect(), image.value, profile).name)
+    engine.become_shell(select_image(engine.connect(), image.value, profile).name)
 
 
 @app.command()

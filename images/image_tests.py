@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from berth.common.errors import UserError
 from berth.images.pins import ROOT
-from berth.images.selection import Chosen
+from berth.images.selection import SelectedImage
 
 
 def command(images: Sequence[str]) -> list[str]:
@@ -26,7 +26,7 @@ def derived_command(kit: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-m", "not kits_own", *(str(folder / file) for file in files)]
 
 
-def run_derived(image: Chosen, environ: Mapping[str, str] = os.environ, *, to_stderr: bool = False) -> int:
+def run_derived(image: SelectedImage, environ: Mapping[str, str] = os.environ, *, to_stderr: bool = False) -> int:
     """Runs those tests; like `run`."""
     mine = {"BERTH_PROFILE": image.profile, "BERTH_IMAGE": image.name, "BERTH_IMAGE_KIT": image.kit}
     return _run(derived_command(image.kit), {**environ, **mine}, to_stderr)

@@ -7,7 +7,7 @@ from typing import Any
 import docker
 
 from berth.common import labels
-from berth.images.selection import Chosen, choose
+from berth.images.selection import SelectedImage, select_image
 
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
@@ -109,10 +109,10 @@ def is_dirty(revision: str) -> bool:
 
 def local_image(client: docker.DockerClient, image: str, profile: str) -> LocalImage:
     """The image built last for a profile; UserError says how to build it."""
-    return of_chosen(choose(client, image, profile))
+    return of_chosen(select_image(client, image, profile))
 
 
-def of_chosen(chosen: Chosen) -> LocalImage:
+def of_chosen(chosen: SelectedImage) -> LocalImage:
     """The same of an image that may be somebody's own, built FROM one of the kit's."""
     found = described(chosen.kit, chosen.profile, chosen.name, chosen.attrs)
     return replace(found, derived=True, own_name=(chosen.repository, chosen.tag)) if chosen.derived else found

@@ -44,7 +44,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 def commands(help: str | None = None) -> typer.Typer:
-    """Where a room's commands.py registers its commands; build.py has them all."""
+    """Where a folder's commands.py registers its commands; build.py has them all."""
     return typer.Typer(
         help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )

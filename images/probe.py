@@ -16,7 +16,7 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from berth.common import labels, owner
-from berth.common.concurrency import Later
+from berth.common.concurrency import BackgroundTask
 from berth.common.containers import run_once
 from berth.common.engine import connect, find_client
 from berth.common.errors import UserError
@@ -68,12 +68,12 @@ class Probe:
 
 def probe() -> Probe:
     """Looks at everything; side by side at what lies beyond a network, for there each waits for itself."""
-    asking_index, asking_aws = Later(_index), Later(aws_settings)
+    asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(aws_settings)
     engine, engine_error = _engine()
     client, client_error = _client()
     base, registry_error = _base() if engine else (None, "")
-    index, index_error = asking_index()
-    credentials, region, aws_error = asking_aws()
+    index, index_error = asking_index.result()
+    credentials, region, aws_error = asking_aws.result()
     return Probe(
         machine=platform.machine(),
         engine=engine,

@@ -16,7 +16,7 @@ from berth.images import pins
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedImage:
     """An image of the engine. name: as the engine knows it, such as berth-train:cpu or mytrain:1, or the id that was
     given; kit: train or serve; derived: it is built FROM the kit's image, and not that image; attrs: as the engine
     describes it.
@@ -54,7 +54,7 @@ def own_name(name: str) -> tuple[str, str]:
     return rest if is_host else path, tag
 
 
-def choose(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> Chosen:
+def select_image(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> SelectedImage:
     """The image `name`, or without one the image that was built last for `kit` and `profile`.
 
     kit: train or serve, with a name also None where either will do; profile: of a named image its label says it, and
@@ -64,7 +64,7 @@ def choose(client: DockerClient, kit: str | None, profile: str, name: str | None
     if name is None:
         pins.load().profile(profile)  # one that there is not is said as that
         found = find_image(client, f"berth-{kit}:{profile}")
-        return Chosen(f"berth-{kit}:{profile}", str(found.id), str(kit), profile, False, found.attrs)
+        return SelectedImage(f"berth-{kit}:{profile}", str(found.id), str(kit), profile, False, found.attrs)
     found = find_image(client, name)
     its_kit, its_profile = found.labels.get(labels.KIT, ""), found.labels.get(labels.PROFILE, "")
     if its_kit not in pins.IMAGES or not its_profile:
@@ -83,14 +83,14 @@ def choose(client: DockerClient, kit: str | None, profile: str, name: str | None
     # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it.
     ours = {f"berth-{its_kit}:{tag}" for tag in (its_profile, labels.exact(found.labels, its_profile))}
     derived = not any(tag.rpartition("/")[2] in ours for tag in found.tags)
-    return Chosen(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
+    return SelectedImage(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
 
 
-def choose_all(client: DockerClient, kits: Sequence[str], profile: str, name: str | None) -> list[Chosen]:
+def select_images(client: DockerClient, kits: Sequence[str], profile: str, name: str | None) -> list[SelectedImage]:
     """What a command for `train`, `serve` or both is for: the one image `name`, or without it those of the kit."""
     if name is None:
-        return [choose(client, kit, profile) for kit in kits]
-    return [choose(client, kits[0] if len(kits) == 1 else None, profile, name)]
+        return [select_image(client, kit, profile) for kit in kits]
+    return [select_image(client, kits[0] if len(kits) == 1 else None, profile, name)]
 
 
 def _known_as(name: str, tags: list[str]) -> str:

@@ -12,7 +12,7 @@ from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors
 from berth.contract.deprecated import OLD_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
-from berth.contract.launch_options import read_asked
+from berth.contract.launch_options import read_launch_options
 from berth.contract.schema import SchemaError, read_schema
 from berth.images import pins
 from berth.qa import files
@@ -32,7 +32,7 @@ def program_of(hyperparameters: Mapping[str, str]) -> str | None:
 
 def check_wishes(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
     """Refuses what is wrong about the distribution that is asked for, and variables BERTH_* that there are not."""
-    refuse(read_asked(hyperparameters, program_of(hyperparameters), environment).problems)
+    refuse(read_launch_options(hyperparameters, program_of(hyperparameters), environment).problems)
 
 
 def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:

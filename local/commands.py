@@ -15,7 +15,7 @@ from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.options import NamedImageOption, ProfileOption, commands
-from berth.images.selection import Chosen, choose
+from berth.images.selection import SelectedImage, select_image
 from berth.local import checks, opt_ml
 from berth.local import demo as demonstration
 from berth.local import gpu_check as gpu_checking
@@ -101,7 +101,7 @@ def run_train(
 
 def _checked(
     told: Mapping[str, str], variables: Mapping[str, str], channels: Mapping[str, Path], image: str | None, profile: str
-) -> Chosen:
+) -> SelectedImage:
     """The image to run; UserError for what its container would refuse only after seconds."""
     checks.check_wishes(told, variables)
     own = checks.program_of(told) is not None
@@ -109,7 +109,7 @@ def _checked(
         checks.check_data(channels, told)
     with engine_errors():
         client = connect()
-        chosen = choose(client, "train", profile, image)
+        chosen = select_image(client, "train", profile, image)
         if not own:
             checks.check_hyperparameters(client, chosen.id, told)
     return chosen
@@ -151,7 +151,7 @@ def run_serve(
 ) -> None:
     """Serve a model on 127.0.0.1 until interrupted."""
     with engine_errors():
-        chosen = choose(connect(), "serve", profile, image)
+        chosen = select_image(connect(), "serve", profile, image)
     code = local_serving.run_serve(model, image=chosen.name, port=port, gpus=gpus, log=_plain, say=say)
     raise typer.Exit(code)
 
@@ -188,7 +188,7 @@ def demo(
     """Fine-tune on the embedded sample, serve the result, ask it."""
     with engine_errors():
         client = connect()
-        train, serve = (choose(client, image, profile).name for image in ("train", "serve"))
+        train, serve = (select_image(client, image, profile).name for image in ("train", "serve"))
     raise typer.Exit(demonstration.demo(train, serve, output, result))
 
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Process 1 of a container ignores SIGTERM until it has a handler; from here to server.run's own there is nothing to
     # finish.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    start.hear_signals()
+    start.unblock_signals()
     log.configure()
     command = list(sys.argv[1:] if arguments is None else arguments)
     if command in ([], ["serve"]):

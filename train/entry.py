@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from types import FrameType
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import read_asked, read_timeout
+from berth.contract.launch_options import read_launch_options, read_timeout
 from berth.runtime.gpu import start as gpu_start
 from berth.train import efa, smddp
 from berth.train.failure import FailureFile
@@ -42,7 +42,7 @@ from berth.train.runfolder import RUN_FOLDER, Program
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class EntryPaths:
     """Where this host's entry works. Only tests, which put several hosts on one machine, have others than these."""
 
     root: Path = Path("/opt/ml")
@@ -58,13 +58,13 @@ def main() -> int:
 def dispatch(arguments: Sequence[str]) -> int:
     """Train, or run what was asked for instead of training."""
     if list(arguments) in ([], ["train"]):
-        return train(Places(root=Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))))
+        return train(EntryPaths(root=Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))))
     if arguments[0] == "train":
-        print("berth: train takes no arguments; pass settings as hyperparameters of the job.", file=sys.stderr)
+        print("berth: error: train takes no arguments; pass settings as hyperparameters of the job.", file=sys.stderr)
         return 2
     if arguments[0] == "serve":
         print(
-            "berth: this is the training image, it does not serve; use the inference image (berth-serve).",
+            "berth: error: this is the training image, it does not serve; use the inference image (berth-serve).",
             file=sys.stderr,
         )
         return 2
@@ -72,13 +72,14 @@ def dispatch(arguments: Sequence[str]) -> int:
         os.execvp(arguments[0], list(arguments))
     except OSError as error:
         print(
-            f"berth: {arguments[0]} can't be run in this image ({error.strerror}); use train, or a program on PATH.",
+            f"berth: error: {arguments[0]} can't be run in this image ({error.strerror}); use train, or a program on "
+            "PATH.",
             file=sys.stderr,
         )
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def train(places: Places) -> int:
+def train(places: EntryPaths) -> int:
     """Run this host's part of the job; returns the exit code, the same on every host."""
     events: Events = SimpleQueue()
     failure_file = FailureFile(places.root / "output" / "failure")
@@ -98,7 +99,7 @@ def train(places: Places) -> int:
             keys = ssh.private_folder()
             path, major = find_mpirun()
             launcher = Launcher(sys.executable, path, major, str(places.run_dir), str(keys / "ssh_config"))
-            asked = read_asked(job.hyperparameters, job.program, os.environ)
+            asked = read_launch_options(job.hyperparameters, job.program, os.environ)
             # Some seconds, for the library imports torch.
             library = smddp.attempt(job, os.environ) if asked.smddp and not asked.problems else None
             fabric = efa.look(environ={**os.environ, **(efa.STRICT if asked.efa else {})})
@@ -143,7 +144,7 @@ def _stoppable(events: Events) -> Iterator[None]:
             signal.signal(number, handler)
 
     listen(stop)
-    gpu_start.hear_signals()
+    gpu_start.unblock_signals()
     try:
         yield
     finally:
@@ -170,7 +171,7 @@ class _Host:
 
     def __init__(
         self,
-        places: Places,
+        places: EntryPaths,
         job: Job,
         hardware: Hardware,
         plan: Plan,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import REQUIRE_EFA, Asked, read_asked
+from berth.contract.launch_options import REQUIRE_EFA, LaunchOptions, read_launch_options
 from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware
@@ -123,7 +123,7 @@ def make_plan(
     `library` is what came of trying SMDDP, None where it was not asked for; `fabric` is what there is of EFA, None
     where nobody looked. Raises JobError, one sentence for each thing that is wrong.
     """
-    asked = read_asked(job.hyperparameters, job.program, environ)
+    asked = read_launch_options(job.hyperparameters, job.program, environ)
     problems = list(asked.problems)
     reasons: list[str] = []
     gpus = hardware.usable_gpus
@@ -211,7 +211,7 @@ def _apart(hosts: int) -> str:
     )
 
 
-def _ranks_per_host(asked: Asked, kind: str, gpus: int) -> tuple[int, str]:
+def _ranks_per_host(asked: LaunchOptions, kind: str, gpus: int) -> tuple[int, str]:
     if kind == "process":
         return 1, "your own program runs once per host unless a distribution is asked for"
     if asked.processes is not None:
@@ -252,7 +252,7 @@ def _little_shm(size: int, nccl_ranks: int) -> str:
     )
 
 
-def _user_command(job: Job, asked: Asked, python: str) -> tuple[str, ...]:
+def _user_command(job: Job, asked: LaunchOptions, python: str) -> tuple[str, ...]:
     program = str(job.program)
     if program.endswith(".sh"):
         return ("bash", program, *program_arguments(job))
@@ -269,7 +269,7 @@ def _environment(
     ranks: int,
     backend: str,
     interface: str,
-    asked: Asked,
+    asked: LaunchOptions,
 ) -> dict[str, str]:
     alone = len(job.hosts) == 1
     ours = {

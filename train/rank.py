@@ -36,7 +36,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """This rank's place in the job."""
 
     rank: int
@@ -45,16 +45,16 @@ class Place:
     local_world_size: int
 
 
-def find_place(environ: Mapping[str, str]) -> Place | None:
+def find_place(environ: Mapping[str, str]) -> RankPlace | None:
     """What mpirun says; None for a program that runs without mpirun."""
     names = ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")
     values = [environ.get(f"OMPI_COMM_WORLD_{name}") for name in names]
     if any(value is None for value in values):
         return None
-    return Place(*(int(value) for value in values if value is not None))
+    return RankPlace(*(int(value) for value in values if value is not None))
 
 
-def rank_environment(program: Program, place: Place | None, environ: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(program: Program, place: RankPlace | None, environ: Mapping[str, str]) -> dict[str, str]:
     """This host's environment, with what mpirun tells its ranks and the variables that torch and the user's script
     read.
     """
@@ -74,7 +74,7 @@ def rank_environment(program: Program, place: Place | None, environ: Mapping[str
     return ours
 
 
-def check_place(program: Program, place: Place | None) -> None:
+def check_place(program: Program, place: RankPlace | None) -> None:
     """JobError unless mpirun started the ranks that the plan says, for ranks that train alone give no error."""
     if not program.world_size:
         return
@@ -91,10 +91,10 @@ def check_place(program: Program, place: Place | None) -> None:
         )
 
 
-class Watch:
+class RankProcess:
     """Runs the program and keeps what a report needs."""
 
-    def __init__(self, folder: Path, program: Program, place: Place | None) -> None:
+    def __init__(self, folder: Path, program: Program, place: RankPlace | None) -> None:
         self.folder = folder
         self.program = program
         self.place = place
@@ -254,7 +254,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     place = find_place(os.environ) if program.world_size else None
     try:
         check_place(program, place)
-        return Watch(folder, program, place).run()
+        return RankProcess(folder, program, place).run()
     except (JobError, OSError) as error:
         sentence = (
             str(error)

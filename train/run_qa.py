@@ -34,7 +34,7 @@ from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import Rank
-from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete, options
+from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, Settings, complete, options
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
@@ -140,7 +140,7 @@ def _settings(
     if not isinstance(raw, dict):
         raise HyperparameterError(f"{paths.hyperparameters} is not a JSON object: write one name and value per entry.")
     parsed = parse(raw, options(TrainingArguments), OLD_NAMES)
-    settings = complete(parsed.values, paths, _surroundings(paths, channels, rank, environment))
+    settings = complete(parsed.values, paths, _rank_environment(paths, channels, rank, environment))
     for note in [*parsed.notes, *settings.notes]:
         say(note)
     for warning in settings.warnings:
@@ -148,8 +148,10 @@ def _settings(
     return settings
 
 
-def _surroundings(paths: Paths, channels: frozenset[str], rank: Rank, environment: Mapping[str, str]) -> Surroundings:
-    return Surroundings(
+def _rank_environment(
+    paths: Paths, channels: frozenset[str], rank: Rank, environment: Mapping[str, str]
+) -> RankEnvironment:
+    return RankEnvironment(
         world_size=rank.world_size,
         cuda=torch.cuda.is_available(),
         backend=environment.get("BERTH_BACKEND", ""),

@@ -12,6 +12,6 @@ mkdir /usr/local/cuda-compat
 cp -a /tmp/files/. /usr/local/cuda-compat
 # It opens without a GPU; its answer to cuInit is for the host's start to hear.
 if ! /opt/berth/bin/python -B -c 'import ctypes; ctypes.CDLL("/usr/local/cuda-compat/libcuda.so.1").cuDriverGetVersion'; then
-    echo "berth error: libcuda of cuda-compat $version can't be loaded: see the reason above, or build with --without cuda-compat." >&2
+    echo "berth: error: libcuda of cuda-compat $version can't be loaded: see the reason above, or build with --without cuda-compat." >&2
     exit 1
 fi

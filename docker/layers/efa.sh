@@ -11,7 +11,7 @@ if [ "$version" = none ]; then
 fi
 
 fail() {
-    echo "berth error: $1" >&2
+    echo "berth: error: $1" >&2
     exit 1
 }
 packages() {

@@ -6,7 +6,7 @@ set -eu
 part=$1 version=$2 file=$3 sha256=$4
 
 fail() {
-    echo "berth error: $1" >&2
+    echo "berth: error: $1" >&2
     exit 1
 }
 

@@ -14,7 +14,7 @@ fi
 case " $ID $ID_LIKE " in
 *" debian "* | *" ubuntu "*) ;;
 *)
-    echo "berth error: the base image is $PRETTY_NAME; give --base-image a Debian or Ubuntu image that has Python $version." >&2
+    echo "berth: error: the base image is $PRETTY_NAME; give --base-image a Debian or Ubuntu image that has Python $version." >&2
     exit 1
     ;;
 esac
@@ -22,7 +22,7 @@ esac
 set -- ca-certificates
 command -v "python$version" >/dev/null || set -- "$@" "python$version"
 if ! install_debian "$@"; then
-    echo "berth error: $* can't be installed on $PRETTY_NAME; give --base-image an image that has Python $version, such as Debian 12, or mend what apt says of the network." >&2
+    echo "berth: error: $* can't be installed on $PRETTY_NAME; give --base-image an image that has Python $version, such as Debian 12, or mend what apt says of the network." >&2
     exit 1
 fi
 

@@ -8,14 +8,14 @@ if [ "$gdrcopy" != none ]; then
     cp -a /tmp/files/gdrcopy/libgdrapi.so* /usr/lib/x86_64-linux-gnu
     ldconfig && rm -f /var/cache/ldconfig/aux-cache
     if ! /opt/berth/bin/python -B -c 'import ctypes; ctypes.CDLL("libgdrapi.so.2")'; then
-        echo "berth error: the library of gdrcopy $gdrcopy can't be loaded: see the reason above, or build with --without gdrcopy." >&2
+        echo "berth: error: the library of gdrcopy $gdrcopy can't be loaded: see the reason above, or build with --without gdrcopy." >&2
         exit 1
     fi
 fi
 
 if [ "$smddp" != none ]; then
     if ! /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/files/smddp/*.whl; then
-        echo "berth error: the wheel of SMDDP $smddp can't be installed: see the reason above, and pin another, or build with --without smddp." >&2
+        echo "berth: error: the wheel of SMDDP $smddp can't be installed: see the reason above, and pin another, or build with --without smddp." >&2
         exit 1
     fi
     # uv's note of when the wheel was fetched, which differs from build to build.
@@ -27,7 +27,7 @@ if [ "$smddp" != none ]; then
     # Read, not imported: the import refuses every machine but the instances that it knows.
     found=$(/opt/berth/bin/python -B -c 'from importlib.metadata import version; print(version("smdistributed-dataparallel"))')
     if [ "$found" != "$smddp" ]; then
-        echo "berth error: the wheel holds SMDDP $found, and docker/pins.toml has $smddp: pin the file and the version that belong together." >&2
+        echo "berth: error: the wheel holds SMDDP $found, and docker/pins.toml has $smddp: pin the file and the version that belong together." >&2
         exit 1
     fi
 fi

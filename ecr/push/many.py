@@ -9,13 +9,13 @@ from typing import Any
 
 import docker
 
-from berth.common.concurrency import Later, side_by_side
+from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError, refuse
 from berth.ecr import documents, record, repository
 from berth.ecr.aws import Aws
 from berth.ecr.destination import Destination, image_problems
 from berth.ecr.push.events import LayerState
-from berth.ecr.push.one import Job, Outlook, Released, enter, outlook, release
+from berth.ecr.push.one import Preflight, PushTask, Released, open_repositories, preflight, release
 from berth.images.inventory import debian, sbom
 from berth.images.local_image import LocalImage
 
@@ -24,7 +24,7 @@ _BILL_ENDS_S = 10.0
 
 
 @dataclass(frozen=True)
-class Wish:
+class PushOptions:
     """What the user asked for beside images and places.
 
     tags: further ones beside each image's exact tag; pull_accounts, sagemaker: who may pull; apply: whether an existing
@@ -53,22 +53,22 @@ class Wish:
         )
 
 
-def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: Wish, aws: Aws, say: Say) -> list[Job]:
+def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: PushOptions, aws: Aws, say: Say) -> list[PushTask]:
     """One for each image and place; UserError with everything that forbids an image."""
     refuse(*(image_problems(image, wish.tags) for image in places))
     pairs = [(image, place) for image, its in places.items() for place in its]
-    doors = enter([place for _, place in pairs], aws, say)
+    doors = open_repositories([place for _, place in pairs], aws, say)
     return [
-        Job(image, door, wish.repository(place), tuple(dict.fromkeys((image.exact, *wish.tags))))
+        PushTask(image, door, wish.repository(place), tuple(dict.fromkeys((image.exact, *wish.tags))))
         for (image, place), door in zip(pairs, doors, strict=True)
     ]
 
 
-def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, Outlook]], list[str]]:
+def look(jobs: Sequence[PushTask], *, apply: bool) -> tuple[list[tuple[PushTask, Preflight]], list[str]]:
     """The jobs that nothing forbids, each with what it meets, and why the others can't be done. Reads only."""
-    good: list[tuple[Job, Outlook]] = []
+    good: list[tuple[PushTask, Preflight]] = []
     failures: list[str] = []
-    for job, seen in zip(jobs, side_by_side(jobs, lambda job, _: outlook(job, apply=apply)), strict=True):
+    for job, seen in zip(jobs, run_parallel(jobs, lambda job, _: preflight(job, apply=apply)), strict=True):
         if isinstance(seen, UserError):
             failures.append(str(seen))
             continue
@@ -78,7 +78,7 @@ def look(jobs: Sequence[Job], *, apply: bool) -> tuple[list[tuple[Job, Outlook]]
     return good, failures
 
 
-def would(job: Job, seen: Outlook) -> dict[str, Any]:
+def would(job: PushTask, seen: Preflight) -> dict[str, Any]:
     """For JSON: what a dry run found."""
     place = job.door.destination
     return {
@@ -95,9 +95,9 @@ def would(job: Job, seen: Outlook) -> dict[str, Any]:
 
 def publish(
     client: docker.DockerClient,
-    looked: Sequence[tuple[Job, Outlook]],
+    looked: Sequence[tuple[PushTask, Preflight]],
     dist: Path,
-    wish: Wish,
+    wish: PushOptions,
     *,
     say: Say,
     show: Callable[[Destination, LayerState], None],
@@ -118,15 +118,17 @@ def publish(
     # One push at a time to each registry: the layers that images share go once, where it takes those of the second from
     # the repository of the first.
     turns = {job.door.destination.host: threading.Lock() for job, _ in looked}
-    written = {image: Later(partial(bill_of, image), at_once=False) for image in {job.image for job, _ in looked}}
+    written = {
+        image: BackgroundTask(partial(bill_of, image), at_once=False) for image in {job.image for job, _ in looked}
+    }
 
-    def one(each: tuple[Job, Outlook], stopped: threading.Event) -> Released:
+    def one(each: tuple[PushTask, Preflight], stopped: threading.Event) -> Released:
         job, seen = each
         done = release(
             client,
             job,
             seen,
-            written[job.image],
+            written[job.image].result,
             apply=wish.apply,
             say=say,
             show=lambda state: show(job.door.destination, state),
@@ -138,7 +140,7 @@ def publish(
         return done
 
     try:
-        done = side_by_side(looked, one)
+        done = run_parallel(looked, one)
     finally:
         # A bill that is being made has a container, which goes when it ends.
         for each in written.values():

@@ -1,6 +1,6 @@
 """From a built image to its place in a registry: look, prepare the repository, push, check, attach the bill.
 
-`outlook` only reads, and says everything that is in the way; `release` acts on what it found. Both are for one image
+`preflight` only reads, and says everything that is in the way; `release` acts on what it found. Both are for one image
 and one repository.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import docker
 
-from berth.common.concurrency import Later
+from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr import keeping, repository
 from berth.ecr.aws import Aws
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Door:
+class RepositoryClient:
     """The way into a repository: the registry's own interface, and ECR's control plane where it is AWS's."""
 
     destination: Destination
@@ -45,32 +45,32 @@ class Door:
     ecr: Any = None
 
 
-def enter(destinations: Sequence[Destination], aws: Aws, say: Say) -> list[Door]:
+def open_repositories(destinations: Sequence[Destination], aws: Aws, say: Say) -> list[RepositoryClient]:
     """A door to each; those of one registry share its connections and its login. No registry is asked yet."""
-    doors: dict[str, Door] = {}
+    doors: dict[str, RepositoryClient] = {}
     for place in destinations:
         if place.host not in doors:
             login = StoredLogin(place.host) if place.ecr is None else aws.login(place.ecr.region, fips=place.ecr.fips)
             ecr = None if place.ecr is None else aws.ecr(place.ecr)
-            doors[place.host] = Door(place, Registry(Transport(place.host, login, say=say)), login, ecr)
+            doors[place.host] = RepositoryClient(place, Registry(Transport(place.host, login, say=say)), login, ecr)
     return [replace(doors[place.host], destination=place) for place in destinations]
 
 
 @dataclass(frozen=True)
-class Job:
+class PushTask:
     """One image on its way to one repository.
 
     wanted: what the repository should be like, None where it is not AWS's; tags: the first is the image's exact one.
     """
 
     image: LocalImage
-    door: Door
+    door: RepositoryClient
     wanted: repository.Wanted | None
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Preflight:
     """What a push meets: lines for the user, and the problems that forbid it.
 
     there: the repository as it is, None where there is none or where it is not AWS's; pushed: the exact tag names this
@@ -84,16 +84,16 @@ class Outlook:
     warnings: tuple[str, ...] = ()
 
 
-def outlook(job: Job, *, apply: bool) -> Outlook:
+def preflight(job: PushTask, *, apply: bool) -> Preflight:
     """Reads the repository and the tags.
 
     apply: whether the repository will be made as it should be before the push, after which no tag of it moves.
     """
     image, door, wanted = job.image, job.door, job.wanted
     place = door.destination
-    meeting = Later(door.registry.ping)  # while AWS is asked
+    meeting = BackgroundTask(door.registry.ping)  # while AWS is asked
     there = repository.found(door.ecr, place.repository) if wanted is not None else None
-    meeting()
+    meeting.result()
     exists = wanted is None or there is not None
     lines = repository_lines(place, wanted, there)
     problems = repository.problems(wanted) if wanted is not None else []
@@ -114,7 +114,7 @@ def outlook(job: Job, *, apply: bool) -> Outlook:
         else:
             lines.append(f"{place}:{tag} will move from {held.digest[:19]}")
             warnings.append(f"{place}:{tag} moves from {held.digest[:19]}")
-    return Outlook(tuple(lines), tuple(problems), there, pushed, tuple(warnings))
+    return Preflight(tuple(lines), tuple(problems), there, pushed, tuple(warnings))
 
 
 def expiring(tags: Sequence[str], place: Destination, there: repository.Found) -> list[str]:
@@ -166,8 +166,8 @@ class Released:
 
 def release(
     client: docker.DockerClient,
-    job: Job,
-    seen: Outlook,
+    job: PushTask,
+    seen: Preflight,
     bill: Callable[[], Path],
     *,
     apply: bool,
@@ -178,7 +178,7 @@ def release(
 ) -> Released:
     """Pushes the image under its tags, and gives what is in the registry then.
 
-    seen: what `outlook` has found; bill: waits for the file of its bill of materials, which is attached to it; turn:
+    seen: what `preflight` has found; bill: waits for the file of its bill of materials, which is attached to it; turn:
     held while the engine pushes; stopped: set by another thread, ends a push.
     """
     began = time.monotonic()
@@ -190,7 +190,7 @@ def release(
         say(warning)
     # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
     # for seconds, so it waits until this push leaves one idle.
-    laid = Later(lambda: _lay(door, bill()), at_once=False)
+    laid = BackgroundTask(lambda: _lay(door, bill()), at_once=False)
     built = verify.Built(image.id if image.id_is_config else None, image.diff_ids)
     sent: frozenset[str] = frozenset()
     first = tags[0]
@@ -205,16 +205,16 @@ def release(
             began = time.monotonic()  # waiting is no part of what a push takes
             sent = _push(client, image, place.reference(first), door, say, watch, stopped)
     laid.start()
-    checked = verify.settle(door.registry, place.repository, first, [tags[0]], built)
+    checked = verify.verify_and_tag(door.registry, place.repository, first, [tags[0]], built)
     if place.ecr is not None:
         tags = keeping.tags(tags, checked.digest)
     # The last one first: what a broken connection leaves under a release tag is kept already.
     verify.name(door.registry, place.repository, checked, tags[:0:-1])
     layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
-    scan = Later(lambda: _scan(door, checked.digest))
-    document, content = laid()
-    attached = referrers.refer(door.registry, place.repository, checked.manifest, content)
+    scan = BackgroundTask(lambda: _scan(door, checked.digest))
+    document, content = laid.result()
+    attached = referrers.attach(door.registry, place.repository, checked.manifest, content)
     if first not in tags:
         if door.ecr is not None:
             repository.delete_tag(door.ecr, place.repository, first)
@@ -243,11 +243,11 @@ def release(
         bytes_sent,
         bytes_there,
         time.monotonic() - began,
-        scan(),
+        scan.result(),
     )
 
 
-def _scan(door: Door, digest: str) -> dict[str, int] | None:
+def _scan(door: RepositoryClient, digest: str) -> dict[str, int] | None:
     """What ECR's scan has found by now; nothing about it makes a push that is done fail."""
     if door.ecr is None:
         return None
@@ -257,14 +257,14 @@ def _scan(door: Door, digest: str) -> dict[str, int] | None:
         return None
 
 
-def _lay(door: Door, bill: Path) -> tuple[str, bytes]:
+def _lay(door: RepositoryClient, bill: Path) -> tuple[str, bytes]:
     """Has the file in the repository, as a blob; gives its name and what is in it."""
     content = bill.read_bytes()
     referrers.lay(door.registry, door.destination.repository, content)
     return bill.name, content
 
 
-def _is(image: LocalImage, held: Manifest, door: Door) -> bool:
+def _is(image: LocalImage, held: Manifest, door: RepositoryClient) -> bool:
     """Whether a tag names this very image already.
 
     The id of an image in containerd's store is no digest of its config: there its layers and labels are compared.
@@ -280,7 +280,7 @@ def _push(
     client: docker.DockerClient,
     image: LocalImage,
     reference: Reference,
-    door: Door,
+    door: RepositoryClient,
     say: Say,
     show: Callable[[LayerState], None],
     stopped: threading.Event,

@@ -25,7 +25,7 @@ def lay(registry: Registry, repository: str, document: bytes) -> None:
     registry.put_blob(repository, document)
 
 
-def refer(registry: Registry, repository: str, image: Manifest, bill: bytes) -> str:
+def attach(registry: Registry, repository: str, image: Manifest, bill: bytes) -> str:
     """Attaches a bill of materials that is laid to an image that is there; gives the digest of its manifest.
 
     The same document again is the same manifest and adds nothing.

@@ -21,7 +21,7 @@ from urllib.parse import urljoin, urlsplit
 from requests.exceptions import ProxyError, RequestException, TooManyRedirects
 from urllib3.exceptions import HTTPError
 
-from berth.common.concurrency import Later
+from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr.registry import trust
 from berth.ecr.registry.challenge import Authority, Scopes
@@ -90,7 +90,7 @@ class Transport:
         self._certificates = certificates / host
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._asking: Later[str] | None = None
+        self._asking: BackgroundTask[str] | None = None
         self._base = ""  # once it has answered
         self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
         # Shared by threads: its pool is made for that, and its cookie jar has a lock.
@@ -107,9 +107,9 @@ class Transport:
         Threads that want it at the same time wait for one answer: a host that says nothing is waited for once.
         """
         with self._lock:
-            asking = self._asking = self._asking or Later(self._probe)
+            asking = self._asking = self._asking or BackgroundTask(self._probe)
         try:
-            self._base = asking()
+            self._base = asking.result()
         except UserError:
             with self._lock:
                 if self._asking is asking:

@@ -60,7 +60,7 @@ def checked(registry: Registry, repository: str, manifest: Manifest, built: Buil
     return Checked(manifest, manifest.digest, manifest.size, labels)
 
 
-def settle(
+def verify_and_tag(
     registry: Registry, repository: str, pushed_reference: str, final_tags: Sequence[str], built: Built
 ) -> Checked:
     """Puts what was pushed under its final tags, each of which is read back; gives it with its digest.

@@ -24,7 +24,7 @@ from berth.images.options import (
     WhichArgument,
     commands,
 )
-from berth.images.selection import choose_all
+from berth.images.selection import select_images
 
 app = commands()
 AllOption = Annotated[bool, typer.Option("--all", help="Show the rest as well.")]
@@ -139,7 +139,7 @@ def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, cy
     """The bills of the images built last for a profile, or of one that is named, by the names of their files."""
     client = engine.connect()
     made = {}
-    for each in choose_all(client, kits, profile, image):
+    for each in select_images(client, kits, profile, image):
         if not each.tag:
             raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
         with doing(f"{each.name}: reading what is inside") as step:

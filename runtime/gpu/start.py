@@ -32,7 +32,7 @@ def check(
     counts device nodes, and `every` says that all of them are needed.
 
     Does not return where cuda-compat helps: the same program then begins again, with SIGTERM and SIGINT held back until
-    it calls `hear_signals`. `say` gets a line for the log.
+    it calls `unblock_signals`. `say` gets a line for the log.
     """
     if cuda is None:
         return Usable(gpus)
@@ -60,7 +60,7 @@ def check(
     return Usable(0, compatibility.verdict(cuda, gpus, seen, through))
 
 
-def hear_signals() -> None:
+def unblock_signals() -> None:
     """Let through what came while this program began anew; for every program that calls `check`, once it has handlers
     and before it starts a child, which would inherit the mask.
     """

@@ -107,7 +107,7 @@ def test_mistakes_are_one_sentence_and_exit_code_1(
     assert done.stdout == ""
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert done.stderr.splitlines()[-1].startswith("berth: error: ")
 
 
 def test_without_an_engine_the_sentence_says_how_to_get_one(command_line: CommandLine) -> None:

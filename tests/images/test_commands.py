@@ -163,14 +163,14 @@ def test_what_a_container_would_refuse_is_refused_before_there_is_one(
     done = command_line(*words, "-p", "max_stepz=4", "-p", "learning_rate=fast", "--output", str(tmp_path / "out"))
     assert done.returncode == 1
     assert done.stderr == (
-        "error: 2 hyperparameters can't be used: max_stepz is not known (did you mean max_steps?); learning_rate "
-        "'fast' is not a number; mend them and start the job again.\n"
+        "berth: error: 2 hyperparameters can't be used: max_stepz is not known (did you mean max_steps?); "
+        "learning_rate 'fast' is not a number; mend them and start the job again.\n"
     )
     assert not (tmp_path / "out").exists()
     done = command_line(*words[:-1], f"berth-serve:{profile.name}")
     assert done.stderr == (
-        f"error: berth-serve:{profile.name} was built FROM berth-serve, and this is for berth-train: name another "
-        "image.\n"
+        f"berth: error: berth-serve:{profile.name} was built FROM berth-serve, and this is for berth-train: name "
+        "another image.\n"
     )
 
 
@@ -208,7 +208,9 @@ def test_a_program_that_is_not_there_is_refused_before_any_container(
     words = ("--data", str(tmp_path / "data.json"), "--code", str(tmp_path), "--entry-point", "trian.py")
     done = command_line("run", "train", *words, "--profile", profile.name)
     assert done.returncode == 1
-    assert done.stderr == f"error: trian.py is not in {tmp_path}: give --entry-point the name of a program there.\n"
+    assert (
+        done.stderr == f"berth: error: trian.py is not in {tmp_path}: give --entry-point the name of a program there.\n"
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
@@ -217,6 +219,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
     (tmp_path / "file").write_text("x")
     done = command_line("demo", "--profile", profile.name, "--output", str(tmp_path / "file"))
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {tmp_path / 'file'} can't be made ({tmp_path / 'file'} is no folder)")
+    assert done.stderr.startswith(f"berth: error: {tmp_path / 'file'} can't be made ({tmp_path / 'file'} is no folder)")
     with pytest.raises(job.UserError, match="can't be made"):
         job.writable(tmp_path / "file" / "below")

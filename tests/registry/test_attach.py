@@ -18,7 +18,7 @@ BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 def attached(client: Client, image: made_images.Image) -> str:
     """Has BILL attached; gives the digest of the artifact."""
     referrers.lay(client, "a/b", BILL)
-    return referrers.refer(client, "a/b", image.manifest, BILL)
+    return referrers.attach(client, "a/b", image.manifest, BILL)
 
 
 def attached_by_another_tool(client: Client, image: made_images.Image) -> str:

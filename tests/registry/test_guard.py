@@ -59,7 +59,7 @@ def test_an_index_with_an_attestation_becomes_one_docker_manifest(proxy: FaultPr
     image = made_images.image(oci=True)
     made_images.put_index(client, "a/b", "pushed", image)
     proxy.forget()
-    checked = verify.settle(client, "a/b", "pushed", ["1", "latest"], image.built)
+    checked = verify.verify_and_tag(client, "a/b", "pushed", ["1", "latest"], image.built)
     assert checked.manifest.media_type == DOCKER_MANIFEST
     assert checked.manifest.config_digest == image.built.config_digest
     assert [layer.digest for layer in checked.manifest.layers] == [layer.digest for layer in image.manifest.layers]
@@ -71,9 +71,9 @@ def test_an_index_with_an_attestation_becomes_one_docker_manifest(proxy: FaultPr
 def test_an_oci_manifest_is_converted_under_its_own_tag(client: Client) -> None:
     image = made_images.image(oci=True)
     made_images.put(client, "a/b", "1", image)
-    checked = verify.settle(client, "a/b", "1", ["1"], image.built)
+    checked = verify.verify_and_tag(client, "a/b", "1", ["1"], image.built)
     assert client.manifest("a/b", "1") == checked.manifest
-    assert verify.settle(client, "a/b", "1", ["1"], image.built) == checked
+    assert verify.verify_and_tag(client, "a/b", "1", ["1"], image.built) == checked
 
 
 def test_a_right_manifest_stays_byte_for_byte_and_further_tags_cost_nothing(
@@ -83,7 +83,7 @@ def test_a_right_manifest_stays_byte_for_byte_and_further_tags_cost_nothing(
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     proxy.forget()
-    assert verify.settle(client, "a/b", "1", ["1", "2", "3"], image.built).digest == image.manifest.digest
+    assert verify.verify_and_tag(client, "a/b", "1", ["1", "2", "3"], image.built).digest == image.manifest.digest
     assert [client.manifest("a/b", tag) for tag in ("1", "2", "3")] == [image.manifest] * 3
     assert proxy.uploaded() == 0
     assert proxy.count("PUT", "manifests/") == 2
@@ -92,7 +92,9 @@ def test_a_right_manifest_stays_byte_for_byte_and_further_tags_cost_nothing(
 def test_what_is_not_right_gets_no_tag(client: Client) -> None:
     image = made_images.image(oci=True, platform="linux/arm64")
     made_images.put(client, "a/b", "pushed", image)
-    assert "the image is for linux/arm64" in refusal(lambda: verify.settle(client, "a/b", "pushed", ["1"], image.built))
+    assert "the image is for linux/arm64" in refusal(
+        lambda: verify.verify_and_tag(client, "a/b", "pushed", ["1"], image.built)
+    )
     assert client.tags("a/b") == ["pushed"]
 
 
@@ -100,7 +102,7 @@ def test_an_index_of_two_images_is_refused(client: Client) -> None:
     images = (made_images.image(oci=True), made_images.image(oci=True, seed=9))
     made_images.put_index(client, "a/b", "pushed", *images)
     assert "has 2 images for linux/amd64" in refusal(
-        lambda: verify.settle(client, "a/b", "pushed", ["1"], images[0].built)
+        lambda: verify.verify_and_tag(client, "a/b", "pushed", ["1"], images[0].built)
     )
 
 
@@ -112,7 +114,7 @@ def test_a_tag_that_another_push_takes_meanwhile(proxy: FaultProxy, client_of: M
     proxy.answer(
         200, method="GET", path="manifests/1$", skip=1, headers={"Content-Type": theirs.media_type}, body=theirs.raw
     )
-    said = refusal(lambda: verify.settle(client, "a/b", "pushed", ["1"], image.built))
+    said = refusal(lambda: verify.verify_and_tag(client, "a/b", "pushed", ["1"], image.built))
     assert f"/a/b:1 was put, and names {theirs.digest} and not {image.manifest.digest}" in said
 
 

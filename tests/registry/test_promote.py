@@ -52,7 +52,7 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
     referrers.lay(client, "a/b", b"a bill of materials")
-    bill = referrers.refer(client, "a/b", image.manifest, b"a bill of materials")
+    bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials")
     goal = client_of(before, login)
     lines: list[str] = []
     arrived: dict[str, int] = {}

@@ -114,8 +114,8 @@ def test_an_image_that_holds_a_double_goes_nowhere(
 ) -> None:
     make_image(efa=DOUBLE)
     assert refused(machine, *words) == (
-        f"error: {EXACT}-{REVISION} holds a test's double of efa {DOUBLE}: it is for tests, and may not be published; "
-        "build it without doubles."
+        f"berth: error: {EXACT}-{REVISION} holds a test's double of efa {DOUBLE}: it is for tests, and may not be "
+        "published; build it without doubles."
     )
     assert requests(machine) == set()
     assert_nothing_was_made(machine)
@@ -140,7 +140,7 @@ def test_what_is_no_commit_gets_no_tag_of_a_release(
 ) -> None:
     make_image(revision)
     assert refused(machine, "--tag", "1.0", "--tag", "prod") == (
-        f"error: {EXACT}-{revision} {why}, so it can't be tagged 1.0, prod: commit, build again, and push that; "
+        f"berth: error: {EXACT}-{revision} {why}, so it can't be tagged 1.0, prod: commit, build again, and push that; "
         "without --tag it goes under its own name."
     )
     assert requests(machine) == set()

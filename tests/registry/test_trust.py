@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.common.concurrency import side_by_side
+from berth.common.concurrency import run_parallel
 from berth.common.errors import UserError
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
@@ -144,7 +144,7 @@ def test_threads_wait_together_for_a_host_that_never_speaks(monkeypatch: pytest.
     monkeypatch.setattr(transport, "_FIRST_READ_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = Client(Transport(f"127.0.0.1:{silent.getsockname()[1]}", no_login))
-        refused = side_by_side(range(4), lambda *_: client.ping())
+        refused = run_parallel(range(4), lambda *_: client.ping())
         assert len({str(each) for each in refused}) == 1
         assert all(isinstance(each, UserError) for each in refused)
         assert _calls(silent) == 2  # by HTTPS and by HTTP

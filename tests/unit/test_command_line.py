@@ -15,19 +15,23 @@ from berth.images import pins
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("promote", "error: FROM is missing: `python build.py promote --help` says what it takes."),
-        ("promote a", "error: TO is missing: `python build.py promote --help` says what it takes."),
-        ("diff a", "error: AFTER is missing: `python build.py diff --help` says what it takes."),
-        ("run train", "error: --data is missing: pass SQuAD data, or --code with a program of your own."),
+        ("promote", "berth: error: FROM is missing: `python build.py promote --help` says what it takes."),
+        ("promote a", "berth: error: TO is missing: `python build.py promote --help` says what it takes."),
+        ("diff a", "berth: error: AFTER is missing: `python build.py diff --help` says what it takes."),
+        ("run train", "berth: error: --data is missing: pass SQuAD data, or --code with a program of your own."),
         (
             "push nope",
-            "error: IMAGE: 'nope' is not one of 'train', 'serve', 'all'; see `python build.py push --help`.",
+            "berth: error: IMAGE: 'nope' is not one of 'train', 'serve', 'all'; see `python build.py push --help`.",
         ),
-        ("run train --hosts 1e2", "error: --hosts: '1e2' is no whole number; see `python build.py run train --help`."),
-        ("run serve --port x", "error: --port: 'x' is no whole number; see `python build.py run serve --help`."),
+        (
+            "run train --hosts 1e2",
+            "berth: error: --hosts: '1e2' is no whole number; see `python build.py run train --help`.",
+        ),
+        ("run serve --port x", "berth: error: --port: 'x' is no whole number; see `python build.py run serve --help`."),
         (
             "pusch",
-            "error: No such command 'pusch' (did you mean 'push'?); `python build.py --help` lists what there is.",
+            "berth: error: No such command 'pusch' (did you mean 'push'?); `python build.py --help` lists what "
+            "there is.",
         ),
     ],
 )
@@ -37,10 +41,10 @@ def test_a_mistake_is_named_as_the_help_names_it(words: str, said: str) -> None:
     assert done.stderr.strip() == said
 
 
-def test_each_room_has_the_commands_that_it_is_named_for(command_line: ModuleType) -> None:
-    for room in set(command_line.COMMANDS.values()):
-        app = import_module(f"berth.{room}.commands").app
-        named = {command for command, its in command_line.COMMANDS.items() if its == room}
+def test_each_folder_has_the_commands_that_it_is_named_for(command_line: ModuleType) -> None:
+    for folder in set(command_line.COMMANDS.values()):
+        app = import_module(f"berth.{folder}.commands").app
+        named = {command for command, its in command_line.COMMANDS.items() if its == folder}
         assert set(typer.main.get_group(app).commands) == named
 
 
@@ -60,5 +64,5 @@ def test_a_full_disk_behind_a_pipe_is_said_in_one_line(buffered: bool) -> None:
         done = subprocess.run(command, cwd=pins.ROOT, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 1
     assert "Exception ignored" not in done.stderr
-    said = "error: No space left on device for the output: free some, then run the command again."
+    said = "berth: error: No space left on device for the output: free some, then run the command again."
     assert done.stderr.splitlines()[-1] == said

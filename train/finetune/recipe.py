@@ -93,7 +93,7 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RankEnvironment:
     """What this rank finds: hardware, channels, and what is installed."""
 
     world_size: int = 1
@@ -129,7 +129,7 @@ def options(training_arguments: type) -> dict[str, Option]:
     return known
 
 
-def complete(values: Mapping[str, Any], paths: Paths, found: Surroundings) -> Settings:
+def complete(values: Mapping[str, Any], paths: Paths, found: RankEnvironment) -> Settings:
     """Complete the typed hyperparameters `values` to the settings of a job.
 
     Raises HyperparameterError where two of them can't go together.
@@ -168,7 +168,7 @@ def complete(values: Mapping[str, Any], paths: Paths, found: Surroundings) -> Se
     )
 
 
-def _check(recipe: Recipe, training: Mapping[str, Any], found: Surroundings) -> None:
+def _check(recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment) -> None:
     problems = []
     counts = ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length")
     counted = {name: getattr(recipe, name) for name in counts}
@@ -195,7 +195,7 @@ def _check(recipe: Recipe, training: Mapping[str, Any], found: Surroundings) -> 
         raise HyperparameterError(f"Hyperparameters can't be used: {'; '.join(problems)}.")
 
 
-def _tasks(training: dict[str, Any], recipe: Recipe, found: Surroundings, notes: list[str]) -> None:
+def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, notes: list[str]) -> None:
     """Train where there is something to train on, evaluate where there is something to evaluate on."""
     asked = any(training.get(task) for task in ("do_train", "do_eval", "do_predict"))
     if "do_train" not in training:
@@ -240,7 +240,7 @@ def _folders(training: dict[str, Any], paths: Paths, notes: list[str]) -> None:
         notes.append(f"output_dir: the model goes to {paths.model}, checkpoints go to {folder}")
 
 
-def _hardware(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> None:
+def _hardware(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> None:
     on_cpu = not found.cuda or training.get("use_cpu", False)
     if on_cpu:
         # Without it transformers 5 starts no DDP on a CPU: every rank would train alone, without a word.
@@ -258,7 +258,7 @@ def _hardware(training: dict[str, Any], found: Surroundings, warnings: list[str]
             warnings.append(f"torch_compile needs {lack}: the job goes on without it")
 
 
-def _backend(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> str:
+def _backend(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> str:
     """The process group's backend. run_qa starts the group itself, so that ddp_timeout holds on a CPU as well, and
     Trainer takes the group as it is: neither transformers nor accelerate needs to know the backend's name.
     """
@@ -277,7 +277,7 @@ def _backend(training: dict[str, Any], found: Surroundings, warnings: list[str])
     return asked or found.backend or "nccl"
 
 
-def _strategies(training: dict[str, Any], found: Surroundings, notes: list[str]) -> None:
+def _strategies(training: dict[str, Any], found: RankEnvironment, notes: list[str]) -> None:
     """When to evaluate and when to write a checkpoint."""
     best = training.get("load_best_model_at_end", False)
     if best or training.get("lr_scheduler_type") in MEASURING_SCHEDULERS:
@@ -329,7 +329,7 @@ def _loading(training: dict[str, Any], recipe: Recipe, notes: list[str]) -> None
     training.setdefault("ddp_find_unused_parameters", False)
 
 
-def _logging(training: dict[str, Any], found: Surroundings, warnings: list[str]) -> None:
+def _logging(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> None:
     """Whole lines for a log instead of progress bars, about fifty of them in a job."""
     training["disable_tqdm"] = True
     training.setdefault("logging_steps", 0.02)

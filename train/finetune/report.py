@@ -22,7 +22,7 @@ METRIC_PATTERNS = (
     r"exact_match.*=\D*(.*?)$",
 )
 # The line by which a rank's launcher tells a user's mistake from a crash.
-ERROR_PREFIX = "berth error: "
+ERROR_PREFIX = "berth: error: "
 
 
 def plain(text: str) -> str:

@@ -62,7 +62,7 @@ CHECKS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the checks and says what they found; the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
-    start.hear_signals()
+    start.unblock_signals()
     asked = _parser().parse_args(arguments)
     try:
         return _run(asked)

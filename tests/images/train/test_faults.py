@@ -277,7 +277,7 @@ def test_refusal_before_anything_starts(
             timeout=60,
         )
     print(done.stdout, done.stderr)
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    errors = [line for line in done.stderr.splitlines() if line.startswith("berth: error: ")]
     assert (done.returncode, len(errors)) == (1, 1)
     assert "Traceback" not in done.stderr
     for words_said in refusal.says:

@@ -106,7 +106,7 @@ def test_a_second_run_with_the_same_output_or_checkpoints_is_refused(start: Call
         _, said = second.communicate(timeout=60)
         assert second.returncode == 1
         reason = f"Another run (process {first.pid}) writes to {folder}"
-        assert said == f"error: {reason}: wait for its end, or choose another folder.\n"
+        assert said == f"berth: error: {reason}: wait for its end, or choose another folder.\n"
     os.kill(first.pid, signal.SIGINT)
     first.communicate(timeout=60)
     assert first.returncode == 130

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-# Named like the kit's own rooms, which must not get in the way.
+# Named like the kit's own packages, which must not get in the way.
 PROGRAM = """
 import os, sys
 import qa

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.common.concurrency import Later, side_by_side
+from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError
 
 
@@ -19,7 +19,7 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
             raise UserError("2 is wrong.")
         return item * 10
 
-    first, second, third = side_by_side([1, 2, 3], work)
+    first, second, third = run_parallel([1, 2, 3], work)
     assert (first, third) == (10, 30)
     assert isinstance(second, UserError)
     assert str(second) == "2 is wrong."
@@ -27,7 +27,7 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
 
 def test_they_run_at_the_same_time() -> None:
     meeting = threading.Barrier(3, timeout=30)
-    assert sorted(side_by_side([0, 1, 2], lambda item, _: meeting.wait())) == [0, 1, 2]
+    assert sorted(run_parallel([0, 1, 2], lambda item, _: meeting.wait())) == [0, 1, 2]
 
 
 def test_an_error_of_the_programs_own_ends_all_and_is_raised() -> None:
@@ -39,33 +39,33 @@ def test_an_error_of_the_programs_own_ends_all_and_is_raised() -> None:
         waited.append(stopped.wait(30))
 
     with pytest.raises(ZeroDivisionError):
-        side_by_side(["waits", "breaks"], work)
+        run_parallel(["waits", "breaks"], work)
     assert waited == [True]
 
 
 def test_what_is_worked_out_meanwhile_is_had_when_asked_for_as_often_as_one_likes() -> None:
     begin = threading.Event()
-    later = Later(lambda: begin.wait(30))
+    later = BackgroundTask(lambda: begin.wait(30))
     begin.set()
-    assert later() is True
-    assert later() is True
+    assert later.result() is True
+    assert later.result() is True
 
 
 def test_what_can_wait_begins_when_it_is_started_or_asked_for_and_once() -> None:
     began: list[str] = []
-    started, asked = (Later(partial(began.append, name), at_once=False) for name in ("started", "asked"))
+    started, asked = (BackgroundTask(partial(began.append, name), at_once=False) for name in ("started", "asked"))
     assert began == []
     started.start()
     started.start()
-    started()
-    asked()
+    started.result()
+    asked.result()
     assert began == ["started", "asked"]
 
 
 def test_what_has_begun_is_let_end_and_what_has_not_is_left() -> None:
     ended: list[str] = []
     begun, idle = (
-        Later(lambda name=name: (time.sleep(0.2), ended.append(name)), at_once=False)  # type: ignore[misc]
+        BackgroundTask(lambda name=name: (time.sleep(0.2), ended.append(name)), at_once=False)  # type: ignore[misc]
         for name in ("begun", "idle")
     )
     begun.start()
@@ -79,13 +79,13 @@ def test_what_went_wrong_meanwhile_is_raised_where_it_is_asked_for() -> None:
         raise UserError("it is wrong.")
 
     with pytest.raises(UserError, match=r"it is wrong\."):
-        Later(work)()
+        BackgroundTask(work).result()
 
 
 def test_ctrl_c_lets_each_clean_up_before_the_process_ends(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib, signal, threading, time
-from berth.common.concurrency import side_by_side
+from berth.common.concurrency import run_parallel
 
 def work(item, stopped):
     stopped.wait(30)
@@ -93,7 +93,7 @@ def work(item, stopped):
     pathlib.Path({str(tmp_path)!r}, item).write_text("cleaned up")
 
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-side_by_side(["one", "two"], work)
+run_parallel(["one", "two"], work)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert "KeyboardInterrupt" in done.stderr

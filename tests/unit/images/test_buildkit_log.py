@@ -88,7 +88,7 @@ def test_a_layers_own_sentence_is_the_reason() -> None:
     text = (
         "#5 [python 1/1] RUN x\n"
         "#5 0.1 E: Unable to locate package\n"
-        "#5 0.2 berth error: the base image is Alpine; give another.\n"
+        "#5 0.2 berth: error: the base image is Alpine; give another.\n"
         "#5 ERROR: exit code: 1\n"
     )
     assert failure_sentence(fed(text), text, Path("/l")) == (

@@ -205,7 +205,7 @@ def test_mistakes_are_refused_before_anything_is_made(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert said in printed.err
-    assert printed.err.splitlines()[-1].startswith("error: ")
+    assert printed.err.splitlines()[-1].startswith("berth: error: ")
     assert sorted(os.listdir(tmp_path)) == ["empty", "pins.toml"]
 
 

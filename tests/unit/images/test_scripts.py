@@ -64,7 +64,7 @@ def test_without_an_engine(user: str, variables: dict[str, str], said: str, bare
     # The script asks /usr/bin/docker too, which must not reach this machine's engine: it will find no certificates.
     done = run("engine.sh", path=bare, **{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(bare), **variables})
     assert done.returncode == 1
-    assert done.stderr.startswith("berth error: no Docker engine answers")
+    assert done.stderr.startswith("berth: error: no Docker engine answers")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -86,7 +86,7 @@ def test_a_base_that_fails_shows_why_and_no_password(bare: Path, tmp_path: Path)
     assert done.returncode == 1
     assert "base: Debian 12 from http://mirror/debian" in done.stderr
     assert "E: http://mirror/debian is not signed" in done.stderr
-    assert "berth error: the Debian base could not be made" in done.stderr
+    assert "berth: error: the Debian base could not be made" in done.stderr
     assert "secret" not in done.stderr
     assert sorted(path.name for path in bare.iterdir() if path.is_dir()) == []
 

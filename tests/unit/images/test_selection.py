@@ -8,7 +8,7 @@ from docker.errors import ImageNotFound
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images.selection import choose, own_name
+from berth.images.selection import own_name, select_image
 
 LABELS = {
     labels.KIT: "train",
@@ -40,14 +40,14 @@ CLIENT: Any = SimpleNamespace(images=SimpleNamespace(get=get))
 
 
 def test_without_a_name_it_is_the_kits_image_of_the_profile() -> None:
-    found = choose(CLIENT, "train", "cpu")
+    found = select_image(CLIENT, "train", "cpu")
     assert (found.name, found.kit, found.profile, found.derived) == ("berth-train:cpu", "train", "cpu", False)
 
 
 @pytest.mark.parametrize("name", [None, "mytrain:1"])
 def test_a_profile_that_there_is_not_is_refused_either_way(name: str | None) -> None:
     with pytest.raises(UserError, match="there is no profile 'cpuu'.*did you mean cpu" if name is None else "cpuu"):
-        choose(CLIENT, "train", "cpuu", name)
+        select_image(CLIENT, "train", "cpuu", name)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_profile_that_there_is_not_is_refused_either_way(name: str | None) -> 
 )
 def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile: str, derived: bool) -> None:
     for kit in ("train", None):
-        found = choose(CLIENT, kit, "cpu", name)
+        found = select_image(CLIENT, kit, "cpu", name)
         assert (found.name, found.kit, found.profile, found.derived) == (known_as, "train", profile, derived)
 
 
@@ -111,7 +111,7 @@ def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile:
 )
 def test_what_it_can_not_be_is_said(name: str, kit: str | None, profile: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
-        choose(CLIENT, kit, profile, name)
+        select_image(CLIENT, kit, profile, name)
     assert str(refused.value) == said
 
 

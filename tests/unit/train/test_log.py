@@ -18,4 +18,4 @@ def test_no_line_of_run_qa_shows_a_secret(capsys: pytest.CaptureFixture[str]) ->
     report.say(PIP)
     report.error(PIP)
     said = capsys.readouterr()
-    assert (said.out, said.err) == (f"{SEEN}\n", f"berth error: {SEEN}\n")
+    assert (said.out, said.err) == (f"{SEEN}\n", f"berth: error: {SEEN}\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import read_asked, read_timeout
+from berth.contract.launch_options import read_launch_options, read_timeout
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version, of_another, without_notices
@@ -264,7 +264,7 @@ def test_refused(hyperparameters: dict[str, str], environ: dict[str, str], sente
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
 def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> None:
     environ = {"BERTH_RENDEZVOUS_TIMEOUT": text, "BERTH_DISTRIBUTION": "x"}
-    told = " ".join(read_asked({}, None, environ).problems)
+    told = " ".join(read_launch_options({}, None, environ).problems)
     assert f"BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0, not {text!r}." in told
     assert "BERTH_DISTRIBUTION must be" in told
 

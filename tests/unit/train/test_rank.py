@@ -16,7 +16,7 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.train.failure import FailureReport
-from berth.train.rank import Place, check_place, find_place, rank_environment
+from berth.train.rank import RankPlace, check_place, find_place, rank_environment
 from berth.train.runfolder import Program, Relay, RunFolder
 
 
@@ -307,7 +307,7 @@ def test_run_folder_is_private_and_goes(tmp_path: Path) -> None:
 
 
 def test_find_place() -> None:
-    assert find_place(mpi(3, 4, 1, 2)) == Place(3, 1, 4, 2)
+    assert find_place(mpi(3, 4, 1, 2)) == RankPlace(3, 1, 4, 2)
     assert find_place({}) is None
 
 
@@ -316,7 +316,7 @@ def test_environment_of_a_rank(tmp_path: Path) -> None:
         RunFolder(tmp_path / "run"), "", environment={"A": "1", "PMIX_RANK": "old"}, world_size=2, ranks_per_host=1
     )
     environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
-    assert rank_environment(given, Place(1, 0, 2, 1), environ) == {
+    assert rank_environment(given, RankPlace(1, 0, 2, 1), environ) == {
         "A": "1",
         "OMPI_X": "2",
         "PMIX_RANK": "1",

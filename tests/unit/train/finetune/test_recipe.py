@@ -16,15 +16,15 @@ from berth.train.finetune import checkpoints, data, ranks, report
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
 from berth.train.finetune.ranks import Rank, RankError
-from berth.train.finetune.recipe import Paths, Recipe, Settings, Surroundings, complete
+from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, Settings, complete
 from berth.train.finetune.trainer import span_loss
 
 PATHS = Paths(Path("/opt/ml"))
-CPU = Surroundings(channels=frozenset({"train", "validation"}))
-GPU = Surroundings(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
+CPU = RankEnvironment(channels=frozenset({"train", "validation"}))
+GPU = RankEnvironment(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
 
 
-def settings(found: Surroundings = CPU, **values: Any) -> Settings:
+def settings(found: RankEnvironment = CPU, **values: Any) -> Settings:
     return complete(values, PATHS, found)
 
 
@@ -40,8 +40,8 @@ def settings(found: Surroundings = CPU, **values: Any) -> Settings:
         (GPU, {"fp16": True}, {"fp16": True}),
         (CPU, {"do_train": False}, {"do_train": False, "do_eval": True}),
         (CPU, {"do_eval": True}, {"do_train": True}),
-        (Surroundings(), {"dataset_name": "squad"}, {"do_train": True, "do_eval": True}),
-        (Surroundings(), {"dataset_name": "squad", "do_eval": True}, {"do_train": False}),
+        (RankEnvironment(), {"dataset_name": "squad"}, {"do_train": True, "do_eval": True}),
+        (RankEnvironment(), {"dataset_name": "squad", "do_eval": True}, {"do_train": False}),
         (CPU, {"save_steps": 5.0}, {"save_strategy": "steps", "output_dir": "/opt/ml/checkpoints"}),
         (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model"}, {"output_dir": "/opt/ml/checkpoints"}),
         (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model/run"}, {"output_dir": "/opt/ml/checkpoints"}),
@@ -57,7 +57,7 @@ def settings(found: Surroundings = CPU, **values: Any) -> Settings:
         (CPU, {"lr_scheduler_type": "reduce_lr_on_plateau"}, {"eval_strategy": "epoch"}),
     ],
 )
-def test_completion(found: Surroundings, values: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_completion(found: RankEnvironment, values: dict[str, Any], expected: dict[str, Any]) -> None:
     training = settings(found, **values).training
     assert {name: training.get(name) for name in expected} == expected
 
@@ -87,13 +87,13 @@ def test_no_best_model_where_nothing_is_trained() -> None:
 
 
 def test_fsdp_on_several_ranks() -> None:
-    found = Surroundings(world_size=2, cuda=True, channels=CPU.channels)
+    found = RankEnvironment(world_size=2, cuda=True, channels=CPU.channels)
     assert settings(found, fsdp="full_shard").training["fsdp"] == "full_shard"
     assert settings(CPU, fsdp=False).training["fsdp"] is False
 
 
 def test_checkpoints_where_somebody_keeps_them() -> None:
-    found = Surroundings(channels=CPU.channels, keeps_checkpoints=True)
+    found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=True)
     assert settings(found).training["save_strategy"] == "epoch"
     assert settings(found).training["save_total_limit"] == 2
     assert settings(found, save_strategy="no").training["save_strategy"] == "no"
@@ -116,7 +116,7 @@ def test_other_things_that_are_not_there() -> None:
     assert done.training["report_to"] == "none"
     assert done.backend == "gloo"
     assert len(done.warnings) == 3
-    there = Surroundings(channels=CPU.channels, reporters=frozenset({"tensorboard"}))
+    there = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard"}))
     assert settings(there, report_to="all").training["report_to"] == ["tensorboard"]
 
 
@@ -130,7 +130,7 @@ def test_other_things_that_are_not_there() -> None:
     ],
 )
 def test_torch_compile_where_triton_can_work(cuda: bool, compiler: bool, use_cpu: bool, lacks: str) -> None:
-    there = Surroundings(channels=CPU.channels, cuda=cuda, compiler=compiler)
+    there = RankEnvironment(channels=CPU.channels, cuda=cuda, compiler=compiler)
     done = settings(there, torch_compile=True, **({"use_cpu": True} if use_cpu else {}))
     assert done.training.get("torch_compile", False) is not bool(lacks)
     said = [warning for warning in done.warnings if "torch_compile" in warning]
@@ -150,7 +150,7 @@ def test_group_and_resume() -> None:
 @pytest.mark.parametrize(
     ("found", "values", "sentence"),
     [
-        (Surroundings(), {}, "There is nothing to do"),
+        (RankEnvironment(), {}, "There is nothing to do"),
         (CPU, {"metric_for_best_model": "accuracy"}, "metric_for_best_model is 'accuracy'"),
         (CPU, {"doc_stride": 384}, "doc_stride is 384"),
         (CPU, {"n_best_size": 0, "hidden_dropout_prob": 1.0}, "n_best_size is 0 and must be at least 1; hidden"),
@@ -165,7 +165,7 @@ def test_group_and_resume() -> None:
         (CPU, {"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one: leave it out"),
     ],
 )
-def test_what_cannot_go_together(found: Surroundings, values: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_go_together(found: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(HyperparameterError, match=re.escape(sentence)):
         settings(found, **values)
 

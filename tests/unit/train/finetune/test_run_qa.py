@@ -213,7 +213,7 @@ def test_mistakes_end_in_one_line(
     (end,) = host.run(job)
     assert end.code == 1
     assert "Traceback" not in end.err
-    assert end.err.splitlines()[-1].startswith("berth error: ")
+    assert end.err.splitlines()[-1].startswith("berth: error: ")
     assert sentence in end.err.splitlines()[-1]
 
 

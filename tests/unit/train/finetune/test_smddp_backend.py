@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth.images import pins
-from berth.train.finetune.recipe import Paths, Surroundings, complete
+from berth.train.finetune.recipe import Paths, RankEnvironment, complete
 
 CHANNELS = frozenset({"train"})
 
@@ -54,7 +54,7 @@ def test_two_ranks_over_smddp_end_as_over_gloo(
 def test_which_backend_starts_the_group(
     given: dict[str, Any], cuda: bool, launcher: str, backend: str, warned: bool
 ) -> None:
-    found = Surroundings(world_size=2, cuda=cuda, backend=launcher, channels=CHANNELS)
+    found = RankEnvironment(world_size=2, cuda=cuda, backend=launcher, channels=CHANNELS)
     done = complete(given, Paths(), found)
     assert done.backend == backend
     assert any("ddp_backend" in warning for warning in done.warnings) == warned
