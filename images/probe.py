@@ -179,7 +179,7 @@ def _networks() -> dict[str, str]:
 
 
 def _leftovers() -> list[str]:
-    """What runs left on the engine whose owner is gone, as `local/leftovers.py` would remove it."""
+    """What runs left on the engine whose owner is gone, as `local/cleanup.py` would remove it."""
     try:
         client = connect(timeout_s=_PATIENCE_S)
         containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)

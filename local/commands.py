@@ -18,9 +18,9 @@ from berth.images.options import NamedImageOption, ProfileOption, commands
 from berth.images.selection import SelectedImage, select_image
 from berth.local import checks, opt_ml
 from berth.local import demo as demonstration
+from berth.local import endpoint as local_serving
 from berth.local import gpu_check as gpu_checking
 from berth.local import job as local_job
-from berth.local import serving as local_serving
 from berth.local.session import engine_errors
 
 _DEFAULT_PROGRAM = "train.py"

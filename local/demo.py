@@ -23,10 +23,10 @@ from berth.common.engine import connect, find_image
 from berth.common.errors import UserError
 from berth.images.pins import ROOT
 from berth.images.size import kept_size
-from berth.local import loglines
+from berth.local import training_progress
+from berth.local.endpoint import ask, serving
 from berth.local.job import TrainOutcome, run_train, writable
 from berth.local.plot import write_plot
-from berth.local.serving import ask, serving
 
 F1_FLOOR = 45.0
 QUESTIONS_FLOOR = 500
@@ -180,13 +180,13 @@ def _show(progress: Progress) -> Callable[[str], None]:
     evaluating = progress.add_task("held-out questions, %", total=100, visible=False)
 
     def sink(line: str) -> None:
-        said = loglines.read(line)
+        said = training_progress.read(line)
         if said is not None and not progress.console.is_terminal:
             progress.print(line, markup=False, highlight=False)
         match said:
-            case loglines.Step(number, total, loss):
+            case training_progress.Step(number, total, loss):
                 progress.update(training, completed=number, total=total, description=f"training, loss {loss:.2f}")
-            case loglines.Evaluated(percent):
+            case training_progress.Evaluated(percent):
                 progress.update(evaluating, completed=percent, visible=True)
 
     return sink

@@ -20,7 +20,7 @@ from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.build import revision
 from berth.local.job import SHM_SIZE, make, writable
-from berth.local.logs import Follower
+from berth.local.log_stream import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus
 
 _FOLDER = "/check"

@@ -20,12 +20,12 @@ from requests.exceptions import RequestException
 
 from berth.common.engine import connect
 from berth.common.errors import UserError
-from berth.local import archive, checks, leftovers, opt_ml, results
-from berth.local.endings import failures_of, first_failed, state_of
-from berth.local.exclusive import LOCK, exclusive
-from berth.local.joblog import JobLog
-from berth.local.lent import lend
-from berth.local.logs import Follower
+from berth.local import archive, checks, cleanup, opt_ml, results
+from berth.local.host_states import failures_of, first_failed, state_of
+from berth.local.job_log import JobLog
+from berth.local.log_stream import Follower
+from berth.local.output_folders import LOCK, exclusive
+from berth.local.pip_secrets import lend
 from berth.local.session import Session, engine_errors, require_gpus
 from berth.local.signals import Interrupted
 
@@ -152,7 +152,7 @@ def _run(
     """The whole job inside its session; `share` are variables that each host gets for its part of this machine."""
     saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
     saved.mkdir(exist_ok=True)
-    before = leftovers.Before.of(saved)
+    before = cleanup.Before.of(saved)
     with JobLog(job.output, log, session.interrupts) as lines:
         containers = _create_hosts(session, job, channels, share, saved)
         return _carry_out(session, job, containers, before, lines)
@@ -203,7 +203,7 @@ def _carry_out(
     session: Session,
     job: TrainJob,
     containers: Mapping[str, Container],
-    before: leftovers.Before,
+    before: cleanup.Before,
     lines: JobLog,
 ) -> TrainOutcome:
     """Starts the hosts, follows them to their end, and brings home what they left."""
@@ -316,13 +316,13 @@ def _wait(session: Session, containers: Collection[Container], timeout: float | 
     return False
 
 
-def _settle(session: Session, followers: Sequence[Follower], before: leftovers.Before) -> None:
+def _settle(session: Session, followers: Sequence[Follower], before: cleanup.Before) -> None:
     """Stops what still runs, lets the logs come to their end, and makes the files the caller's own."""
     session.stop()
     for follower in followers:
         follower.join(10.0)
     session.hand_over()
-    leftovers.hand_over_new(session.client, session.image, before)
+    cleanup.hand_over_new(session.client, session.image, before)
 
 
 def _keep(session: Session, checkpoints: Path, output: Path) -> Path | None:

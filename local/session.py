@@ -1,7 +1,7 @@
 """One run on the engine: its network, its containers, its scratch folder, and the promise that all of it goes away.
 
 Everything carries the run's labels (owner.py), so that what this process could not remove, because it was killed,
-is found and removed by `leftovers.sweep` at the next call.
+is found and removed by `cleanup.sweep` at the next call.
 """
 
 import json
@@ -25,7 +25,7 @@ from berth.common.console import few
 from berth.common.engine import find_image
 from berth.common.errors import UserError
 from berth.images.doctor import passes_gpus
-from berth.local import leftovers
+from berth.local import cleanup
 from berth.local.signals import Interrupts
 
 Item = TypeVar("Item")
@@ -48,24 +48,24 @@ class Session:
         self.stop_grace = stop_grace
         self.run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         self.interrupts = Interrupts()
-        self.scratch = leftovers.scratch_root() / self.run_id
+        self.scratch = cleanup.scratch_root() / self.run_id
         self._labels = owner.this_process().labels(self.run_id)
         self._network: str | None = None
 
     def __enter__(self) -> Self:
         find_image(self.client, self.image)  # refused before anything is made
-        leftovers.sweep(self.client, self.image, self.say)
+        cleanup.sweep(self.client, self.image, self.say)
         self.scratch.mkdir(parents=True)
         record = {**owner.this_process().record(), "image": self.image}
-        (self.scratch / leftovers.RECORD).write_text(json.dumps(record))
+        (self.scratch / cleanup.RECORD).write_text(json.dumps(record))
         self.interrupts.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
             self.stop()
-            leftovers.remove_run(self.client, self.run_id, self.say)
-            leftovers.remove_scratch(self.client, self.image, self.scratch)
+            cleanup.remove_run(self.client, self.run_id, self.say)
+            cleanup.remove_scratch(self.client, self.image, self.scratch)
         finally:
             self.interrupts.__exit__(*error)
 
@@ -135,7 +135,7 @@ class Session:
     def many(self, work: Callable[[Item], Result], items: Sequence[Item], done: str) -> list[Result]:
         """What `work` gives for each host, a few at a time; says how far it is. What fails first ends the others."""
         told = time.monotonic()
-        with ThreadPoolExecutor(leftovers.CALLS_AT_ONCE) as pool:
+        with ThreadPoolExecutor(cleanup.CALLS_AT_ONCE) as pool:
             working = [pool.submit(work, each) for each in items]
             try:
                 for number, each in enumerate(as_completed(working), 1):
@@ -160,7 +160,7 @@ class Session:
             return
         seen = self.interrupts.count
         self.say(f"Stopping {len(running)} container(s), at most {self.stop_grace:.0f} s; Ctrl-C stops them at once.")
-        leftovers.at_once([partial(self.client.api.kill, each, "SIGTERM") for each in running])
+        cleanup.at_once([partial(self.client.api.kill, each, "SIGTERM") for each in running])
         deadline = time.monotonic() + self.stop_grace
         while running and time.monotonic() < deadline and self.interrupts.count == seen:
             time.sleep(0.1)
@@ -169,11 +169,11 @@ class Session:
             hosts = sorted(running.values())
             were = "was" if len(hosts) == 1 else "were"
             self.say(f"{few(hosts)} did not end within {self.stop_grace:.0f} s and {were} killed.")
-        leftovers.at_once([partial(self.client.api.kill, each) for each in running])
+        cleanup.at_once([partial(self.client.api.kill, each) for each in running])
 
     def hand_over(self) -> None:
         """Gives the run's files, which root in the containers wrote, to the caller."""
-        leftovers.hand_over(self.client, self.image, self.scratch)
+        cleanup.hand_over(self.client, self.image, self.scratch)
 
     def rescue(self, folders: Sequence[Path]) -> Path:
         """Moves `folders` of the scratch folder, which is about to go, beside it: on the same disk it takes no room."""

@@ -21,7 +21,7 @@ from berth.common import labels
 from berth.images import doctor, pins
 from berth.images.clean import clean
 from berth.local import demo, job
-from berth.local.serving import ask
+from berth.local.endpoint import ask
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]

@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from berth.images import pins
-from berth.local.serving import ask, serving
+from berth.local.endpoint import ask, serving
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 TRAIN, SERVE = f"berth-train:{PROFILE}", f"berth-serve:{PROFILE}"

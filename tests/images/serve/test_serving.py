@@ -15,8 +15,8 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images import pins
+from berth.local.endpoint import Endpoint, ask, serving
 from berth.local.job import run_train
-from berth.local.serving import Endpoint, ask, serving
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)

@@ -6,7 +6,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.local import checks, commands
-from berth.local.joblog import JobLog
+from berth.local.job_log import JobLog
 from berth.local.signals import Interrupts
 
 

@@ -11,7 +11,7 @@ from docker.errors import APIError, ImageNotFound
 
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.local import gpu_check, leftovers
+from berth.local import cleanup, gpu_check
 
 ABLE = {"Runtimes": {"runc": {}, "nvidia": {}}}
 IMAGES = ["berth-train:cu130", "berth-serve:cu130"]
@@ -67,7 +67,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
     made = Engine()
     monkeypatch.setattr(gpu_check, "connect", lambda: made.client)
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(leftovers, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
     return made
 
 

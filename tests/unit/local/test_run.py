@@ -19,10 +19,10 @@ import pytest
 
 from berth.common import labels, owner
 from berth.common.errors import UserError
-from berth.local import job, leftovers, loglines, serving
-from berth.local.endings import HostState, failure_text, first_failed
-from berth.local.joblog import JobLog
-from berth.local.logs import lines
+from berth.local import cleanup, endpoint, job, training_progress
+from berth.local.host_states import HostState, failure_text, first_failed
+from berth.local.job_log import JobLog
+from berth.local.log_stream import lines
 from berth.local.session import Session
 from berth.local.signals import Interrupted, Interrupts
 
@@ -45,16 +45,18 @@ def test_lines_of_a_log(chunks: list[bytes], expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        pytest.param("step 40 of 312  loss: 2.13  learning rate: 4.50e-04", loglines.Step(40, 312, 2.13), id="step"),
-        pytest.param("algo-1 | step 1 of 2  loss: 3.0", loglines.Step(1, 2, 3.0), id="step-under-its-host"),
-        pytest.param("evaluation 20 % done", loglines.Evaluated(20), id="evaluation"),
-        pytest.param("algo-1 | f1 = 59.3421", loglines.Metric("f1", 59.3421), id="metric"),
+        pytest.param(
+            "step 40 of 312  loss: 2.13  learning rate: 4.50e-04", training_progress.Step(40, 312, 2.13), id="step"
+        ),
+        pytest.param("algo-1 | step 1 of 2  loss: 3.0", training_progress.Step(1, 2, 3.0), id="step-under-its-host"),
+        pytest.param("evaluation 20 % done", training_progress.Evaluated(20), id="evaluation"),
+        pytest.param("algo-1 | f1 = 59.3421", training_progress.Metric("f1", 59.3421), id="metric"),
         pytest.param("warning: batch size = large", None, id="for-people"),
         pytest.param("berth: step by step", None, id="no-number"),
     ],
 )
 def test_what_a_log_line_says(line: str, says: object) -> None:
-    assert loglines.read(line) == says
+    assert training_progress.read(line) == says
 
 
 ENDED = HostState(0, "2026-11-21T10:00:05Z")
@@ -174,25 +176,25 @@ def test_a_port_that_is_taken_is_refused() -> None:
         listener.listen()
         port = listener.getsockname()[1]
         with pytest.raises(UserError, match=f"Port {port} is taken"):
-            serving.require_port(port)
-    serving.require_port(port)
+            endpoint.require_port(port)
+    endpoint.require_port(port)
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65536, 99999])
 def test_a_number_that_is_no_port_is_refused(port: int) -> None:
     with pytest.raises(UserError, match=f"^{port} is no port: choose one from 1 to 65535\\.$"):
-        serving.require_port(port)
+        endpoint.require_port(port)
 
 
 def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = MagicMock(side_effect=UserError("far enough"))
     for name, there in (("connect", MagicMock()), ("require_port", MagicMock()), ("archive", MagicMock())):
-        monkeypatch.setattr(serving, name, there)
+        monkeypatch.setattr(endpoint, name, there)
     session = MagicMock()
     session.__enter__.return_value.create = made
-    monkeypatch.setattr(serving, "Session", lambda *_, **__: session)
+    monkeypatch.setattr(endpoint, "Session", lambda *_, **__: session)
     for port in (80, 1023, 18101):
-        with pytest.raises(UserError, match="far enough"), serving.serving(tmp_path, image="any", port=port):
+        with pytest.raises(UserError, match="far enough"), endpoint.serving(tmp_path, image="any", port=port):
             pass
         assert made.call_args.kwargs["environment"] == {"SAGEMAKER_BIND_TO_PORT": str(port)}
         assert made.call_args.kwargs["ports"] == {f"{port}/tcp": ("127.0.0.1", port)}
@@ -218,12 +220,12 @@ def test_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     with HTTPServer(("127.0.0.1", 0), Scripted) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        assert serving.ask(url, "Rain?", "It rains.") == {"score": 0.5, "start": 3, "end": 8, "answer": "rains"}
+        assert endpoint.ask(url, "Rain?", "It rains.") == {"score": 0.5, "start": 3, "end": 8, "answer": "rains"}
         with pytest.raises(UserError, match="The endpoint answered 400: no rain"):
-            serving.ask(url, "Snow?", "It rains.")
+            endpoint.ask(url, "Snow?", "It rains.")
         server.shutdown()
     with pytest.raises(UserError, match="gave no answer"):
-        serving.ask(url, "Rain?", "It rains.")
+        endpoint.ask(url, "Rain?", "It rains.")
 
 
 def test_two_runs_may_sweep_the_same_folder(tmp_path: Path) -> None:
@@ -234,7 +236,7 @@ def test_two_runs_may_sweep_the_same_folder(tmp_path: Path) -> None:
 
     def sweep() -> None:
         for folder in folders:
-            leftovers.remove_scratch(MagicMock(), "no-image", folder)
+            cleanup.remove_scratch(MagicMock(), "no-image", folder)
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(sweep), pool.submit(sweep)]:
@@ -324,8 +326,8 @@ def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pyte
     engine = MagicMock()
     engine.info.return_value = {"MemTotal": 1e9, "NCPU": 2}
     monkeypatch.setattr(job, "connect", lambda: engine)
-    monkeypatch.setattr(leftovers, "scratch_root", lambda: tmp_path / "scratch")
-    monkeypatch.setattr(leftovers, "sweep", MagicMock())
+    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(cleanup, "sweep", MagicMock())
     (tmp_path / "train.json").write_text("{}")
     wrong: dict[str, dict[str, Any]] = {
         "1000 hosts need": {"hosts": 1000},

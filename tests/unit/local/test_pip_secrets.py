@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.local.lent import lend
+from berth.local.pip_secrets import lend
 
 SECRET = "https://me:s3cret@index.example/simple"
 

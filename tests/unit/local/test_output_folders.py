@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.local.exclusive import LOCK, exclusive
+from berth.local.output_folders import LOCK, exclusive
 
 HOLDS = """
 import sys, time
 from pathlib import Path
-from berth.local.exclusive import exclusive
+from berth.local.output_folders import exclusive
 with exclusive([Path(each) for each in sys.argv[1:]]):
     print("held", flush=True)
     time.sleep(600)

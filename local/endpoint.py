@@ -18,7 +18,7 @@ from docker.models.containers import Container
 from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.local import archive, opt_ml
-from berth.local.logs import Follower
+from berth.local.log_stream import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus
 from berth.local.signals import Interrupted
 
