@@ -27,11 +27,11 @@ from berth.images.options import (
     ProfileOption,
     Which,
     WhichArgument,
-    commands,
+    command_group,
 )
 from berth.images.selection import select_image, select_images
 
-app = commands()
+app = command_group()
 
 MirrorOption = Annotated[
     str | None,

@@ -43,8 +43,8 @@ DIST = pins.ROOT / "dist"
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
 
-def commands(help: str | None = None) -> typer.Typer:
-    """Where a folder's commands.py registers its commands; build.py has them all."""
+def command_group(help: str | None = None) -> typer.Typer:
+    """Where a folder's commands.py registers its commands, by name; build.py finds them there."""
     return typer.Typer(
         help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )

@@ -14,7 +14,7 @@ from berth.common.console import result, say
 from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.options import NamedImageOption, ProfileOption, commands
+from berth.images.options import NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, select_image
 from berth.local import checks, opt_ml
 from berth.local import demo as demonstration
@@ -26,8 +26,8 @@ from berth.local.session import engine_errors
 _DEFAULT_PROGRAM = "train.py"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-app = commands()
-run_app = commands("Run an image as SageMaker does, on this machine.")
+app = command_group()
+run_app = command_group("Run an image as SageMaker does, on this machine.")
 app.add_typer(run_app, name="run")
 
 

@@ -22,11 +22,11 @@ from berth.images.options import (
     ProfileOption,
     Which,
     WhichArgument,
-    commands,
+    command_group,
 )
 from berth.images.selection import select_images
 
-app = commands()
+app = command_group()
 AllOption = Annotated[bool, typer.Option("--all", help="Show the rest as well.")]
 
 
