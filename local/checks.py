@@ -14,6 +14,7 @@ from berth.contract.deprecated import OLD_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.launch_options import read_launch_options
 from berth.contract.schema import SchemaError, read_schema
+from berth.contract.splits import SPLITS
 from berth.images import pins
 from berth.qa import files
 from berth.qa.faults import DataError
@@ -21,8 +22,6 @@ from berth.qa.faults import DataError
 PROGRAM = "sagemaker_program"
 _SCHEMAS = pins.CACHE / "hyperparameters"
 _ASK = ("python", "-P", "-m", "berth.train.finetune.schema")
-# What run_qa reads for each split: the task that wants it, and its channels, of which the first that is there counts.
-_SPLITS = {"train": ("do_train", ("train", "training")), "validation": ("do_eval", ("validation",))}
 
 
 def program_of(hyperparameters: Mapping[str, str]) -> str | None:
@@ -37,9 +36,10 @@ def check_wishes(hyperparameters: Mapping[str, str], environment: Mapping[str, s
 
 def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:
     """Refuses channels that run_qa will read and that hold no data file, by the user's own path."""
-    for split, (task, names) in _SPLITS.items():
-        wanted = unquote(hyperparameters.get(task, "")).strip().lower() not in FALSE_WORDS
-        name = next((name for name in names if name in channels), None)
+    for split, source in SPLITS.items():
+        given = unquote(hyperparameters.get(source.task, str(source.by_default)))
+        wanted = given.strip().lower() not in FALSE_WORDS
+        name = next((name for name in source.channels if name in channels), None)
         if name is not None and wanted and f"{split}_file" not in hyperparameters:
             try:
                 files.find(channels[name])

@@ -41,6 +41,14 @@ def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
         checks.check_data({"train": tmp_path}, {})
     for told in ({"do_train": "False"}, {"train_file": "a.csv"}):
         checks.check_data({"train": tmp_path}, told)
+    (tmp_path / "b.json").touch()
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/a.csv").touch()
+    there = {"validation": tmp_path, "test": tmp_path / "test"}
+    checks.check_data(there, {})  # nobody predicts unless asked to
+    for told, channels in (({}, {"test": tmp_path / "test"}), ({"do_predict": "True"}, there)):
+        with pytest.raises(UserError, match=f"^{tmp_path / 'test'} holds no data file"):
+            checks.check_data(channels, told)
 
 
 def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None:
