@@ -21,7 +21,7 @@ from berth.qa.faults import DataError
 
 PROGRAM = "sagemaker_program"
 _SCHEMAS = pins.CACHE / "hyperparameters"
-_ASK = ("python", "-P", "-m", "berth.train.finetune.schema")
+_PRINT_SCHEMA = ("python", "-P", "-m", "berth.train.finetune.schema")
 
 
 def program_of(hyperparameters: Mapping[str, str]) -> str | None:
@@ -29,8 +29,8 @@ def program_of(hyperparameters: Mapping[str, str]) -> str | None:
     return unquote(hyperparameters.get(PROGRAM, "")) or None
 
 
-def check_wishes(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Refuses what is wrong about the distribution that is asked for, and variables BERTH_* that there are not."""
+def check_launch_options(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """Refuses a distribution that can't be, and variables BERTH_* that there are not."""
     refuse(read_launch_options(hyperparameters, program_of(hyperparameters), environment).problems)
 
 
@@ -66,7 +66,7 @@ def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
     except (OSError, SchemaError):
         pass
     try:
-        text = run_once(client, image, _ASK).decode()
+        text = run_once(client, image, _PRINT_SCHEMA).decode()
         options = read_schema(text)
     except (CommandFailed, SchemaError, UnicodeDecodeError):
         return None
@@ -77,8 +77,8 @@ def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
     return options
 
 
-def check_hosts(hosts: int, mb_each: float, available_mb: float) -> None:
-    """Refuses more hosts than this machine's memory has room for, by the least that one takes."""
+def check_memory(hosts: int, mb_each: float, available_mb: float) -> None:
+    """Refuses more hosts than fit into this machine's memory, by the least that one takes."""
     if hosts > 1 and hosts * mb_each > available_mb:
         raise UserError(
             f"{hosts} hosts need about {hosts * mb_each / 1000:.0f} GB of memory at the least "
@@ -96,7 +96,7 @@ def available_mb(engines_mb: float) -> float:
         return engines_mb
 
 
-def least_mb(own_program: bool) -> float:
+def least_mb(*, own_program: bool) -> float:
     """Megabytes that one host takes before it has read any data, as measured; see the constants."""
     return OWN_PROGRAM_MB if own_program else RUN_QA_MB
 

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from docker.models.containers import Container
 from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.local import archive, opt_ml
-from berth.local.log_stream import Follower
-from berth.local.session import Session, engine_errors, is_running, require_gpus
+from berth.local.log_stream import ErrorLines, LogFollower
+from berth.local.session import ContainerSpec, RunSession, bind, engine_errors, is_running, require_gpus
 from berth.local.signals import Interrupted
 
 _LOOPBACK = "127.0.0.1"
@@ -28,7 +28,6 @@ _BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
 _LAST_PORT = 65535
 _ANY_PORT = 0
 _POLL_SECONDS = 0.25
-_ERROR = "berth: error: "
 _PROGRESS_SECONDS = 5.0
 # A proxy of the environment must not be asked for a loopback address.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -39,7 +38,7 @@ class Endpoint:
     """A served model: its address (`http://127.0.0.1:PORT`) and the run that it belongs to."""
 
     url: str
-    session: Session
+    session: RunSession
     container: Container
 
     def wait_for_end(self) -> int:
@@ -49,26 +48,30 @@ class Endpoint:
         return int(self.container.attrs["State"]["ExitCode"])
 
 
-def run_serve(
-    model: Path,
-    *,
-    image: str,
-    port: int = 8080,
-    environment: Mapping[str, str] | None = None,
-    gpus: bool = False,
-    timeout: float = 300.0,
-    log: Callable[[str], None] = print,
-    say: Callable[[str], None] = print,
-) -> int:
-    """Serves a model folder or model.tar.gz on 127.0.0.1:`port` until interrupted; returns the exit code.
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """What to serve, and how. model: a folder or model.tar.gz; port: on the loopback address, None takes a free one;
+    timeout: seconds until /ping must answer.
+    """
 
-    0 after Ctrl-C or SIGTERM, for that is how a server ends; the container's own code if it ended by itself.
-    timeout: seconds until /ping must answer. Raises UserError if it can't be served.
+    model: Path
+    image: str
+    port: int | None = 8080
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpus: bool = False
+    timeout: float = 300.0
+
+
+def serve_until_interrupted(
+    options: EndpointOptions, *, log: Callable[[str], None] = print, say: Callable[[str], None] = print
+) -> int:
+    """Serves a model on 127.0.0.1 until interrupted; returns the exit code.
+
+    0 after Ctrl-C or SIGTERM, for that is how a server ends; the container's own code if it ended by itself. Raises
+    UserError if it can't be served.
     """
     try:
-        with serving(
-            model, image=image, port=port, environment=environment, gpus=gpus, timeout=timeout, log=log, say=say
-        ) as (endpoint):
+        with deploy(options, log=log, say=say) as endpoint:
             say(f"Ready at {endpoint.url}; Ctrl-C ends it. Ask it a question:")
             say(curl_line(endpoint.url))
             code = endpoint.wait_for_end()
@@ -79,58 +82,49 @@ def run_serve(
 
 
 @contextmanager
-def serving(
-    model: Path,
-    *,
-    image: str,
-    port: int | None = 8080,
-    environment: Mapping[str, str] | None = None,
-    gpus: bool = False,
-    timeout: float = 300.0,
-    log: Callable[[str], None] = print,
-    say: Callable[[str], None] = print,
+def deploy(
+    options: EndpointOptions, *, log: Callable[[str], None] = print, say: Callable[[str], None] = print
 ) -> Iterator[Endpoint]:
-    """A served model for the length of a `with` block, entered when /ping answers 200; `port` None takes a free one.
+    """A served model for the length of a `with` block, entered when /ping answers 200.
 
     Signals are held back inside: look at them with `endpoint.session.interrupts.check()` or `.wait(seconds)`.
     """
-    if port is not None:
-        require_port(port)
+    if options.port is not None:
+        require_port(options.port)
     with engine_errors():
         client = connect()
-        if gpus:
+        if options.gpus:
             require_gpus(client)
-        with Session(client, image, say=say, stop_grace=10.0) as session:
-            folder = archive.model_folder(model, session.scratch)
-            archive.model_home(folder, model, tokenizer=True)
-            inside = _PORT_INSIDE if port is None else port
-            container = session.create(
-                "algo-1",
-                command=["serve"],
-                mounts={f"{opt_ml.ROOT}/model": (folder, True)},
-                # One number inside and outside, so that the server's log names the port that a person uses.
-                environment={_BIND_TO_PORT: str(inside), **(environment or {})},
-                gpus=gpus,
-                ports={f"{inside}/tcp": (_LOOPBACK, port or _ANY_PORT)},
-            )
-            errors: list[str] = []
-
-            def listen(line: str) -> None:
-                log(line)
-                if line.startswith(_ERROR):
-                    errors.append(line.removeprefix(_ERROR))
-
-            follower = Follower(container, listen, threading.Lock())
+        with RunSession(client, options.image, say=say, stop_grace=10.0) as session:
+            folder = archive.model_folder(options.model, session.scratch)
+            archive.model_home(folder, options.model, tokenizer=True)
+            inside = _PORT_INSIDE if options.port is None else options.port
+            container = session.create(_container(options, folder, inside))
+            lines = ErrorLines(log)
+            follower = LogFollower(container, lines, threading.Lock())
             session.start(container)
             try:
                 container.reload()
-                published = container.ports.get(f"{inside}/tcp") or [{"HostPort": str(port)}]
+                published = container.ports.get(f"{inside}/tcp") or [{"HostPort": str(options.port)}]
                 endpoint = Endpoint(f"http://{_LOOPBACK}:{published[0]['HostPort']}", session, container)
-                _wait_for_ping(endpoint, timeout, errors)
+                _wait_for_ping(endpoint, options.timeout, lines.errors)
                 yield endpoint
             finally:
                 session.stop()
                 follower.join(10.0)
+
+
+def _container(options: EndpointOptions, folder: Path, inside: int) -> ContainerSpec:
+    """The server's container, with the model in `folder`, on the port `inside`."""
+    return ContainerSpec(
+        "algo-1",
+        command=["serve"],
+        mounts=[bind(f"{opt_ml.ROOT}/model", folder, read_only=True)],
+        # One number inside and outside, so that the server's log names the port that a person uses.
+        environment={_BIND_TO_PORT: str(inside), **options.environment},
+        ports={f"{inside}/tcp": (_LOOPBACK, options.port or _ANY_PORT)},
+        gpus=options.gpus,
+    )
 
 
 def require_port(port: int) -> None:
@@ -172,7 +166,7 @@ def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[st
 def _wait_for_ping(endpoint: Endpoint, timeout: float, errors: Sequence[str]) -> None:
     """Until /ping says 200; a line of progress every few seconds. `errors` is what the server's log complains of."""
     began = time.monotonic()
-    told = began
+    said_at = began
     while not _pings(endpoint.url):
         if not is_running(endpoint.container):
             code = endpoint.container.attrs["State"]["ExitCode"]
@@ -181,8 +175,8 @@ def _wait_for_ping(endpoint: Endpoint, timeout: float, errors: Sequence[str]) ->
         now = time.monotonic()
         if now - began > timeout:
             raise UserError(f"/ping gave no 200 within {timeout:.0f} s: look at the log above, or allow it more time.")
-        if now - told > _PROGRESS_SECONDS:
-            told = now
+        if now - said_at > _PROGRESS_SECONDS:
+            said_at = now
             endpoint.session.say(f"Waiting for the model to answer /ping ({now - began:.0f} s)")
         endpoint.session.interrupts.wait(_POLL_SECONDS)
 

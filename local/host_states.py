@@ -31,8 +31,8 @@ def failure_text(root: Path, state: HostState) -> str:
     """Why a host failed: what it wrote to /opt/ml/output/failure, and what only the engine knows; "" if it did not."""
     if state.exit_code == 0:
         return ""
-    told = results.failure(root)
-    reasons = [told] if told else []
+    written = results.read_failure(root)
+    reasons = [written] if written else []
     if state.out_of_memory:
         reasons.append("Out of memory: the kernel killed a process of this host: use smaller batches.")
     elif not reasons:
@@ -41,12 +41,12 @@ def failure_text(root: Path, state: HostState) -> str:
     return "\n".join(reasons)
 
 
-def failures_of(scratch: Path, states: Mapping[str, HostState]) -> dict[str, str]:
+def read_failures(scratch: Path, states: Mapping[str, HostState]) -> dict[str, str]:
     """Why each host failed that did; `scratch` holds each host's /opt/ml."""
     return {name: reason for name in states if (reason := failure_text(scratch / name, states[name]))}
 
 
-def state_of(container: Container) -> HostState:
+def read_state(container: Container) -> HostState:
     """How a container has ended, as of now."""
     try:
         container.reload()

@@ -44,7 +44,7 @@ class JobLog:
             self._file.close()
             self._file = None
 
-    def of(self, host: str) -> Callable[[str], None]:
+    def sink_of(self, host: str) -> Callable[[str], None]:
         """A sink for one host's lines, which get its name before them as compose gives in the SDK's local mode."""
 
         def take(line: str) -> None:
@@ -57,7 +57,7 @@ class JobLog:
         return take
 
     def keep_failures(self, failures: Mapping[str, str]) -> str:
-        """Writes why each host failed beside the log: the files' names, for a sentence."""
+        """Writes why each host failed to files next to the log; their names, for a sentence."""
         written = []
         with explain_os_errors(self.path.parent, "a host's failure file"):
             for host, text in failures.items():

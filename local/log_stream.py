@@ -1,4 +1,4 @@
-"""A container's log, line by line while it runs, to one place that several hosts share."""
+"""A container's log, line by line while it runs, to one sink that several hosts share."""
 
 import codecs
 import contextlib
@@ -9,6 +9,8 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
+
+_ERROR = "berth: error: "
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[str]:
@@ -23,7 +25,20 @@ def lines(chunks: Iterable[bytes]) -> Iterator[str]:
         yield rest
 
 
-class Follower:
+class ErrorLines:
+    """A sink that hands every line on to another, and keeps in `errors` what the kit's own errors among them say."""
+
+    def __init__(self, sink: Callable[[str], None]) -> None:
+        self.errors: list[str] = []
+        self._sink = sink
+
+    def __call__(self, line: str) -> None:
+        self._sink(line)
+        if line.startswith(_ERROR):
+            self.errors.append(line.removeprefix(_ERROR))
+
+
+class LogFollower:
     """Hands every line that a container prints to `sink`, in a thread of its own; made before the container starts.
 
     It attaches rather than reading the engine's log, whose last line gets lost now and then if it has no newline (seen

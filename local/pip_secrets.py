@@ -14,23 +14,23 @@ from requests.utils import get_environ_proxies, select_proxy
 
 from berth.images.build_network import PackageIndex, gather
 
-PLACE = "/run/secrets"
+_FOLDER = "/run/secrets"
 _PYPI = "https://pypi.org/simple"
 _VARIABLES = {"ca": "PIP_CERT", "pip": "PIP_CONFIG_FILE"}
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
-    """mounts: path there → path here, all read-only; environment: the variables that name them."""
+class PipSecrets:
+    """mounts: path in the container → path here, all read-only; environment: the variables that name them."""
 
     mounts: dict[str, Path] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def lend(code: Path | None, scratch: Path, environ: Mapping[str, str]) -> Lent:
-    """What the program in `code` is lent; nothing where no requirements.txt asks for packages."""
+def write_pip_secrets(code: Path | None, scratch: Path, environ: Mapping[str, str]) -> PipSecrets:
+    """What the program in `code` gets, written below `scratch`; nothing where no requirements.txt asks for packages."""
     if code is None or not (code / "requirements.txt").is_file():
-        return Lent()
+        return PipSecrets()
     network = gather(environ)
     wheels = {f"/run/wheels-{number}": folder for number, folder in enumerate(network.index.folders)}
     secrets = {"pip": pip_conf(network.index, tuple(wheels), _proxy(network.index.url or _PYPI)).encode()}
@@ -41,9 +41,9 @@ def lend(code: Path | None, scratch: Path, environ: Mapping[str, str]) -> Lent:
     for name, content in secrets.items():
         with os.fdopen(os.open(here / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
-    return Lent(
-        mounts={f"{PLACE}/{name}": here / name for name in secrets} | wheels,
-        environment={_VARIABLES[name]: f"{PLACE}/{name}" for name in secrets},
+    return PipSecrets(
+        mounts={f"{_FOLDER}/{name}": here / name for name in secrets} | wheels,
+        environment={_VARIABLES[name]: f"{_FOLDER}/{name}" for name in secrets},
     )
 
 

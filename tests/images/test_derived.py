@@ -10,7 +10,8 @@ import docker
 import pytest
 
 from berth.images import layers, pins
-from berth.local.job import run_train
+from berth.local import opt_ml
+from berth.local.job import TrainingJob, run_training_job
 
 PROGRAM = """
 import tabulate
@@ -31,15 +32,14 @@ def test_a_program_in_a_derived_image_imports_its_package(derived: str, tmp_path
     (tmp_path / "data/rows.txt").write_text("1\n")
     (tmp_path / "code/train.py").write_text(PROGRAM)
     log: list[str] = []
-    done = run_train(
-        tmp_path / "data",
-        image=derived,
+    job = TrainingJob(
+        opt_ml.find_channels(tmp_path / "data"),
         output=tmp_path / "out",
         code=tmp_path / "code",
         hyperparameters={"sagemaker_program": "train.py"},
-        log=log.append,
         timeout=120,
     )
+    done = run_training_job(job, image=derived, log=log.append)
     print("\n".join(log))
     assert done.exit_code == 0
     assert "algo-1 | tabulate 0.9.0" in log

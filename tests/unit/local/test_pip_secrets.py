@@ -1,10 +1,10 @@
-"""What pip in a job's containers is lent of this machine's network: files for that run, and pip's own variables."""
+"""What pip in a job's containers gets of this machine's network: files for that run, and pip's own variables."""
 
 from pathlib import Path
 
 import pytest
 
-from berth.local.pip_secrets import lend
+from berth.local.pip_secrets import write_pip_secrets
 
 SECRET = "https://me:s3cret@index.example/simple"
 
@@ -29,9 +29,9 @@ def code(tmp_path: Path) -> Path:
     return tmp_path / "src"
 
 
-def test_a_program_without_requirements_is_lent_nothing(environ: dict[str, str], code: Path, tmp_path: Path) -> None:
-    lent = lend(code, tmp_path, environ)
-    assert (lent.mounts, lent.environment) == ({}, {})
+def test_a_program_without_requirements_gets_nothing(environ: dict[str, str], code: Path, tmp_path: Path) -> None:
+    secrets = write_pip_secrets(code, tmp_path, environ)
+    assert (secrets.mounts, secrets.environment) == ({}, {})
     assert not (tmp_path / "network").exists()
 
 
@@ -43,14 +43,14 @@ def test_pip_gets_the_ca_the_index_and_the_wheels(
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "")
     (code / "requirements.txt").write_text("tabulate\n")
-    lent = lend(code, tmp_path, environ)
+    secrets = write_pip_secrets(code, tmp_path, environ)
     here = tmp_path / "network"
-    assert lent.mounts == {
+    assert secrets.mounts == {
         "/run/secrets/pip": here / "pip",
         "/run/secrets/ca": here / "ca",
         "/run/wheels-0": tmp_path / "wheels",
     }
-    assert lent.environment == {"PIP_CONFIG_FILE": "/run/secrets/pip", "PIP_CERT": "/run/secrets/ca"}
+    assert secrets.environment == {"PIP_CONFIG_FILE": "/run/secrets/pip", "PIP_CERT": "/run/secrets/ca"}
     assert (here / "pip").read_text() == (
         f"[global]\nindex-url = {SECRET}\nfind-links = /run/wheels-0\nproxy = http://proxy.example:3128\n"
     )
