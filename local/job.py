@@ -42,7 +42,7 @@ class TrainOutcome:
     """How a job ended.
 
     `exit_code` is that of the first host that failed, 0 if none did, 124 at the time limit; `reason` is what that host
-    said, in one line. `failures` says per host why (the text of /opt/ml/output/failure first, else what the engine
+    gave, in one line. `failures` says per host why (the text of /opt/ml/output/failure first, else what the engine
     knows). Archives and checkpoints are None where the job left none.
     """
 
@@ -253,7 +253,7 @@ def _stopped(run: _Running, stop: Interrupted) -> Interrupted:
     """
     session = run.session
     files = ""
-    # An engine that has gone, or a disk that is full, does not keep the job from being said to have been stopped.
+    # An engine that has gone, or a full disk, is no reason not to say that the job was stopped.
     with contextlib.suppress(DockerException, RequestException, UserError):
         states = {name: read_state(each) for name, each in run.containers.items()}
         files = run.log.keep_failures(read_failures(session.scratch, states))

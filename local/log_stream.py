@@ -20,7 +20,7 @@ def lines(chunks: Iterable[bytes]) -> Iterator[str]:
     for chunk in chunks:
         *whole, rest = (rest + decode(chunk)).split("\n")
         yield from (line.rstrip("\r") for line in whole)
-    rest += decode(b"", True)
+    rest += decode(b"", final=True)
     if rest:
         yield rest
 

@@ -34,8 +34,9 @@ _GROUP = "homogeneousCluster"
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """What one host is told: who it is, who the others are, and its job. channels: name → path here; code: the folder
-    of the user's program.
+    """What one host finds in /opt/ml: who it is, who the others are, and its job.
+
+    channels: name → path here; code: the folder of the user's program.
     """
 
     host: str

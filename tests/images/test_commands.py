@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import certifi
@@ -93,13 +93,27 @@ def test_clean_takes_what_the_kit_left_and_nothing_of_a_persons(
             each.remove()
 
 
+@pytest.fixture(params=["--profile", "--image"])
+def which_server(
+    client: docker.DockerClient, profile: pins.Profile, request: pytest.FixtureRequest
+) -> Iterator[list[str]]:
+    """The kit's own inference image by its profile, and a user's that is built FROM it."""
+    if request.param == "--profile":
+        yield ["--profile", profile.name]
+        return
+    dockerfile = io.BytesIO(f"FROM berth-serve:{profile.name}\nENV MINE=1\n".encode())
+    client.images.build(fileobj=dockerfile, tag="berth-test:server", rm=True)
+    yield ["--image", "berth-test:server"]
+    client.images.remove("berth-test:server")
+
+
 def test_serve_answers_until_ctrl_c_and_leaves_nothing(
-    client: docker.DockerClient, profile: pins.Profile, small_demo: tuple[int, str, Path]
+    client: docker.DockerClient, which_server: list[str], small_demo: tuple[int, str, Path]
 ) -> None:
     model = small_demo[2] / "model.tar.gz"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port), "--profile", profile.name]
+    command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port), *which_server]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
