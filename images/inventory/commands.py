@@ -90,7 +90,7 @@ def compare(
     for image in (before, after):
         engine.find_image(client, image)  # both, before one is read for long
     with doing("reading the images") as step:
-        one, other = (diff.described(client, each, step=step) for each in (before, after))
+        one, other = (diff.inspect_image(client, each, step=step) for each in (before, after))
     found = diff.compare(one, other)
     if as_json:
         print_json(found.as_dict())
@@ -143,7 +143,7 @@ def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, cy
         if not each.tag:
             raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
         with doing(f"{each.name}: reading what is inside") as step:
-            bill = sbom.bill(client, each.name, step=step)
+            bill = sbom.image_bill(client, each.name, step=step)
         if each.derived:
             made[sbom.own_file_name(each.repository, each.tag)] = sbom.named(bill, each.repository, each.tag)
         else:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.images.inventory import spdx
-from berth.images.inventory.cyclonedx import Bill, Package
+from berth.images.inventory.cyclonedx import Bill, BillPackage
 
 NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
 SHOWN = 12
@@ -67,7 +67,7 @@ class Report:
 
 def report(bill: Bill) -> Report:
     """The licences of what a bill names."""
-    groups: dict[str, list[Package]] = {}
+    groups: dict[str, list[BillPackage]] = {}
     for package in bill.packages:
         groups.setdefault(package.licence, []).append(package)
     unknown = groups.pop("", [])
@@ -110,6 +110,6 @@ def _is_unnamed(licence: str) -> bool:
     return licence.startswith(spdx.REFERENCE) and " " not in licence and licence not in (NVIDIA, _PUBLIC_DOMAIN)
 
 
-def _names(packages: Iterable[Package]) -> tuple[str, ...]:
+def _names(packages: Iterable[BillPackage]) -> tuple[str, ...]:
     """`name version` of each, once where the image has it twice."""
     return tuple(dict.fromkeys(f"{package.name} {package.version}" for package in packages))

@@ -1,7 +1,7 @@
 """Runs inside a container of an image, with the image's own Python: every file's sha256, links, and packages' records.
 
-inside.py passes this text to `python3 -c`, so it imports nothing but the standard library. It prints a zip file, in
-base64, for a container's log is text: `listing.json`, and the records by number, for their names may be no Unicode.
+image_listing.py passes this text to `python3 -c`, so it imports nothing but the standard library. It prints a zip file,
+in base64, for a container's log is text: `listing.json`, and the records by number, for their names may be no Unicode.
 """
 
 import base64

@@ -110,7 +110,7 @@ def find_outdated(
     for image in images:
         step(f"asking Debian's archive for updates of {image}")
         try:
-            found.append(ImageUpdates(image, tuple(debian.ask(connect(), image, network))))
+            found.append(ImageUpdates(image, tuple(debian.ask_archive(connect(), image, network))))
         except UserError as error:
             unanswered.append(f"Debian's updates of {image} are not known: {error}")
     return Outdated(tuple(newer), tuple(vulnerable), tuple(found), tuple(unanswered), tuple(unasked))

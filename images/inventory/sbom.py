@@ -1,7 +1,7 @@
 """Bills of materials of the engine's images: made, kept by image id, and written.
 
-The image itself is asked what it holds (inside.py), so that no second copy of it lies on disk and no network is needed;
-the same image gives the same bytes.
+The image itself is asked what it holds (image_listing.py), so that no second copy of it lies on disk and no network is
+needed; the same image gives the same bytes.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images import pins
 from berth.images.inventory import cyclonedx, syft
-from berth.images.inventory.image_listing import Inside, inside
+from berth.images.inventory.image_listing import ImageListing, list_image
 
 KEPT = 20
 """How many images' bills the cache holds, less than a megabyte each."""
 _USER_CACHE = pins.CACHE / "bills"
 
 
-def bill(
+def image_bill(
     client: DockerClient,
     image: str,
     *,
@@ -42,14 +42,14 @@ def bill(
     made_by = _made_by(files)
     known = _load(kept, made_by)
     if known is None:
-        found = inside(client, image_id)
+        found = list_image(client, image_id)
         step(f"{image}: reading the packages")
         known = bill_of(found, files)
         _store(kept, made_by, known)
     return replace(known, image=image)
 
 
-def bill_of(found: Inside, files: Mapping[str, pins.File]) -> cyclonedx.Bill:
+def bill_of(found: ImageListing, files: Mapping[str, pins.File]) -> cyclonedx.Bill:
     """The bill of an image that was read already; files: those of docker/pins.toml by key."""
     return cyclonedx.completed(found, syft.run(found), files)
 
@@ -98,7 +98,7 @@ def _load(path: Path, made_by: str) -> cyclonedx.Bill | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["made_by"] != made_by:
             return None
-        packages = tuple(cyclonedx.Package(**each) for each in kept["packages"])
+        packages = tuple(cyclonedx.BillPackage(**each) for each in kept["packages"])
         found = cyclonedx.Bill(kept["image"], kept["image_id"], packages, kept["document"])
         path.touch()  # the one used last goes last
     except (OSError, ValueError, KeyError, TypeError):
