@@ -21,7 +21,7 @@ from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images import pins
 from berth.images.build_network import Network, without_password
-from berth.images.inventory.cyclonedx import BillPackage
+from berth.images.inventory.packages import BillPackage
 
 RECORDS = pins.ROOT / "docker" / "debian"
 _HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"

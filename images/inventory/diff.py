@@ -19,10 +19,10 @@ from rich.text import Text
 
 from berth.common.console import counted
 from berth.images import pins
-from berth.images.inventory.cyclonedx import Bill, BillPackage
+from berth.images.inventory.cyclonedx import Bill, bill_of
 from berth.images.inventory.image_listing import listing_of
+from berth.images.inventory.packages import BillPackage
 from berth.images.inventory.saved_image import FileEntry, SavedImage, SavedLayer, read_image
-from berth.images.inventory.sbom import bill_of
 
 SHOWN_FILES = 20
 """Rows of the table of files where not all are asked for."""

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.images.inventory import spdx
-from berth.images.inventory.cyclonedx import Bill, BillPackage
+from berth.images.inventory.cyclonedx import Bill
+from berth.images.inventory.packages import BillPackage
 
 NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
 SHOWN = 12

@@ -19,10 +19,10 @@ from typing import IO
 LARGEST_RECORD = 16 << 20
 RECORDS = (
     r"(etc|usr/lib)/os-release"
-    r"|var/lib/dpkg/(status|status\.d/[^/]+|info/[^/]+\.(list|md5sums|conffiles))"
+    r"|var/lib/dpkg/(status|status\.d/[^/]+|info/[^/]+\.list)"
     r"|usr/share/doc/[^/]+/copyright"
-    r"|(.+/)?[^/]+\.dist-info/(METADATA|RECORD|top_level\.txt|direct_url\.json|(licenses/)?(LICEN[CS]E|COPYING)[^/]*)"
-    r"|(.+/)?[^/]+\.egg-info(/(PKG-INFO|top_level\.txt))?"
+    r"|(.+/)?[^/]+\.dist-info/(METADATA|RECORD|(licenses/)?(LICEN[CS]E|COPYING)[^/]*)"
+    r"|(.+/)?[^/]+\.egg-info(/PKG-INFO)?"
 )
 """What tells of packages: dpkg's files, Debian's copyrights, and the metadata of Python's distributions."""
 

@@ -102,7 +102,7 @@ def test_every_licence_is_known_but_a_few_that_are_named(bill: cyclonedx.Bill, p
 
 def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: cyclonedx.Bill, saved: SavedImage) -> None:
     """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
-    assert sbom.bill_of(listing_of(saved), pins.load().files).document == bill.document
+    assert cyclonedx.bill_of(listing_of(saved), pins.load().files).document == bill.document
 
 
 def test_the_document_is_valid_and_the_same_each_time(
