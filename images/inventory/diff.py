@@ -97,7 +97,7 @@ class Difference:
         count = Counter(change.how for change in self.files)
         if not (self.layers or self.packages or self.files):
             return f"{self.before} and {self.after} hold the same."
-        hows = [f"{count[how]} {said}" for how, said in _SAID.items() if count[how]]
+        hows = [f"{count[how]} {words}" for how, words in _HOW.items() if count[how]]
         files = ", ".join(hows) if hows else "none"
         return (
             f"{self.before} and {self.after} differ in {counted(len(self.layers), 'layer')} and "
@@ -105,7 +105,7 @@ class Difference:
         )
 
 
-_SAID = {
+_HOW = {
     "added": "added",
     "removed": "removed",
     "content": "with other content",

@@ -50,20 +50,20 @@ class Report:
 
     def sentences(self) -> list[str]:
         """What a person has to look at, a sentence each; empty where nothing is left open."""
-        said = []
+        found = []
         if self.nvidia:
-            said.append(
+            found.append(
                 f"NVIDIA's own licence holds for {', '.join(self.nvidia)}: read its terms on passing them on, in "
                 "the License.txt of each package or at https://docs.nvidia.com/cuda/eula, before you do."
             )
         if self.unnamed:
-            said.append(f"No licence of SPDX's list is named by {', '.join(self.unnamed)}: read what came with each.")
+            found.append(f"No licence of SPDX's list is named by {', '.join(self.unnamed)}: read what came with each.")
         if self.unknown:
-            said.append(
+            found.append(
                 f"No licence is known of {', '.join(self.unknown)}: read what came with it, for a Debian package "
                 "/usr/share/doc/NAME/copyright in the image."
             )
-        return said
+        return found
 
 
 def report(bill: Bill) -> Report:

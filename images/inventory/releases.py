@@ -12,7 +12,7 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 from packaging.version import InvalidVersion, Version
 
 from berth.images.build_network import Network, in_few_words, innermost, without_password
-from berth.images.inventory.locked_packages import Locked, some
+from berth.images.inventory.locked_packages import LockedPackage, some
 
 PYPI = "https://pypi.org/simple"
 _SIMPLE = "application/vnd.pypi.simple.v1+json"  # PEP 691
@@ -24,7 +24,7 @@ _AT_ONCE = 8
 class Newer:
     """A package whose index has a newer release for the images' Python."""
 
-    locked: Locked
+    locked: LockedPackage
     newest: str
 
 
@@ -48,7 +48,7 @@ def is_newer(candidate: str, version: str) -> bool:
     return bool(candidate) and Version(Version(candidate).public) > Version(Version(version).public)
 
 
-def ask_index(packages: Sequence[Locked], network: Network, python: str) -> tuple[list[Newer], list[str]]:
+def ask_index(packages: Sequence[LockedPackage], network: Network, python: str) -> tuple[list[Newer], list[str]]:
     """The packages with newer releases, and a sentence for what the index says nothing of.
 
     The index is pip's, and after it pip's further ones; of several that know a package the newest release counts.
