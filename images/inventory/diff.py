@@ -22,7 +22,8 @@ from berth.images import pins
 from berth.images.inventory.cyclonedx import Bill, bill_of
 from berth.images.inventory.image_listing import listing_of
 from berth.images.inventory.packages import BillPackage
-from berth.images.inventory.saved_image import FileEntry, SavedImage, SavedLayer, read_image
+from berth.images.inventory.saved_image import FileEntry, SavedImage, read_image
+from berth.images.layers import SavedLayer
 
 SHOWN_FILES = 20
 """Rows of the table of files where not all are asked for."""

@@ -29,7 +29,7 @@ from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images.inventory.list_files import LARGEST_RECORD, RECORDS
-from berth.images.layers import labels_of
+from berth.images.layers import SavedLayer, link_target, saved_layers
 from berth.images.pins import CACHE
 
 KEPT = 20
@@ -60,14 +60,6 @@ class FileEntry:
     target: str = ""
     attributes: str = ""
     layer: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SavedLayer:
-    """A layer: the sha256 of its plain tar, and what made it."""
-
-    diff_id: str
-    made_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +142,7 @@ def read_archive(archive: IO[bytes] | io.RawIOBase) -> Known:
         for member in tar:
             name = _normal(member.name)
             if member.issym():  # the older form holds a layer that occurs twice once, and a link
-                links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+                links[name] = link_target(name, member.linkname)
             elif member.isreg():
                 reader = tar.extractfile(member)
                 assert reader is not None, "a regular file has bytes"
@@ -161,12 +153,9 @@ def read_archive(archive: IO[bytes] | io.RawIOBase) -> Known:
                     texts[name] = reader.read(LARGEST_RECORD)
     if "manifest.json" not in texts:
         raise tarfile.ReadError("no manifest: the archive ended before it")
-    manifest = json.loads(texts["manifest.json"])[0]
-    config = json.loads(texts[_normal(manifest["Config"])])
-    diff_ids: list[str] = config["rootfs"]["diff_ids"]
-    made = labels_of(config.get("history", []), len(diff_ids))
-    files, records = apply_layers([layers[_followed(links, _normal(name))] for name in manifest["Layers"]])
-    return tuple(SavedLayer(*each) for each in zip(diff_ids, made, strict=True)), files, records
+    saved = saved_layers(texts.__getitem__, links)
+    files, records = apply_layers([layers[member] for _, member in saved])
+    return tuple(layer for layer, _ in saved), files, records
 
 
 _HEAD = 512
@@ -175,10 +164,6 @@ _HEAD = 512
 def _is_layer(head: bytes) -> bool:
     """By its beginning: gzip, zstd, or a tar, which has its magic in its first header, or zeros where it is empty."""
     return head[:2] == _GZIP or head[:4] == _ZSTD or head[257:262] == b"ustar" or (bool(head) and not any(head[:_HEAD]))
-
-
-def _followed(links: Mapping[str, str], name: str) -> str:
-    return _followed(links, links[name]) if name in links else name
 
 
 def read_layer(reader: IO[bytes], head: bytes) -> dict[str, LayerEntry]:

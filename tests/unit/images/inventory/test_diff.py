@@ -11,7 +11,8 @@ from rich.console import Console
 from berth.images.inventory import diff
 from berth.images.inventory.cyclonedx import Bill, BillPackage
 from berth.images.inventory.diff import FileChange, InspectedImage, LayerChange, PackageChange
-from berth.images.inventory.saved_image import FileEntry, SavedImage, SavedLayer
+from berth.images.inventory.saved_image import FileEntry, SavedImage
+from berth.images.layers import SavedLayer
 
 FILE = FileEntry("file", 0o644, 0, 0, 3, 100, "a" * 64, layer=1)
 LINK = FileEntry("link", 0o777, 0, 0, 0, 100, target="x", layer=1)
