@@ -3,6 +3,10 @@
 `read_image` reads the stream of `docker save` once, in both forms that layers.py names, without a copy on disk: 900 MB
 take 20 s, 4.5 GB a minute and 110 MB of memory. What was read is kept by image id, for an image never changes. Of the
 files' bytes only the records of packages are kept (`is_record`), from which `packages` and `cyclonedx` can make a bill.
+
+`diff` reads this, and not what an image lists of itself (image_listing.py): that knows no layers, so that nothing would
+say which step of a build made a difference; it wants the image's own Python 3.11, which a base or somebody else's image
+lacks; and it sees neither what the engine mounts over the image's files nor the times of their folders.
 """
 
 import gzip
