@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from berth.serve import content
 from berth.serve.admission import Admission
 from berth.serve.errors import Kind, ServeError, foreseen
-from berth.serve.limits import Limits
+from berth.serve.limits import RequestLimits
 from berth.serve.reader import Reader
 from berth.serve.service import Service
 
@@ -96,7 +96,7 @@ def _answering(endpoint: Endpoint) -> Endpoint:
     return answering
 
 
-async def _body(request: Request, limits: Limits, take: Callable[[int], None]) -> bytes:
+async def _body(request: Request, limits: RequestLimits, take: Callable[[int], None]) -> bytes:
     """The request's body; ServeError if it is too large (413), or if `take` refuses the size of a part (503).
 
     A body that is refused is read on and thrown away, up to a limit, so that a client that is still sending reads the

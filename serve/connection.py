@@ -15,7 +15,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import Limits
+from berth.serve.limits import RequestLimits
 
 log = logging.getLogger(__name__)
 
@@ -24,17 +24,17 @@ Stage = Literal["header", "body", "idle", "answer"]
 NO_HTTP = "the request is no valid HTTP/1.1: send it with an HTTP library"
 
 
-class Waiting:
+class WaitingConnections:
     """The connections of one server that wait for their clients, longest first."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[ClientConnection, None] = {}
 
-    def add(self, connection: "Connection") -> None:
+    def add(self, connection: "ClientConnection") -> None:
         self._connections.setdefault(connection)
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: "ClientConnection") -> None:
         self._connections.pop(connection, None)
 
     def close_longest(self) -> None:
@@ -65,10 +65,10 @@ class StrictConnection(h11.Connection):
         return event
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """uvicorn's protocol with deadlines, a limit on connections, and refusals in the server's one body shape."""
 
-    def __init__(self, waiting: Waiting, **options: Any) -> None:
+    def __init__(self, waiting: WaitingConnections, **options: Any) -> None:
         super().__init__(**options)
         self.conn = StrictConnection(h11.SERVER)
         self._waiting = waiting

@@ -17,7 +17,7 @@ from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, 
 from berth.serve import content, models, request
 from berth.serve.engines.engine import Engine, never
 from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import Limits
+from berth.serve.limits import RequestLimits
 from berth.serve.request import Parameters, Question, Request
 
 WINDOW = 384  # tokens of a window and
@@ -38,7 +38,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRequest:
     """A request that is ready for the model: nothing of it can be refused for its size any more but its answers."""
 
     request: Request
@@ -49,11 +49,11 @@ class Prepared:
 class QuestionAnsweringHandler:
     """The handler that serves unless the user brings his own functions."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: RequestLimits | None = None) -> None:
+        self.limits = limits or RequestLimits()
 
     def default_model_fn(self, model_dir: str | Path) -> Model:
-        """Find and load the model under `model_dir`; models.ModelError with one sentence if it can't be served."""
+        """Find and load the model under `model_dir`; models.ModelFilesError with one sentence if it can't be served."""
         files = models.find(Path(model_dir))
         from berth.serve.engines import pytorch  # seconds of import, and needless if files are missing
 
@@ -68,11 +68,11 @@ class QuestionAnsweringHandler:
         content.check_content_type(content_type)
         return request.parse(content.decode(input_data))
 
-    def prepare(self, data: Request, model: Model) -> Prepared:
+    def prepare(self, data: Request, model: Model) -> PreparedRequest:
         """The request's windows, made in any thread; ServeError if they are too many (413) or can't be made (400)."""
         self.limits.check_texts(data.questions)
         windows = make(data, model, self.limits)
-        return Prepared(data, windows, sum(len(window.input_ids) for window in windows))
+        return PreparedRequest(data, windows, sum(len(window.input_ids) for window in windows))
 
     def default_predict_fn(self, data: Request, model: Model) -> Any:
         """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
@@ -83,7 +83,7 @@ class QuestionAnsweringHandler:
         """
         return self.predict(self.prepare(data, model), model)
 
-    def predict(self, prepared: Prepared, model: Model, cancelled: Callable[[], bool] = never) -> Any:
+    def predict(self, prepared: PreparedRequest, model: Model, cancelled: Callable[[], bool] = never) -> Any:
         """The second half of `default_predict_fn`, in the thread that owns the model; CancelledError: see Engine."""
         spans = answer(prepared, model, self.limits, cancelled)
         ranked: list[list[Answer]] = [[as_answer(span) for span in best] for best in spans]
@@ -96,7 +96,7 @@ class QuestionAnsweringHandler:
         return content.encode(prediction), content.JSON
 
 
-def make(asked: Request, model: Model, limits: Limits) -> list[Window]:
+def make(asked: Request, model: Model, limits: RequestLimits) -> list[Window]:
     """The windows of all questions; ServeError as `prepare` says."""
     parameters = asked.parameters
     length = parameters.max_seq_len or min(WINDOW, model.engine.max_length)
@@ -122,7 +122,7 @@ def make(asked: Request, model: Model, limits: Limits) -> list[Window]:
         raise ServeError(Kind.BAD_REQUEST, f"{place} can't be used: {error}") from error
 
 
-def answer(prepared: Prepared, model: Model, limits: Limits, cancelled: Callable[[], bool] = never) -> list[list[Span]]:
+def answer(prepared: PreparedRequest, model: Model, limits: RequestLimits, cancelled: Callable[[], bool] = never) -> list[list[Span]]:
     """The best spans of each question, best first, `top_k` or fewer, never none; ServeError as default_predict_fn says.
 
     A context without any token (white space, control characters) gets the empty answer at 0 to 0 with score 0.

@@ -24,7 +24,7 @@ BOUNDS = {"top_k": (1, 1000), "max_answer_len": (1, 384), "max_seq_len": (1, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Every limit that is no bound of a parameter; the first three come from the outside, the others follow."""
 
     tokens: int = REQUEST_TOKENS

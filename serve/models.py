@@ -14,7 +14,7 @@ TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sent
 USER_CODE = "code/inference.py"
 
 
-class ModelError(Exception):
+class ModelFilesError(Exception):
     """The model can't be served; one sentence says what is wrong with which folder and what to do."""
 
 
@@ -29,22 +29,22 @@ class ModelFiles:
 
 
 def find(model_dir: Path) -> ModelFiles:
-    """The model in `model_dir`, or in the one folder inside it; ModelError names the first thing that is missing."""
+    """The model in `model_dir`, or in the one folder inside it; ModelFilesError names the first thing that is missing."""
     folder = _model_folder(model_dir)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}/config.json can't be read ({error}): save the model again") from error
+        raise ModelFilesError(f"{folder}/config.json can't be read ({error}): save the model again") from error
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise ModelError(f"{folder}/config.json names no `model_type`: save the model with `save_pretrained`")
+        raise ModelFilesError(f"{folder}/config.json names no `model_type`: save the model with `save_pretrained`")
     weights = _first(folder, WEIGHTS)
     if weights is None:
-        raise ModelError(
+        raise ModelFilesError(
             f"{folder} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`): save the model beside its config.json"
         )
     tokenizer = _first(folder, TOKENIZERS)
     if tokenizer is None:
-        raise ModelError(
+        raise ModelFilesError(
             f"{folder} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it beside the model"
         )
     candidates = (model_dir / USER_CODE, folder / USER_CODE)
@@ -59,7 +59,7 @@ def _first(folder: Path, names: tuple[str, ...]) -> str | None:
 
 def _model_folder(model_dir: Path) -> Path:
     if not model_dir.is_dir():
-        raise ModelError(f"{model_dir} does not exist: mount or unpack the model there")
+        raise ModelFilesError(f"{model_dir} does not exist: mount or unpack the model there")
     if (model_dir / "config.json").is_file():
         return model_dir
     nested = sorted(path.parent for path in model_dir.glob("*/config.json") if path.is_file())
@@ -67,8 +67,8 @@ def _model_folder(model_dir: Path) -> Path:
         return nested[0]
     if nested:
         names = ", ".join(path.name for path in nested)
-        raise ModelError(f"{model_dir} holds several models ({names}): put one of them there")
+        raise ModelFilesError(f"{model_dir} holds several models ({names}): put one of them there")
     archive = next(iter(sorted(model_dir.glob("*.tar.gz"))), None)
     if archive is not None:
-        raise ModelError(f"{model_dir} holds {archive.name} but no config.json: unpack the archive there")
-    raise ModelError(f"{model_dir} has no config.json, nor has a folder in it: put the files of one model there")
+        raise ModelFilesError(f"{model_dir} holds {archive.name} but no config.json: unpack the archive there")
+    raise ModelFilesError(f"{model_dir} has no config.json, nor has a folder in it: put the files of one model there")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.handler import Model, Prepared, QuestionAnsweringHandler
+from berth.serve.handler import Model, PreparedRequest, QuestionAnsweringHandler
 from berth.serve.jobs import Jobs
-from berth.serve.models import ModelError
+from berth.serve.models import ModelFilesError
 from berth.serve.request import Request
 
 log = logging.getLogger(__name__)
@@ -62,13 +62,13 @@ class Service:
         """The model's thread is loading or inside an inference."""
         return self._running
 
-    def prepare(self, request: Request) -> Prepared:
+    def prepare(self, request: Request) -> PreparedRequest:
         """The request with its windows, in the caller's thread; ServeError if it can't be answered."""
         self.check_ready()
         assert self._model is not None
         return self.handler.prepare(request, self._model)
 
-    def submit(self, prepared: Prepared) -> Future[Any]:
+    def submit(self, prepared: PreparedRequest) -> Future[Any]:
         """Queue a request; ServeError (503) if too much waits already.
 
         The future holds the prediction or raises what the handler raised, and can be cancelled until then.
@@ -79,7 +79,7 @@ class Service:
         self._running = True
         try:
             model = self._load()
-        except (ModelError, ServeError) as error:
+        except (ModelFilesError, ServeError) as error:
             self._fail(str(error))
             return
         except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception

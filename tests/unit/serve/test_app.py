@@ -18,8 +18,8 @@ from starlette.testclient import TestClient
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.serve.app import create_app
-from berth.serve.handler import Prepared, QuestionAnsweringHandler
-from berth.serve.limits import Limits
+from berth.serve.handler import PreparedRequest, QuestionAnsweringHandler
+from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
 
 ONE = {
@@ -28,7 +28,7 @@ ONE = {
 }
 
 
-def ready_service(model_dir: Path, limits: Limits | None = None) -> Service:
+def ready_service(model_dir: Path, limits: RequestLimits | None = None) -> Service:
     service = Service(QuestionAnsweringHandler(limits), model_dir)
     loaded = threading.Event()
     service.start(loaded.set)
@@ -42,7 +42,7 @@ def ready_service(model_dir: Path, limits: Limits | None = None) -> Service:
 
 @pytest.fixture(scope="module")
 def client(minilm_model: Path) -> TestClient:
-    return TestClient(create_app(ready_service(minilm_model, Limits(payload=100_000))))
+    return TestClient(create_app(ready_service(minilm_model, RequestLimits(payload=100_000))))
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +267,7 @@ def test_paths_and_methods(tiny_client: TestClient) -> None:
 class BrokenHandler(QuestionAnsweringHandler):
     """A handler whose predictions fail as nobody foresaw."""
 
-    def predict(self, prepared: Prepared, *others: Any) -> Any:
+    def predict(self, prepared: PreparedRequest, *others: Any) -> Any:
         if prepared.request.questions[0].question == "boom":
             raise KeyError("a secret of the inside")
         return super().predict(prepared, *others)
@@ -435,7 +435,7 @@ def test_answers_that_are_too_long_together_are_refused(client: TestClient) -> N
 
 
 def test_a_body_without_end_is_not_read_to_its_end(tiny_model: Path) -> None:
-    app = create_app(ready_service(tiny_model, Limits(payload=100_000)))
+    app = create_app(ready_service(tiny_model, RequestLimits(payload=100_000)))
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -462,12 +462,12 @@ def test_a_body_without_end_is_not_read_to_its_end(tiny_model: Path) -> None:
 class Held(QuestionAnsweringHandler):
     """A model that begins each request at once, and goes on only when it may; `answered` says whom it finished."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: RequestLimits | None = None) -> None:
         super().__init__(limits)
         self.begun, self.go = threading.Semaphore(0), threading.Event()
         self.answered: list[str] = []
 
-    def predict(self, prepared: Prepared, *others: Any) -> Any:
+    def predict(self, prepared: PreparedRequest, *others: Any) -> Any:
         self.begun.release()
         assert self.go.wait(30)
         prediction = super().predict(prepared, *others)
@@ -476,7 +476,7 @@ class Held(QuestionAnsweringHandler):
 
 
 @contextmanager
-def held(model_dir: Path, limits: Limits | None = None) -> Iterator[tuple[Held, httpx.AsyncClient]]:
+def held(model_dir: Path, limits: RequestLimits | None = None) -> Iterator[tuple[Held, httpx.AsyncClient]]:
     handler = Held(limits)
     service = Service(handler, model_dir)
     handler.go.set()
@@ -562,7 +562,7 @@ def test_what_would_wait_too_long_is_told_when_to_come_again(tiny_model: Path) -
     assert [response.status_code for response in (ping, *answered)] == [200, 200, 200]
 
 
-class FewRequests(Limits):
+class FewRequests(RequestLimits):
     """Two requests at one time."""
 
     @property
@@ -597,7 +597,7 @@ def test_bodies_have_a_budget_together(tiny_model: Path) -> None:
     assert error_of(again)[:2] == (400, "bad_request")  # there is room again: what it says is read
 
 
-class FewBytes(Limits):
+class FewBytes(RequestLimits):
     """100,000 bytes at one time."""
 
     @property

@@ -5,14 +5,14 @@ import threading
 import pytest
 
 from berth.serve.errors import ServeError
-from berth.serve.handler import Prepared
+from berth.serve.handler import PreparedRequest
 from berth.serve.jobs import Jobs
-from berth.serve.limits import Limits
+from berth.serve.limits import RequestLimits
 from berth.serve.request import Parameters, Question, Request
 
 
-def prepared(tokens: int) -> Prepared:
-    return Prepared(Request((Question("a", "b"),), single=True, parameters=Parameters()), [], tokens)
+def prepared(tokens: int) -> PreparedRequest:
+    return PreparedRequest(Request((Question("a", "b"),), single=True, parameters=Parameters()), [], tokens)
 
 
 class Clock:
@@ -32,7 +32,7 @@ def clock() -> Clock:
 @pytest.fixture
 def jobs(clock: Clock) -> Jobs:
     """A queue whose model has just done 1,000 tokens in 10 seconds."""
-    made = Jobs(Limits(), clock)
+    made = Jobs(RequestLimits(), clock)
     made.put(prepared(1000))
     made.take()
     clock.now += 10
@@ -51,7 +51,7 @@ def test_jobs_come_out_in_order(jobs: Jobs) -> None:
 
 
 def test_the_model_waits_for_a_job() -> None:
-    jobs = Jobs(Limits())
+    jobs = Jobs(RequestLimits())
     taken: list[int] = []
     thread = threading.Thread(target=lambda: taken.append(jobs.take()[0].tokens))
     thread.start()
@@ -100,11 +100,11 @@ def test_what_would_wait_too_long_is_refused(jobs: Jobs) -> None:
 
 
 def test_a_request_of_the_largest_size_can_wait_behind_nothing(jobs: Jobs) -> None:
-    jobs.put(prepared(Limits().tokens))
+    jobs.put(prepared(RequestLimits().tokens))
 
 
 def test_a_fast_model_has_a_bound_on_memory() -> None:
-    jobs = Jobs(Limits(tokens=1000))
+    jobs = Jobs(RequestLimits(tokens=1000))
     for _ in range(64):
         jobs.put(prepared(1000))
     with pytest.raises(ServeError, match="64000 tokens wait for the model already: send the request again later"):
