@@ -124,7 +124,7 @@ class RequestLimits:
             f"send fewer questions, a shorter context or a smaller doc_stride, or raise {TOKENS_VARIABLE}",
         )
 
-    def too_large(self, size: str, close: bool = False) -> ServeError:
+    def too_large(self, size: str, *, close: bool = False) -> ServeError:
         """The refusal (413) of a body of that size."""
         variable = PAYLOAD_VARIABLE if self.body == self.payload else TOKENS_VARIABLE
         return ServeError(

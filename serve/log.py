@@ -25,4 +25,4 @@ def configure() -> None:
     handler.setFormatter(LineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("berth").setLevel(logging.INFO)
-    logging.captureWarnings(True)
+    logging.captureWarnings(capture=True)

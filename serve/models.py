@@ -29,7 +29,7 @@ class ModelFiles:
 
 
 def find(model_dir: Path) -> ModelFiles:
-    """The model in `model_dir`, or in the one folder inside it; ModelFilesError names the first thing that is missing."""
+    """The model in `model_dir`, or in the one folder inside it; ModelFilesError says what is missing."""
     folder = _model_folder(model_dir)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

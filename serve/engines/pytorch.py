@@ -16,7 +16,7 @@ from berth.qa.windows import Window, position_count
 from berth.serve.engines.batches import by_length, pad
 from berth.serve.engines.engine import Logits, never
 from berth.serve.hardware import threads
-from berth.serve.models import ModelFilesError, ModelFiles
+from berth.serve.models import ModelFiles, ModelFilesError
 
 log = logging.getLogger(__name__)
 

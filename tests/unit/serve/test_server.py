@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from berth.serve.server import SettingError, ServerSettings, settings
+from berth.serve.server import ServerSettings, SettingError, settings
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
 

@@ -15,8 +15,8 @@ _MEMORY = 0.9
 """What a request counts for in the model's speed after each one that came behind it."""
 
 
-class Jobs:
-    """PreparedRequest requests with their futures. A future stays pending until its answer is there, so that it can be
+class RequestQueue:
+    """Prepared requests with their futures. A future stays pending until its answer is there, so that it can be
     cancelled at any time: it leaves the queue then, and the model's thread looks at it between batches.
     """
 
@@ -53,15 +53,15 @@ class Jobs:
             self._began = self._clock()
             return prepared, future
 
-    def finish(self, answered: bool) -> None:
+    def finish(self, *, completed: bool) -> None:
         """The model is free again; how long it took counts if it went through all windows."""
         with self._changed:
-            if answered:
+            if completed:
                 self._done_tokens = _MEMORY * self._done_tokens + self._running_tokens
                 self._done_seconds = _MEMORY * self._done_seconds + self._clock() - self._began
             self._running_tokens = 0
 
-    def wait(self) -> float:
+    def estimated_wait(self) -> float:
         """Seconds until the model would begin with one more request, as far as can be told; 0 before its first one."""
         if not self._done_tokens:
             return 0.0
@@ -70,7 +70,7 @@ class Jobs:
         return pace * self._waiting_tokens + max(0.0, running)
 
     def _check(self, tokens: int) -> None:
-        seconds = self.wait()
+        seconds = self.estimated_wait()
         too_long = seconds - self._limits.wait_seconds
         if too_long > 0:
             waiting, retry_after = f"the model has work for {seconds:.0f} s", math.ceil(too_long)
