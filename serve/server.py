@@ -27,10 +27,10 @@ from typing import Any
 
 import uvicorn
 
+from berth.runtime.cpus import threads
 from berth.serve.app import create_app
 from berth.serve.connection import ClientConnection, WaitingConnections
 from berth.serve.handler import QuestionAnsweringHandler
-from berth.serve.hardware import threads
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
 from berth.serve.service import Service
 

@@ -13,9 +13,9 @@ import transformers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.qa.windows import Window, position_count
+from berth.runtime.cpus import threads
 from berth.serve.engines.batches import by_length, pad
 from berth.serve.engines.engine import Logits, never
-from berth.serve.hardware import threads
 from berth.serve.models import ModelFiles, ModelFilesError
 
 log = logging.getLogger(__name__)

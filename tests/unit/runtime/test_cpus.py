@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.serve.hardware import cpu_quota, thread_count
+from berth.runtime.cpus import cpu_quota, thread_count
 
 
 @pytest.mark.parametrize(
