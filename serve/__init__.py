@@ -4,6 +4,6 @@ In reading order, which is also a request's way: `entry` (process 1) → `server
 (deadlines, framing) → `app` (routes) → `reader` (bytes to windows: `content` has the types in and out, `request` what
 was asked) → `request_queue` → `service` (the one thread that owns the model) → `handler` (the four functions of a
 SageMaker handler) → `engines` (windows in, logits out). Beside them: `limits` says how much one request may ask,
-`admission` holds what all together have, `models` finds the model's files, `runtime.cpus` the CPUs this container
+`admission` holds what all together have, `models` finds the model's files, `hardware` counts the CPUs this container
 may use, `errors` has the one table of statuses, `log` the shape of a log line.
 """

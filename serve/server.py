@@ -27,7 +27,7 @@ from typing import Any
 
 import uvicorn
 
-from berth.runtime.cpus import threads
+from berth.runtime.cpus import model_threads
 from berth.serve.app import create_app
 from berth.serve.connection import ClientConnection, WaitingConnections
 from berth.serve.handler import QuestionAnsweringHandler
@@ -150,7 +150,7 @@ def run(chosen: ServerSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     service.start(stop_after_grace)
-    log.info("listening on port %d, %d threads for the model", chosen.port, threads())
+    log.info("listening on port %d, %d threads for the model", chosen.port, model_threads())
     server.run(sockets=[sock])
     code = 1 if service.failure is not None else 0
     log.info("stopped, exit code %d", code)

@@ -13,7 +13,7 @@ import transformers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.qa.windows import Window, position_count
-from berth.runtime.cpus import threads
+from berth.runtime.cpus import model_threads
 from berth.serve.engines.batches import by_length, pad
 from berth.serve.engines.engine import Logits, never
 from berth.serve.models import ModelFiles, ModelFilesError
@@ -67,7 +67,7 @@ class PyTorchEngine:
 
     def __init__(self, files: ModelFiles) -> None:
         """Load the weights of `files`; ModelFilesError if they don't fit or hold no question-answering head."""
-        torch.set_num_threads(threads())
+        torch.set_num_threads(model_threads())
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = _load(files.folder).to(self.device)
         self.pad_id = self.model.config.pad_token_id or 0

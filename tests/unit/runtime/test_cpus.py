@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.cpus import cpu_quota, thread_count
+from berth.runtime.cpus import count_cpus, cpu_quota, thread_count, whole_cpus
 
 
 @pytest.mark.parametrize(
@@ -21,23 +21,24 @@ from berth.runtime.cpus import cpu_quota, thread_count
 )
 def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="ascii")
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="ascii")
     assert cpu_quota(tmp_path) == quota
 
 
 @pytest.mark.parametrize(
-    ("schedulable", "quota", "asked", "threads"),
-    [
-        (64, 2.0, None, 2),
-        (64, 1.5, None, 2),
-        (64, 0.25, None, 1),
-        (4, 16.0, None, 4),
-        (4, None, None, 4),
-        (4, 2.0, "3", 3),
-        (4, 2.0, "0", 2),
-        (4, 2.0, "many", 2),
-    ],
+    ("schedulable", "quota", "cpus"),
+    [(64, 2.0, 2), (64, 1.5, 1), (64, 0.25, 1), (4, 16.0, 4), (4, None, 4)],
 )
-def test_threads(schedulable: int, quota: float | None, asked: str | None, threads: int) -> None:
-    assert thread_count(schedulable, quota, asked) == threads
+def test_a_quota_is_rounded_down(schedulable: int, quota: float | None, cpus: int) -> None:
+    assert whole_cpus(schedulable, quota) == cpus
+
+
+@pytest.mark.parametrize(("wanted", "threads"), [(None, 2), ("3", 3), ("0", 2), ("many", 2)])
+def test_threads(wanted: str | None, threads: int) -> None:
+    assert thread_count(2, wanted) == threads
+
+
+def test_this_process(tmp_path: Path) -> None:
+    assert count_cpus(tmp_path) >= count_cpus() >= 1
