@@ -61,19 +61,34 @@ def without(name: str) -> dict[str, str]:
         ),
         (
             without("model.safetensors"),
-            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model beside its config.json",
+            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model next to its config.json",
         ),
         (
             {**COMPLETE, "model.safetensors": ""},
-            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model beside its config.json",
+            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model next to its config.json",
         ),
-        (without("tokenizer.json"), "{} has no tokenizer (`tokenizer.json` or `vocab.txt`): save it beside the model"),
+        (without("tokenizer.json"), "{} has no tokenizer (`tokenizer.json` or `vocab.txt`): save it next to the model"),
         (
             {**COMPLETE, "config.json": "[]"},
             "{}/config.json names no `model_type`: save the model with `save_pretrained`",
         ),
+        (
+            {"config.json": "{}"},
+            "{0}/config.json names no `model_type`: save the model with `save_pretrained`; {0} has no weights "
+            "(`model.safetensors` or `pytorch_model.bin`): save the model next to its config.json; {0} has no "
+            "tokenizer (`tokenizer.json` or `vocab.txt`): save it next to the model",
+        ),
     ],
-    ids=["nothing", "archive only", "two models", "no weights", "empty weights", "no tokenizer", "other json"],
+    ids=[
+        "nothing",
+        "archive only",
+        "two models",
+        "no weights",
+        "empty weights",
+        "no tokenizer",
+        "other json",
+        "all of it",
+    ],
 )
 def test_refusals(tmp_path: Path, files: dict[str, str], sentence: str) -> None:
     with pytest.raises(ModelFilesError) as caught:
