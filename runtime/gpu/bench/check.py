@@ -32,6 +32,7 @@ from berth.runtime.gpu import driver, start
 from berth.runtime.gpu.bench import collectives, compute, inference_check, machine
 from berth.runtime.gpu.bench.isolate import Ended, isolated
 from berth.runtime.gpu.bench.record import Measured, Record, Status, failed, judge, skipped, table
+from berth.runtime.log import PREFIX
 
 DESCRIBE_LIMIT = 120.0
 # No check asks the network, and a library's hub client must not try.
@@ -189,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _say(line: str) -> None:
-    print(f"berth: {line}", file=sys.stderr, flush=True)
+    print(f"{PREFIX}{line}", file=sys.stderr, flush=True)
 
 
 def _refuse(sentence: str) -> int:
