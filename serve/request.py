@@ -1,4 +1,4 @@
-"""What was asked: the JSON value of a request, checked field by field, as questions and parameters.
+"""A request: its JSON value of a request, checked field by field, as questions and parameters.
 
     {"inputs": {"question": "…", "context": "…"}}                      one question → one answer
     {"inputs": [{…}, {…}], "parameters": {"top_k": 3}}                 a list → a list, in the same order
