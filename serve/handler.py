@@ -118,8 +118,8 @@ def request_windows(request: Request, model: Model, limits: RequestLimits) -> li
     except TooManyWindowsError as error:
         raise limits.too_many_windows(error.windows, error.tokens) from error
     except WindowError as error:
-        place = _place(request, error.example)
-        raise ServeError(Kind.BAD_REQUEST, f"{place} can't be used: {error}") from error
+        part = _part(request, error.example)
+        raise ServeError(Kind.BAD_REQUEST, f"{part} can't be used: {error}") from error
 
 
 def best_spans(
@@ -148,7 +148,7 @@ def best_spans(
         raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
 
 
-def _place(request: Request, question: int | None) -> str:
+def _part(request: Request, question: int | None) -> str:
     """What of the request is at fault, as the client wrote it."""
     if question is None:
         return "`parameters`"
