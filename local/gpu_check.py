@@ -25,6 +25,8 @@ from berth.local.session import Session, engine_errors, is_running, require_gpus
 
 _FOLDER = "/check"
 _FILE = "report.json"
+# The inference image brings this one; in the training image it is skipped.
+_ROW = "inference=berth.serve.gpu_check:INFERENCE"
 _ERROR = "berth: error: "
 _POLL_SECONDS = 0.25
 
@@ -93,7 +95,7 @@ def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Ca
         container = session.create(
             "check",
             entrypoint=["python", "-P", "-m", "berth.runtime.gpu.bench.check"],
-            command=["--json", f"{_FOLDER}/{_FILE}"],
+            command=["--row", _ROW, "--json", f"{_FOLDER}/{_FILE}"],
             mounts={_FOLDER: (folder, False)},
             environment={},
             gpus=True,
