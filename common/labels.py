@@ -6,6 +6,8 @@ does.
 
 from collections.abc import Mapping
 
+from berth.common.image_names import build_tag
+
 KIT = "berth.kit"
 """On everything that the kit makes: `train`, `serve` or `base` on an image, `run` on a container or a network."""
 
@@ -33,7 +35,7 @@ DOUBLE = "+double"
 
 def exact(found: Mapping[str, str], profile: str) -> str:
     """The tag that says which build an image is, such as 0.1.0-cpu-1a2b3c4d5e6f; its labels name version and commit."""
-    return f"{version(found)}-{profile}-{revision(found)}"
+    return build_tag(version(found), profile, revision(found))
 
 
 def version(found: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from berth.common.image_names import repository_name
 from berth.ecr import names
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
@@ -83,7 +84,7 @@ def reference_problems(reference: Reference) -> list[str]:
 
 
 def _name(repository: str | None, image: str, derived: bool) -> str:
-    default = "{image}" if derived else "berth-{image}"
+    default = "{image}" if derived else repository_name("{image}")
     return (default if repository is None else repository).replace("{image}", image)
 
 

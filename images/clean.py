@@ -16,8 +16,9 @@ from docker.models.images import Image
 
 from berth.common import labels, owner
 from berth.common.engine import refusal
+from berth.common.image_names import repository_name
 
-REPOSITORIES = ("berth-train", "berth-serve", "berth-base")
+REPOSITORIES = tuple(map(repository_name, ("train", "serve", "base")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import docker
-
 from berth.common import labels
-from berth.images.selection import SelectedImage, select_image
+from berth.common.image_names import image_name
+from berth.images.selection import SelectedImage
 
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
@@ -61,7 +60,7 @@ class LocalImage:
     @property
     def exact_tag(self) -> str:
         """The whole name of it on the engine."""
-        return self.tag if self.derived else f"berth-{self.image}:{self.exact}"
+        return self.tag if self.derived else image_name(self.image, self.exact)
 
     @property
     def doubles(self) -> tuple[str, ...]:
@@ -107,13 +106,8 @@ def is_dirty(revision: str) -> bool:
     return revision.endswith(_DIRTY) or revision == "none"
 
 
-def local_image(client: docker.DockerClient, image: str, profile: str) -> LocalImage:
-    """The image built last for a profile; UserError says how to build it."""
-    return of_chosen(select_image(client, image, profile))
-
-
 def of_chosen(chosen: SelectedImage) -> LocalImage:
-    """The same of an image that may be somebody's own, built FROM one of the kit's."""
+    """The image that a command is for, which may be somebody's own, built FROM one of the kit's."""
     found = described(chosen.kit, chosen.profile, chosen.name, chosen.attrs)
     return replace(found, derived=True, own_name=(chosen.repository, chosen.tag)) if chosen.derived else found
 

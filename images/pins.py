@@ -259,6 +259,14 @@ def _profile(
     )
 
 
+def profile_names(path: Path = PATH) -> tuple[str, ...]:
+    """The profiles' names alone, quickly: nothing of the file is checked, and there are none where it can't be read."""
+    try:
+        return tuple(tomllib.loads(path.read_text()).get("profiles", {}))
+    except (OSError, ValueError):
+        return ()
+
+
 def version(root: Path = ROOT) -> str:
     """The kit's version; pyproject.toml is its only source."""
     found: str = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]

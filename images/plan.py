@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common import labels
+from berth.common.engine import BUILDKIT
 from berth.common.errors import UserError
+from berth.common.image_names import build_tag, image_name
 from berth.images import pins
-
-# BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
-# the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.
-BUILDKIT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class BuildPlan:
 
 def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[str, str]:
     """`berth-train:0.1.0-cpu-1a2b3c4d5e6f`, which stays, and `berth-train:cpu`, which moves."""
-    return f"berth-{image}:{version}-{profile}-{revision}", f"berth-{image}:{profile}"
+    return image_name(image, build_tag(version, profile, str(revision))), image_name(image, profile)
 
 
 def image_labels(profile: pins.Profile, version: str, revision: Revision, base: Base) -> dict[str, str]:

@@ -20,6 +20,7 @@ from berth.common.concurrency import BackgroundTask
 from berth.common.containers import run_once
 from berth.common.engine import connect, find_client
 from berth.common.errors import UserError
+from berth.common.image_names import image_name
 from berth.common.subprocesses import ask
 from berth.images import build_network, image_tests, pins
 from berth.images.base import local_base
@@ -167,7 +168,7 @@ def _networks() -> dict[str, str]:
     client, said = connect(), {}
     nodes = [str(node) for node in sorted(Path("/dev/infiniband").glob("uverbs*"))]
     for name, profile in pins.load().profiles.items():
-        tag = f"berth-train:{name}"
+        tag = image_name("train", name)
         if profile.cuda and client.images.list(tag):
             try:
                 question = ["python", "-P", "-m", "berth.train.efa"]

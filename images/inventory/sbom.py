@@ -16,6 +16,7 @@ from docker import DockerClient
 
 from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
+from berth.common.image_names import repository_name
 from berth.images import pins
 from berth.images.inventory import cyclonedx, syft
 from berth.images.inventory.image_listing import Inside, inside
@@ -56,7 +57,7 @@ def bill_of(found: Inside, files: Mapping[str, pins.File]) -> cyclonedx.Bill:
 
 def file_name(image: str, exact: str) -> str:
     """Of the bill of a build; exact: the tag that says which build."""
-    return f"berth-{image}-{exact}.cdx.json"
+    return f"{repository_name(image)}-{exact}.cdx.json"
 
 
 def own_file_name(repository: str, tag: str) -> str:

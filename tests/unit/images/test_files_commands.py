@@ -268,7 +268,7 @@ def test_uri_says_of_a_double_that_it_may_not_be_published(
 ) -> None:
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
     image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
-    monkeypatch.setattr("berth.ecr.commands.choose", lambda *_: None)
+    monkeypatch.setattr("berth.ecr.commands.select_image", lambda *_: None)
     monkeypatch.setattr("berth.images.local_image.of_chosen", lambda _: image)
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
     monkeypatch.setattr("berth.common.engine.connect", lambda: None)

@@ -7,7 +7,8 @@ import pytest
 from docker.errors import ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images.local_image import described, local_image
+from berth.images.local_image import described
+from berth.images.selection import select_image
 
 OCI = "org.opencontainers.image"
 
@@ -38,7 +39,7 @@ def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
 
     client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
     with pytest.raises(UserError) as refusal:
-        local_image(client, "train", "cu124")
+        select_image(client, "train", "cu124")
     assert str(refusal.value) == (
         "there is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`."
     )
@@ -46,7 +47,7 @@ def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
 
 def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
     with pytest.raises(UserError, match=r"^there is no profile 'cu125'; docker/pins\.toml has .*did you mean cu124\?"):
-        local_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
+        select_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
 
 
 @pytest.mark.parametrize(("efa", "doubles"), [("1.47.0", ()), ("1.47.0+double", ("efa 1.47.0+double",))])
