@@ -13,10 +13,8 @@ from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError
 from berth.images import build as building
-from berth.images import build_network, downloads, image_tests, locks, pins, plan
+from berth.images import build_network, doctor, downloads, image_tests, locks, pins, plan
 from berth.images import clean as cleaning
-from berth.images import doctor as doctoring
-from berth.images import probe as probing
 from berth.images import size as sizing
 from berth.images.buildkit_log import Progress, Step
 from berth.images.options import (
@@ -29,6 +27,7 @@ from berth.images.options import (
     WhichArgument,
     commands,
 )
+from berth.images.probe import probe_machine
 from berth.images.selection import select_image, select_images
 
 app = commands()
@@ -139,12 +138,12 @@ def size(
         print_json(found)
 
 
-@app.command()
-def doctor() -> None:
-    """Say what this machine lacks, and how to mend it. Exit code 0 if the images can be built here."""
-    findings = doctoring.findings(probing.probe())
-    result.print(doctoring.render(findings))
-    raise typer.Exit(0 if doctoring.can_build(findings) else 1)
+@app.command("doctor")
+def check_machine(context: typer.Context) -> None:
+    """Say what this machine lacks, and how to fix it. Exit code 0 if the images can be built here."""
+    found = doctor.findings(probe_machine(find_aws=context.obj))  # build.py hands it in
+    result.print(doctor.render(found))
+    raise typer.Exit(0 if doctor.can_build(found) else 1)
 
 
 @app.command()

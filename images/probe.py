@@ -1,12 +1,12 @@
 """What a build, a run or a push would find on this machine: engine, tools, disk, network, credentials.
 
-`probe` looks and decides nothing, quietly: what is not there is a finding of `images/doctor.py`, not an error.
+`probe_machine` looks and decides nothing, quietly: what is not there is a finding of `images/doctor.py`, not an error.
 """
 
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,13 @@ class Probe:
     aws_error: str = ""
 
 
-def probe() -> Probe:
-    """Looks at everything; side by side at what lies beyond a network, for there each waits for itself."""
-    asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(aws_settings)
+FindAws = Callable[[], tuple[str | None, str | None, str]]
+"""Finds where AWS's clients have credentials, the region, and why a push would refuse AWS's settings here."""
+
+
+def probe_machine(find_aws: FindAws) -> Probe:
+    """Looks at everything; at the same time at what lies beyond a network, for there each waits for itself."""
+    asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(find_aws)
     engine, engine_error = _engine()
     client, client_error = _client()
     base, registry_error = _base() if engine else (None, "")
@@ -200,20 +204,3 @@ def _compose() -> str | None:
         if told:
             return told.splitlines()[0]
     return None
-
-
-def aws_settings() -> tuple[str | None, str | None, str]:
-    """Where boto3 found credentials, never what they are, the region, and what is wrong with AWS's settings here.
-
-    Nobody has to have any: without credentials and without a region nothing is wrong.
-    """
-    from berth.ecr.aws import Aws  # boto3 takes half a second, which `run` would pay as well
-
-    aws = Aws()
-    credentials = region = None
-    try:
-        credentials = aws.credentials()
-        region = aws.region()
-    except UserError as error:
-        return credentials, region, str(error)
-    return credentials, region, ""
