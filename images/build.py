@@ -17,7 +17,7 @@ from berth.common.errors import UserError, refuse
 from berth.common.files import explain_os_errors, link_files, same_content, same_size
 from berth.images import build_files, build_network, downloads, pins
 from berth.images.base import find_base, local_base
-from berth.images.buildkit_log import Progress, Step
+from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
 
 KEPT_LOGS = 20
@@ -80,7 +80,7 @@ def prepare(
     """
     kit = pins.load(root / "docker" / "pins.toml")
     found = build_network.gather(os.environ)
-    source = downloads.Source(downloads.mirror(mirror), found.ca)
+    source = downloads.FileSource(downloads.mirror(mirror), found.ca)
     folders = (build_files.CACHE, root / "docker" / "files")  # a person may fill the second one as well
     at_hand = {want: build_files.at_hand(want, folders, say) for want in build_files.of_image(profile, image)}
     missing = [want for want, path in at_hand.items() if path is None]
@@ -139,7 +139,7 @@ def base_at_hand(kit: pins.Pins, requested: str | None) -> Base | None:
         return None
 
 
-def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]) -> Built:
+def run(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progress], None]) -> Built:
     """Runs a build, with `on_step` called at each step's begin and end; UserError names the failed step and the log."""
     log = _log_file(plan)
     progress = Progress()

@@ -16,7 +16,7 @@ from berth.images import build as building
 from berth.images import build_network, doctor, downloads, image_tests, locks, pins, plan
 from berth.images import clean as cleaning
 from berth.images import size as sizing
-from berth.images.buildkit_log import Progress, Step
+from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.options import (
     Image,
     ImageArgument,
@@ -95,7 +95,7 @@ def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
     with progress_bar(note, transient=True, disable=not note.is_terminal) as bar:
         task = bar.add_task(planned.image, total=plan.step_count(planned.image, pins.ROOT))
 
-        def show(step: Step, progress: Progress) -> None:
+        def show(step: BuildStep, progress: Progress) -> None:
             ended = sum(each.ended for each in progress.layers)
             bar.update(task, completed=ended, description=escape(f"{planned.image}: {step.name}"))
             if step.ended and not step.failed and not step.cached:

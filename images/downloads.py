@@ -1,7 +1,7 @@
 """Where files that no package index has are fetched from: a mirror, or, without one, each file's own URL.
 
 A mirror is a folder or an http(s) address that has the files under their own names; with one, nothing else is asked.
-`Source` says what can't be had from there and fetches, checked, what can; `fetch_and_pin` records what it got.
+`FileSource` says what can't be had from there and fetches, checked, what can; `fetch_and_pin` records what it got.
 """
 
 import os
@@ -22,7 +22,7 @@ from berth.common.console import Show
 from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors, sha256
 from berth.images import build_files, pins
-from berth.images.build_files import Wanted, wanted, wrong
+from berth.images.build_files import WantedFile, with_signature, wrong
 from berth.images.build_network import gather, in_few_words, innermost, without_password
 
 PAUSES_S = (1, 4)
@@ -68,23 +68,23 @@ def _is_address(place: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Source:
+class FileSource:
     """Where files are fetched from: a mirror as `mirror` gives it, empty for each file's own URL; `ca` a CA bundle."""
 
     mirror: str = ""
     ca: Path | None = None
 
-    def origin(self, want: Wanted) -> str:
+    def origin(self, want: WantedFile) -> str:
         """The path or address of a file; empty where it has none."""
         if not self.mirror:
             return want.url
         return f"{self.mirror}/{quote(want.name)}" if _is_address(self.mirror) else str(Path(self.mirror) / want.name)
 
-    def shown(self, want: Wanted) -> str:
+    def shown(self, want: WantedFile) -> str:
         """The same, fit to be printed."""
         return without_password(self.origin(want))
 
-    def lacks(self, wants: Iterable[Wanted], *, ask: bool = True) -> list[str]:
+    def lacks(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[str]:
         """What can't be had from here, a sentence each; with `ask` False no network is touched."""
         sentences: dict[str, None] = {}
         silent: set[str] = set()
@@ -101,7 +101,7 @@ class Source:
                 sentences[str(lack)] = None
         return list(sentences)
 
-    def fetch(self, want: Wanted, folder: Path, show: Show = lambda *_: None) -> Path:
+    def fetch(self, want: WantedFile, folder: Path, show: Show = lambda *_: None) -> Path:
         """Fetches a file into `folder`, checked before it has its name there; UserError leaves nothing behind."""
         target = folder / want.name
         with explain_os_errors(folder, want.name):
@@ -119,11 +119,11 @@ class Source:
                     )
         return target
 
-    def _look(self, want: Wanted) -> None:
+    def _look(self, want: WantedFile) -> None:
         with self._opened(want):
             pass
 
-    def _pour(self, want: Wanted, target: Path, show: Show) -> None:
+    def _pour(self, want: WantedFile, target: Path, show: Show) -> None:
         done = 0
         with self._opened(want) as (pieces, total), target.open("wb") as file:
             for piece in pieces:
@@ -132,7 +132,7 @@ class Source:
                 show(want.name, done, total)
 
     @contextmanager
-    def _opened(self, want: Wanted) -> Iterator[tuple[Iterator[bytes], int]]:
+    def _opened(self, want: WantedFile) -> Iterator[tuple[Iterator[bytes], int]]:
         """A file's pieces, and how many bytes they will be."""
         origin = self.origin(want)
         if not origin:
@@ -166,24 +166,24 @@ class Source:
         except (RequestException, HTTPError) as error:
             raise _Dropped(in_few_words(innermost(error))) from None
 
-    def _unreached(self, want: Wanted, error: "_Dropped") -> str:
+    def _unreached(self, want: WantedFile, error: "_Dropped") -> str:
         return (
             f"{want.name} can't be fetched from {self._place(want)} ({error}): look at the network, give --mirror "
             f"FOLDER|URL that has it, {want.otherwise}"
         )
 
-    def _place(self, want: Wanted) -> str:
+    def _place(self, want: WantedFile) -> str:
         """The mirror, or the host of the file's own URL."""
         return f"the mirror {without_password(self.mirror)}" if self.mirror else str(urlsplit(want.url).hostname)
 
-    def _lack(self, want: Wanted) -> str:
+    def _lack(self, want: WantedFile) -> str:
         what = f"{want.name}, which {want.part} {want.version} needs"
         if self.mirror:
             return f"{self._place(want)} lacks {what}: put it there, {want.otherwise}"
         return f"{self.shown(want)} is not there: mend its url in docker/pins.toml, give --mirror, {want.otherwise}"
 
 
-def _pieces(file: BinaryIO, origin: str, want: Wanted) -> Iterator[bytes]:
+def _pieces(file: BinaryIO, origin: str, want: WantedFile) -> Iterator[bytes]:
     """Of a mirror's file, whose faults are told from those of the disk that it is written to."""
     try:
         while piece := file.read(_PIECE):
@@ -192,7 +192,7 @@ def _pieces(file: BinaryIO, origin: str, want: Wanted) -> Iterator[bytes]:
         raise UserError(_unreadable(origin, want, error)) from None
 
 
-def _unreadable(origin: str, want: Wanted, error: OSError) -> str:
+def _unreadable(origin: str, want: WantedFile, error: OSError) -> str:
     return f"{origin} can't be read ({error.strerror}): see that this user may read it, {want.otherwise}"
 
 
@@ -206,8 +206,8 @@ def _retried(act: Callable[[], None]) -> None:
     return act()
 
 
-def fetch(source: Source, want: Wanted, folder: Path, say: Callable[[str], None], show: Show) -> Path:
-    """`Source.fetch`, with a line before it and one after it."""
+def fetch(source: FileSource, want: WantedFile, folder: Path, say: Callable[[str], None], show: Show) -> Path:
+    """`FileSource.fetch`, with a line before it and one after it."""
     say(f"fetching {want.name} from {source.shown(want)}")
     began = time.monotonic()
     path = source.fetch(want, folder, show)
@@ -215,14 +215,16 @@ def fetch(source: Source, want: Wanted, folder: Path, say: Callable[[str], None]
     return path
 
 
-def fetch_and_pin(file: pins.File, path: Path, place: str | None, say: Callable[[str], None], show: Show) -> pins.File:
+def fetch_and_pin(
+    file: pins.PinnedFile, path: Path, place: str | None, say: Callable[[str], None], show: Show
+) -> pins.PinnedFile:
     """Fetches a file anew, with its signature and key, into the cache, and records its sha256 in `path`, a pins.toml.
 
     UserError where it is pinned already and differs. place: a mirror, None for the file's own URL.
     """
-    source = Source(mirror(place), gather(os.environ).ca)
-    refuse(source.lacks(wanted(file)))
-    fetched = [fetch(source, want, build_files.CACHE, say, show) for want in wanted(file)]
+    source = FileSource(mirror(place), gather(os.environ).ca)
+    refuse(source.lacks(with_signature(file)))
+    fetched = [fetch(source, want, build_files.CACHE, say, show) for want in with_signature(file)]
     pinned = replace(file, sha256=sha256(fetched[0]))
     if file.sha256 == pins.UNPINNED:
         with explain_os_errors(path.parent, path.name), atomic_write(path) as new:

@@ -40,7 +40,7 @@ _STALE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class PackageSize:
     """One Python package in the image; sizes in bytes, `compressed` as one gzip stream of its own."""
 
     name: str
@@ -58,7 +58,7 @@ class ImageSize:
 
     image: str
     layers: tuple[Layer, ...]
-    packages: tuple[Package, ...]
+    packages: tuple[PackageSize, ...]
     budget_mb: float | None = None
 
     @property
@@ -134,7 +134,7 @@ def kept_size(
     if kept is None:
         return None
     layers = tuple(Layer(**each) for each in kept["layers"])
-    return ImageSize(image, layers, tuple(Package(**each) for each in kept["packages"]), budget_mb)
+    return ImageSize(image, layers, tuple(PackageSize(**each) for each in kept["packages"]), budget_mb)
 
 
 def render(measured: ImageSize) -> Group:
@@ -180,7 +180,7 @@ def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[st
     return layers
 
 
-def _packages(client: DockerClient, image_id: str) -> list[Package]:
+def _packages(client: DockerClient, image_id: str) -> list[PackageSize]:
     """What the image's own Python says of its packages; an image without Python has none."""
     try:
         out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
@@ -188,7 +188,7 @@ def _packages(client: DockerClient, image_id: str) -> list[Package]:
         if "executable file not found" in str(error.explanation):
             return []
         raise
-    return [Package(*row) for row in json.loads(out)]
+    return [PackageSize(*row) for row in json.loads(out)]
 
 
 def _entry(cache: Path, digest: str) -> Path:

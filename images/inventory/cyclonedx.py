@@ -58,7 +58,7 @@ class Bill:
     document: Mapping[str, Any]
 
 
-def completed(inside: Inside, document: Mapping[str, Any], files: Mapping[str, pins.File]) -> Bill:
+def completed(inside: Inside, document: Mapping[str, Any], files: Mapping[str, pins.PinnedFile]) -> Bill:
     """syft's document with what it lacks, and without what differs between two runs or is only a guess (CPEs).
 
     files: those of docker/pins.toml by key, such as efa-1.47.0; which of them are inside, the image's labels say.
@@ -160,9 +160,11 @@ def _hash(inside: Inside, paths: Iterator[str]) -> str:
     return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
 
 
-def _files(labels: Mapping[str, str], files: Mapping[str, pins.File]) -> list[tuple[Package, pins.File | None]]:
+def _files(
+    labels: Mapping[str, str], files: Mapping[str, pins.PinnedFile]
+) -> list[tuple[Package, pins.PinnedFile | None]]:
     """What came as a file, by the labels of the image: EFA's installer, SMDDP, GDRCopy and cuda-compat."""
-    found: list[tuple[Package, pins.File | None]] = []
+    found: list[tuple[Package, pins.PinnedFile | None]] = []
     for part in pins.FILE_PARTS["train"]:
         version = labels.get(f"berth.{part}", pins.NONE)
         if version == pins.NONE:
@@ -180,7 +182,7 @@ def _publisher(component: Mapping[str, Any]) -> dict[str, Any]:
     return {"publisher": name} if name else {}
 
 
-def _distribution(file: pins.File | None) -> dict[str, Any]:
+def _distribution(file: pins.PinnedFile | None) -> dict[str, Any]:
     return {"externalReferences": [{"type": "distribution", "url": file.url}]} if file is not None and file.url else {}
 
 

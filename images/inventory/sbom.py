@@ -50,7 +50,7 @@ def bill(
     return replace(known, image=image)
 
 
-def bill_of(found: Inside, files: Mapping[str, pins.File]) -> cyclonedx.Bill:
+def bill_of(found: Inside, files: Mapping[str, pins.PinnedFile]) -> cyclonedx.Bill:
     """The bill of an image that was read already; files: those of docker/pins.toml by key."""
     return cyclonedx.completed(found, syft.run(found), files)
 
@@ -82,7 +82,7 @@ def write(made: cyclonedx.Bill, path: Path) -> Path:
     return path
 
 
-def _made_by(files: Mapping[str, pins.File]) -> str:
+def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
     """What a kept bill was made by and from, beside the image: this code, syft, and the files of docker/pins.toml."""
     digest = hashlib.sha256()
     for module in ("sbom", "cyclonedx", "spdx", "image_listing", "list_files", "syft"):
