@@ -29,6 +29,12 @@ MACHINE = "berth.machine"
 SOURCE = "org.opencontainers.image"
 """Begins OCI's labels of what an image was made from: `.version`, `.revision`, `.created` and more."""
 
+LEFT_OUT = "berth.left-out"
+"""The parts that a build went without though its profile has them, and why, such as "efa=without,smddp=unpinned"."""
+
+WITHOUT, UNPINNED, UNREACHABLE = "without", "unpinned", "unreachable"
+"""Why: by request (--without), for want of a sha256 in docker/pins.toml, or for its file could not be had."""
+
 DOUBLE = "+double"
 """How the version of a part ends that a test's double stands in for, such as berth.efa="1.47.0+double"."""
 
@@ -46,6 +52,11 @@ def version(found: Mapping[str, str]) -> str:
 def revision(found: Mapping[str, str]) -> str:
     """12 digits of the commit, "-dirty" behind it with uncommitted changes; "none" where nothing says it."""
     return found.get(f"{SOURCE}.revision", "none")
+
+
+def left_out(found: Mapping[str, str]) -> dict[str, str]:
+    """The parts that an image goes without though its profile has them, each with one of the three reasons."""
+    return dict(word.split("=", 1) for word in found.get(LEFT_OUT, "").split(",") if "=" in word)
 
 
 def doubles(found: Mapping[str, str]) -> list[str]:

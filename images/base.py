@@ -34,6 +34,14 @@ def local_base(client: docker.DockerClient, pins: Pins, requested: str | None) -
     return None
 
 
+def base_at_hand(pins: Pins, requested: str | None) -> Base | None:
+    """The base that the engine has already; None without one, or without an engine."""
+    try:
+        return local_base(engine.connect(), pins, requested)
+    except UserError:
+        return None
+
+
 def find_base(
     client: docker.DockerClient,
     pins: Pins,

@@ -1,16 +1,17 @@
 """The files of a build that no package index has, such as EFA's installer: which they are, and whether one is right.
 
-`with_signature` says what a file brings with it, `of_image` what an image needs, `at_hand` looks in the user's cache
+`with_signature` says what a file brings with it, `of_images` what images need, `at_hand` looks in the user's cache
 and in docker/files; downloads.py fetches the rest. What has a sha256 is checked by it each time; a signature and its
 key prove themselves in the build.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common.files import sha256
 from berth.images import pins
+from berth.images.parts import parts_of
 
 CACHE = pins.CACHE / "files"
 
@@ -27,11 +28,6 @@ class WantedFile:
     signed: bool = False
     """Whether it is a signature or its key, which must look like OpenPGP."""
 
-    @property
-    def otherwise(self) -> str:
-        """What to do where it can't be had."""
-        return f"or build with --without {self.part}."
-
 
 def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
     """The file itself and, where it is signed, its signature, which lies beside it, and the key."""
@@ -44,9 +40,9 @@ def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
     return found
 
 
-def of_image(profile: pins.Profile, image: str) -> list[WantedFile]:
-    """What a build of this image needs; a file without a pinned hash is refused elsewhere, and not looked for."""
-    files = [profile.files[part] for part in pins.FILE_PARTS[image] if part in profile.files]
+def of_images(profile: pins.Profile, images: Sequence[str]) -> list[WantedFile]:
+    """What builds of these images need, each once; a file without a pinned hash is not looked for."""
+    files = [profile.files[part] for part in parts_of(images) if part in profile.files]
     return [want for file in files if file.sha256 != pins.UNPINNED for want in with_signature(file)]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from berth.common import labels
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 
@@ -69,8 +70,8 @@ class Profile:
     `packages` are PyPI names and versions; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
     package of an index, by part, for the parts that the row does not say "none" to; `budget` is compressed megabytes
     an image. `torch_index` is empty for the default index. `required` are parts of `files` without which a build is
-    refused; `instances` an instance type of SageMaker's that each image fits. `left_out` says why a build goes without
-    a part that the row has, by part: one of the REASONS.
+    refused; `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that the row
+    has and a build goes without why it does, in a word of `labels`.
     """
 
     name: str
@@ -88,12 +89,17 @@ class Profile:
     def torch(self) -> str:
         return self.packages["torch"]
 
-    def without(self, parts: Collection[str]) -> "Profile":
-        """The same row with "none" for those parts; UserError for a part that does not exist."""
+    def without(self, parts: Collection[str], reason: str = labels.WITHOUT) -> "Profile":
+        """The same row with "none" for those parts; UserError for a part that does not exist.
+
+        reason: why it goes without those that it has, as the label of an image says it.
+        """
         for part in parts:
             if part not in FILE_PARTS["train"]:
                 raise UserError(f"no part {part!r} can be left out: name one of {', '.join(FILE_PARTS['train'])}.")
-        return replace(self, files={part: file for part, file in self.files.items() if part not in parts})
+        left_out = {part: reason for part in self.files if part in parts}
+        files = {part: file for part, file in self.files.items() if part not in parts}
+        return replace(self, files=files, left_out={**self.left_out, **left_out})
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def kept_size(
     return ImageSize(image, layers, tuple(PackageSize(**each) for each in kept["packages"]), budget_mb)
 
 
-def render(measured: ImageSize) -> Group:
+def render_size(measured: ImageSize) -> Group:
     """The tables and the verdict, for a rich console."""
     # Text, for in a plain title `:train:` would be taken for an emoji.
     title = Text(f"{measured.image}: layers, lowest first")

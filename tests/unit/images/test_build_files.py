@@ -31,9 +31,10 @@ def test_a_signed_file_brings_its_signature_and_the_key() -> None:
 def test_each_image_wants_its_own_parts() -> None:
     compat = pins.PinnedFile("cuda-compat", "580.1", "compat.deb", "", SHA256)
     row = replace(pins.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
-    assert [want.name for want in build_files.of_image(row, "serve")] == ["compat.deb"]
-    assert [want.part for want in build_files.of_image(row, "train")] == ["efa", "efa", "efa", "cuda-compat"]
-    assert build_files.of_image(row.without(["efa", "cuda-compat"]), "train") == []
+    assert [want.name for want in build_files.of_images(row, ["serve"])] == ["compat.deb"]
+    assert [want.part for want in build_files.of_images(row, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
+    assert build_files.of_images(row, ["train", "serve"]) == build_files.of_images(row, ["train"]), "each once"
+    assert build_files.of_images(row.without(["efa", "cuda-compat"]), ["train"]) == []
 
 
 def test_a_file_at_hand_is_used_only_if_it_is_the_pinned_one(tmp_path: Path) -> None:

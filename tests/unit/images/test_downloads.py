@@ -97,7 +97,7 @@ def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: 
     assert source.lacks(wants) == []
     shown: list[tuple[int, int]] = []
     for want in wants:
-        source.fetch(want, tmp_path / "cache", lambda _, done, total: shown.append((done, total)))
+        source.fetch(want, tmp_path / "cache", print, lambda _, done, total: shown.append((done, total)))
     assert (tmp_path / "cache" / "efa-1.0.tar.gz").read_bytes() == BYTES
     assert (len(BYTES), len(BYTES)) in shown
     assert sorted(os.listdir(tmp_path / "cache")) == ["efa-1.0.tar.gz", "efa-1.0.tar.gz.sig", "efa.key"]
@@ -106,20 +106,20 @@ def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: 
 
 def test_without_a_mirror_the_files_own_address_is_asked(mirror: str, tmp_path: Path) -> None:
     want = replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz")
-    assert FileSource().fetch(want, tmp_path).read_bytes() == BYTES
+    assert FileSource().fetch(want, tmp_path, print).read_bytes() == BYTES
 
 
 def test_with_a_mirror_nothing_else_is_asked(mirror: str, folder: Path, tmp_path: Path) -> None:
     (folder / "efa-1.0.tar.gz").unlink()
     with pytest.raises(UserError, match="lacks efa-1"):
-        FileSource(str(folder)).fetch(replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz"), tmp_path / "cache")
+        FileSource(str(folder)).fetch(replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz"), tmp_path / "cache", print)
     assert Mirror.asked == []
 
 
 def refused(source: FileSource, want: WantedFile, tmp_path: Path) -> str:
     """The sentence of a refusal, which leaves nothing behind."""
     with pytest.raises(UserError) as refusal:
-        source.fetch(want, tmp_path / "cache")
+        source.fetch(want, tmp_path / "cache", print)
     assert os.listdir(tmp_path / "cache") == []
     return str(refusal.value)
 
@@ -128,7 +128,8 @@ def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder
     del Mirror.content["/files/efa-1.0.tar.gz.sig"]
     (folder / "efa-1.0.tar.gz.sig").unlink()
     for place in (mirror, str(folder)):
-        assert FileSource(place).lacks(build_files.with_signature(FILE)) == [
+        lacks = FileSource(place).lacks(build_files.with_signature(FILE))
+        assert [lack.refusal for lack in lacks] == [
             f"the mirror {place} lacks efa-1.0.tar.gz.sig, which efa 1.0 needs: put it there, or build with --without "
             "efa."
         ]
@@ -138,7 +139,7 @@ def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder
 def test_an_address_that_is_gone(mirror: str, tmp_path: Path) -> None:
     said = refused(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
     assert said == (
-        f"{mirror}/other.tar.gz is not there: mend its url in docker/pins.toml, give --mirror, or build with "
+        f"{mirror}/other.tar.gz is not there: fix its url in docker/pins.toml, give --mirror, or build with "
         "--without efa."
     )
 
@@ -170,7 +171,7 @@ def test_a_login_page_is_no_signature(mirror: str, tmp_path: Path) -> None:
 
 def test_a_connection_that_drops_is_tried_again(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 2
-    assert FileSource(mirror).fetch(WANTED, tmp_path).read_bytes() == BYTES
+    assert FileSource(mirror).fetch(WANTED, tmp_path, print).read_bytes() == BYTES
     assert len(Mirror.asked) == 3
 
 
@@ -191,21 +192,30 @@ def test_an_answer_that_is_no_file(status: int, said: str, times: int, mirror: s
 
 def test_a_mirror_that_does_not_answer_is_named_once_without_its_password() -> None:
     said = FileSource("http://user:secret@127.0.0.1:9/files").lacks(build_files.with_signature(FILE))
-    assert said == [
+    assert [lack.refusal for lack in said] == [
         "efa-1.0.tar.gz can't be fetched from the mirror http://127.0.0.1:9/files (Connection refused): look at the "
         "network, give --mirror FOLDER|URL that has it, or build with --without efa."
     ]
+
+
+def test_all_parts_of_a_host_that_does_not_answer_are_lacking_and_it_is_asked_once() -> None:
+    compat = replace(WANTED, part="cuda-compat", name="compat.deb")
+    lacks = FileSource("http://127.0.0.1:9/files").lacks([WANTED, compat])
+    assert [(lack.part, lack.word) for lack in lacks] == [("efa", "unreachable"), ("cuda-compat", "unreachable")]
+    assert lacks[0].reason == lacks[1].reason
 
 
 def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path) -> None:
     Mirror.password = "user:secret"
     place = mirror.replace("//", "//user:secret@")
     lines: list[str] = []
-    downloads.fetch(FileSource(place), WANTED, tmp_path, lines.append, lambda *_: None)
+    FileSource(place).fetch(WANTED, tmp_path, lines.append)
     assert lines[0] == f"fetching efa-1.0.tar.gz from {mirror}/efa-1.0.tar.gz"
     assert lines[1].startswith("fetched efa-1.0.tar.gz: 0.0 MB in ")
     said = FileSource(mirror.replace("//", "//user:wrong@")).lacks([WANTED])
-    assert said[0].startswith(f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: see that it may be")
+    assert said[0].refusal.startswith(
+        f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: see that it may be"
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,7 +234,7 @@ def test_what_strikes_in_the_middle_leaves_nothing_behind(
         raise fault
 
     with pytest.raises(UserError if said else KeyboardInterrupt, match=said or None):
-        FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", show)
+        FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", print, show)
     assert os.listdir(tmp_path / "cache") == []
 
 
@@ -238,7 +248,7 @@ def test_a_mirrors_file_that_cannot_be_read_is_named(folder: Path, tmp_path: Pat
 def test_a_folder_that_may_not_be_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UserError, match=r"efa-1\.0\.tar\.gz can't be written to .*cache \(File exists\)"):
-        FileSource(str(folder)).fetch(WANTED, tmp_path / "cache")
+        FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", print)
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_the_floor_of_a_profile_is_fetched_from_its_index_of_torch(
 
 def test_render_names_image_layers_and_packages() -> None:
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(size.render(MEASURED))
+    console.print(size.render_size(MEASURED))
     text = console.export_text()
     for expected in (
         "berth-train:cpu: layers, lowest first",
