@@ -12,6 +12,8 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
+from berth.common import labels
+from berth.common.image_names import parse
 from berth.images.probe import Probe
 
 DISK_WANTED_GB = 15.0
@@ -158,6 +160,29 @@ def efa(seen: Probe) -> Finding | None:
     return Finding("EFA", "warn", message, remedy)
 
 
+def left_out(seen: Probe) -> Finding | None:
+    """What images here were built without, and why; nothing where none lacks a part that its profile has."""
+    if not seen.left_out:
+        return None
+    why = {
+        labels.WITHOUT: "as asked",
+        labels.UNPINNED: "no sha256 in docker/pins.toml",
+        labels.UNREACHABLE: "its file could not be had",
+    }
+    message = "; ".join(
+        f"{tag} is without {', '.join(f'{part} ({why.get(word, word)})' for part, word in parts.items())}"
+        for tag, parts in seen.left_out.items()
+    )
+    for tag, parts in seen.left_out.items():
+        if lost := [part for part, word in parts.items() if word != labels.WITHOUT]:
+            image, profile = parse(tag) or ("", "")
+            remedy = (
+                f"python build.py build {image} --profile {profile} --with {','.join(lost)}   # says how to have it"
+            )
+            return Finding("Left out", "warn", message, remedy)
+    return Finding("Left out", "ok", message)
+
+
 def compose(seen: Probe) -> Finding:
     """Compose, by which the SageMaker SDK's local mode starts containers; `run` does without."""
     if seen.compose is None:
@@ -208,7 +233,22 @@ def credentials(seen: Probe) -> Finding:
     return Finding(name, "ok", ", ".join(has))
 
 
-CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, efa, compose, leftovers, tests, credentials)
+CHECKS = (
+    engine,
+    client,
+    architecture,
+    disk,
+    base,
+    index,
+    memory,
+    gpu,
+    efa,
+    left_out,
+    compose,
+    leftovers,
+    tests,
+    credentials,
+)
 
 
 def passes_gpus(info: Mapping[str, Any]) -> bool:
