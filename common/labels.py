@@ -54,6 +54,11 @@ def revision(found: Mapping[str, str]) -> str:
     return found.get(f"{SOURCE}.revision", "none")
 
 
+def base_name(found: Mapping[str, str]) -> str:
+    """The image that an image's build started from; empty where nothing says it."""
+    return found.get(f"{SOURCE}.base.name", "")
+
+
 def left_out(found: Mapping[str, str]) -> dict[str, str]:
     """The parts that an image goes without though its profile has them, each with one of the three reasons."""
     return dict(word.split("=", 1) for word in found.get(LEFT_OUT, "").split(",") if "=" in word)

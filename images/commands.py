@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.common import engine
+from berth.common import engine, labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
-from berth.common.errors import UserError
+from berth.common.errors import UserError, refuse
 from berth.images import build_network, doctor, downloads, image_tests, locks, pins
+from berth.images.budget import budget_of, likely_over_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.clean import remove_all
@@ -117,6 +118,8 @@ def _build_one(planned: BuildPlan, client: Path) -> Built:
 
         built = run_build(planned, client, show)
     say(f"built {planned.tags[1]}: {built.steps}, {built.seconds:.1f} s; the whole log: {built.log}")
+    if warning := likely_over_budget(engine.connect(), planned.tags[0], pins.load()):
+        say(f"warning: {warning}")
     return built
 
 
@@ -138,18 +141,24 @@ def show_size(
     image: NamedImageOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show an image's bytes by layer and by package, and the budget of the kit's own."""
-    client = engine.connect()
+    """Show an image's bytes by layer and by package, and the budget of the kit's own.
+
+    Exit code 1 if one is over its budget. An image on a base of your own is measured, not judged.
+    """
+    client, kit = engine.connect(), pins.load()
     found = []
     for each in select_images(client, which.images, profile, image):
-        budget = None if each.derived else pins.load().profile(each.profile).budget[each.kit]
+        budget = None if each.derived else budget_of(kit, each.kit, each.profile, each.labels)
         with doing(f"{each.name}: measuring the layers") as step:
             measured = image_size(client, each.name, budget_mb=budget, step=step)
         if not as_json:
             result.print(render_size(measured))
-        found.append(asdict(measured))
+        if budget is None and not each.derived:
+            say(f"{each.name} is not compared with a budget: it stands on {labels.base_name(each.labels)}.")
+        found.append(measured)
     if as_json:
-        print_json(found)
+        print_json([asdict(measured) for measured in found])
+    refuse(filter(None, map(over_budget, found)))
 
 
 @app.command("doctor")
