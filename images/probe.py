@@ -17,7 +17,7 @@ from requests.exceptions import RequestException
 
 from berth.common import labels, owner
 from berth.common.concurrency import BackgroundTask
-from berth.common.containers import run_once
+from berth.common.containers import Access, run_once
 from berth.common.engine import connect, find_client
 from berth.common.errors import UserError
 from berth.common.image_names import image_name
@@ -179,7 +179,7 @@ def _networks() -> dict[str, str]:
         if profile.cuda and client.images.list(tag):
             try:
                 question = ["python", "-P", "-m", "berth.train.efa"]
-                printed = run_once(client, tag, question, devices=nodes, patience_s=_CONTAINER_PATIENCE_S)
+                printed = run_once(client, tag, question, Access(devices=nodes), patience_s=_CONTAINER_PATIENCE_S)
                 said[tag] = printed.decode(errors="replace").strip()
             except (UserError, DockerException, RequestException) as error:
                 said[tag] = f"can't be asked: {_reason(error)}"

@@ -15,7 +15,7 @@ from docker import DockerClient
 from docker.errors import APIError
 from docker.types import Mount
 
-from berth.common.containers import CommandFailed, run_once
+from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images import pins
@@ -122,7 +122,7 @@ def ask(client: DockerClient, image: str, network: Network, folder: Path = pins.
     ]
     environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
     try:
-        printed = run_once(client, image, ["sh", "-c", _ASK], mounts=mounts, network="host", environment=environment)
+        printed = run_once(client, image, ["sh", "-c", _ASK], Access(mounts, network="host", environment=environment))
     except CommandFailed as failed:
         last = (without_password(failed.complaint).splitlines() or [f"exit code {failed.code}"])[-1]
         raise UserError(
