@@ -102,7 +102,7 @@ def _pull(reference: str) -> str | None:
     except APIError as error:
         return str(error.explanation or error).rstrip(".")
     except (RequestException, HTTPError):
-        return f"the registry said nothing for {PULL_SILENCE_S} s"
+        return f"the registry sent nothing for {PULL_SILENCE_S} s"
     return None
 
 

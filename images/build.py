@@ -35,7 +35,7 @@ class Built:
 
 def revision(root: Path) -> Revision:
     """The commit of the checkout, and whether what makes an image differs from it: any file that git knows, or a new
-    one in what the engine is sent. A person's own `src/` beside them is his own.
+    one in what the engine is sent. A person's own `src/` next to them is his own.
     """
 
     def git(*words: str) -> str:
@@ -108,10 +108,10 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
             f"`docker builder prune`, then build again. The whole log: {log}"
         )
     if own:
-        said = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
-        return f"{own[0]}{said}\n  The whole log: {log}"
+        output = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
+        return f"{own[0]}{output}\n  The whole log: {log}"
     if step is None:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
         return f"the build failed before its first step: {last.strip()} The whole log: {log}"
     return f"the step `{step.name}` failed; its last lines:\n    {lines}\n  The whole log: {log}"
 

@@ -30,7 +30,7 @@ class WantedFile:
 
 
 def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
-    """The file itself and, where it is signed, its signature, which lies beside it, and the key."""
+    """The file itself and, where it is signed, its signature, which lies next to it, and the key."""
     sha256 = "" if file.sha256 == pins.UNPINNED else file.sha256
     found = [WantedFile(file.part, file.version, file.name, file.url, sha256)]
     if file.key_fingerprint:

@@ -39,7 +39,7 @@ BEGIN, END = "# pins: begin\n", "# pins: end\n"
 
 @dataclass(frozen=True)
 class PinnedFile:
-    """One file that is no package of an index. `url` is empty for one that only a mirror has; a signature lies beside
+    """One file that is no package of an index. `url` is empty for one that only a mirror has; a signature lies next to
     the file, as NAME.sig, where the key's fingerprint is given; `torch` is the only one that it works with.
     """
 

@@ -49,7 +49,7 @@ class Site:
 
 @dataclass(frozen=True)
 class BuildInputs:
-    """What the builds of a profile read beside their checkout: the wheels of this machine that its locks name, the
+    """What the builds of a profile read besides their checkout: the wheels of this machine that its locks name, the
     files that are here, and those that are missing.
     """
 

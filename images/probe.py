@@ -172,7 +172,7 @@ def _efa_devices(folder: Path = Path("/sys/class/infiniband")) -> int:
 
 def _networks() -> dict[str, str]:
     """What the training images with CUDA say of EFA when they are asked, in a container each."""
-    client, said = connect(), {}
+    client, lines = connect(), {}
     nodes = [str(node) for node in sorted(Path("/dev/infiniband").glob("uverbs*"))]
     for name, profile in pins.load().profiles.items():
         tag = image_name("train", name)
@@ -180,10 +180,10 @@ def _networks() -> dict[str, str]:
             try:
                 question = ["python", "-P", "-m", "berth.train.efa"]
                 printed = run_once(client, tag, question, Access(devices=nodes), patience_s=_CONTAINER_PATIENCE_S)
-                said[tag] = printed.decode(errors="replace").strip()
+                lines[tag] = printed.decode(errors="replace").strip()
             except (UserError, DockerException, RequestException) as error:
-                said[tag] = f"can't be asked: {_reason(error)}"
-    return said
+                lines[tag] = f"can't be asked: {_reason(error)}"
+    return lines
 
 
 def _left_out() -> dict[str, dict[str, str]]:
@@ -214,7 +214,6 @@ def _leftovers() -> list[str]:
 def _compose() -> str | None:
     """The first line that a compose says of itself, in either of its two forms."""
     for command in (["docker-compose", "--version"], ["docker", "compose", "version"]):
-        told = ask(command)
-        if told:
-            return told.splitlines()[0]
+        if output := ask(command):
+            return output.splitlines()[0]
     return None

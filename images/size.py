@@ -174,8 +174,8 @@ def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[st
                 for chunk in client.images.get(image_id).save(chunk_size=1 << 20):
                     file.write(chunk)
             except RequestException as error:
-                said = in_few_words(innermost(error))
-                raise UserError(f"the engine does not hand the image over ({said}): see that it is well.") from None
+                reason = in_few_words(innermost(error))
+                raise UserError(f"the engine does not hand the image over ({reason}): see that it is well.") from None
             file.flush()
             step("the engine has handed the image over")
             layers = read_layers(Path(file.name), known, step)

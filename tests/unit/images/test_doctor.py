@@ -86,7 +86,7 @@ def test_a_machine_where_all_is_well() -> None:
 def test_what_images_were_built_without(
     left_out: dict[str, dict[str, str]], status: str, says: str, fixes: str
 ) -> None:
-    found = doctor.left_out(replace(WELL, left_out=left_out))
+    found = doctor.check_left_out(replace(WELL, left_out=left_out))
     assert found == doctor.Finding("Left out", status, says, fixes)
 
 
