@@ -80,9 +80,10 @@ def build_images(
 ) -> None:
     """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
     searching = BackgroundTask(engine.find_client)
+    kit = pins.load()
     parts = PartOptions(words_of(required or []), words_of(without or []), strict)
     with showing_bytes(note) as show:
-        plans = prepare(which.images, BuildOptions(profile, parts, base_image, mirror, dry_run), say, show)
+        plans = prepare(kit, which.images, BuildOptions(profile, parts, base_image, mirror, dry_run), say, show)
     if dry_run:
         for planned in plans:
             result.print(escape(planned.command(str(_client_or_docker(searching)))))
@@ -90,6 +91,8 @@ def build_images(
     client = searching.result()
     for planned in plans:
         built = _build_one(planned, client)
+        if warning := likely_over_budget(engine.connect(), planned.tags[0], kit):
+            say(f"warning: {warning}")
         result.print(f"{built.plan.tags[0]}  {built.image_id}")
 
 
@@ -118,8 +121,6 @@ def _build_one(planned: BuildPlan, client: Path) -> Built:
 
         built = run_build(planned, client, show)
     say(f"built {planned.tags[1]}: {built.steps}, {built.seconds:.1f} s; the whole log: {built.log}")
-    if warning := likely_over_budget(engine.connect(), planned.tags[0], pins.load()):
-        say(f"warning: {warning}")
     return built
 
 

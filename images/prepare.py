@@ -60,6 +60,7 @@ class BuildInputs:
 
 
 def prepare(
+    kit: pins.Pins,
     images: Sequence[str],
     options: BuildOptions,
     say: Callable[[str], None],
@@ -71,14 +72,14 @@ def prepare(
     """
     network = build_network.gather(os.environ)
     source = downloads.FileSource(downloads.mirror(options.mirror), network.ca)
-    site = Site(pins.load(root / "docker" / "pins.toml"), root, network, source, say, show)
-    row = options.parts.row(site.kit.profile(options.profile), images)
+    site = Site(kit, root, network, source, say, show)
+    row = options.parts.row(kit.profile(options.profile), images)
     found = {want: _at_hand(site, want) for want in build_files.of_images(row, images)}
     row = _without_what_lacks(site, images, row, found, options)
     inputs = plan_inputs(row, images, found, local_wheels(network, row, root))
     provided = (provide_for_paste if options.dry_run else provide)(site, inputs, options.base_image)
     checkout = read_checkout(root)
-    return [build_plan(site.kit, row, image, checkout, provided) for image in images]
+    return [build_plan(kit, row, image, checkout, provided) for image in images]
 
 
 def plan_inputs(

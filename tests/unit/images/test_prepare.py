@@ -44,7 +44,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def prepared(said: list[str], **options: Any) -> str:
     """The line of the training image's build."""
-    (plan,) = prepare.prepare(["train"], BuildOptions("cu130", **options), said.append)
+    (plan,) = prepare.prepare(pins.load(), ["train"], BuildOptions("cu130", **options), said.append)
     return plan.command()
 
 
@@ -76,7 +76,7 @@ def test_a_row_that_requires_it_is_refused(machine: list[str], monkeypatch: pyte
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text().replace("[profiles.cu130]\n", '[profiles.cu130]\nrequired = ["efa"]\n'))
     kit = pins.load(path)
-    monkeypatch.setattr(pins, "load", lambda _: kit)
+    monkeypatch.setattr(pins, "load", lambda: kit)
     with pytest.raises(UserError, match="or build with --without efa"):
         prepared(machine)
     assert "--label berth.left-out=efa=without " in prepared(machine, parts=PartOptions(without=("efa",)))
