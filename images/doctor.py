@@ -156,7 +156,7 @@ def check_efa(seen: Probe) -> Finding | None:
     if not left_out and not broken:
         return Finding("EFA", "ok", message) if seen.efa_devices or seen.gpus else None
     profile = (left_out + broken)[0].rpartition(":")[2]
-    remedy = f"python build.py build train --profile {profile}   # with efa; a closed network gives --mirror"
+    remedy = f"python build.py build train --profile {profile} --with efa   # a closed network gives --mirror"
     return Finding("EFA", "warn", message, remedy)
 
 
