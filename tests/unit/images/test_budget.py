@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from berth.common import engine, labels
-from berth.images import budget, commands, pins
+from berth.images import budget, commands, pins, size
+from berth.images.build import Built
 from berth.images.layers import Layer
+from berth.images.plan import BuildPlan
 from berth.images.selection import SelectedImage
 from berth.images.size import ImageSize
 
@@ -112,3 +114,21 @@ def test_a_build_warns_at_no_cost(
     )
     assert said == (expected if about else "")
     assert budget.likely_over_budget(engine_with(sizes, "corp:12"), "berth-train:x", KIT, tmp_path) == ""
+
+
+def test_build_says_it_after_the_image_and_ends_well(
+    command_line: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    planned = BuildPlan("train", "cpu", (), ("berth-train:x", "berth-train:cpu"), tmp_path)
+    monkeypatch.setattr(engine, "find_client", lambda: Path("docker"))
+    monkeypatch.setattr(engine, "connect", lambda: engine_with({"deps": 2_000_000_000}))
+    monkeypatch.setattr(size, "_USER_CACHE", tmp_path)
+    monkeypatch.setattr(commands, "prepare", lambda *_: [planned])
+    monkeypatch.setattr(
+        commands, "run_build", lambda plan, *_: Built(plan, "sha256:0", "1 step", 1.0, tmp_path / "log")
+    )
+    assert command_line.main(["build", "train"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "berth-train:x  sha256:0\n"
+    warning = "warning: berth-train:x has about 640 MB compressed, over its budget of 390 MB"
+    assert printed.err.splitlines()[-1].startswith(warning)

@@ -231,6 +231,14 @@ def test_a_row_may_say_none_to_cuda(tmp_path: Path) -> None:
     assert pins.load(path).profile("cpu") == CPU
 
 
+def test_a_row_of_the_users_own_may_name_no_instances(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
+    path.write_text(head + tail.partition("\n\n")[2])
+    assert not any(pins.load(path).profile("cpu").instances.values())
+    assert all(row.instances["train"] for row in KIT.profiles.values())
+
+
 def test_no_pins_toml(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.toml can't be read \(.*No such file"):
         pins.load(tmp_path / "none.toml")
