@@ -42,28 +42,57 @@ class Layer:
     compressed: int
 
 
+@dataclass(frozen=True, slots=True)
+class SavedLayer:
+    """A layer as an archive tells of it: the sha256 of its plain tar, and what made it."""
+
+    diff_id: str
+    made_by: str
+
+
+def saved_layers(read: Callable[[str], bytes], links: Mapping[str, str]) -> list[tuple[SavedLayer, str]]:
+    """The layers of an archive, lowest first, each with the name of its member.
+
+    read: the bytes of a member by name; links: where the archive's links lead, by name, for the older form holds a
+    layer that occurs twice once, and a link.
+    """
+    manifest = json.loads(read("manifest.json"))[0]
+    config = json.loads(read(posixpath.normpath(manifest["Config"])))
+    diff_ids: list[str] = config["rootfs"]["diff_ids"]
+    made_by = labels_of(config.get("history", []), len(diff_ids))
+    names = [_followed(links, posixpath.normpath(name)) for name in manifest["Layers"]]
+    return [(SavedLayer(*each), name) for *each, name in zip(diff_ids, made_by, names, strict=True)]
+
+
+def link_target(name: str, target: str) -> str:
+    """The name of the member that an archive's link `name` leads to."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+
+
+def _followed(links: Mapping[str, str], name: str) -> str:
+    return _followed(links, links[name]) if name in links else name
+
+
 def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Callable[[str], None]) -> list[Layer]:
     """The layers in `archive`, lowest first.
 
     known: digest → (size, compressed) of layers that need not be read again. step: called with what was just done.
     """
     with tarfile.open(archive) as tar:
-        manifest = _json(tar, "manifest.json")[0]
-        config = _json(tar, manifest["Config"])
-        members = [_layer_member(tar, name) for name in manifest["Layers"]]
-    digests: list[str] = config["rootfs"]["diff_ids"]
-    places = [(member.offset_data, member.size) for member in members]
+        members = {posixpath.normpath(each.name): each for each in tar}
+        links = {name: link_target(name, each.linkname) for name, each in members.items() if each.issym()}
+        saved = saved_layers(lambda name: _content(tar, members[name]), links)
 
     def size_of(number: int) -> tuple[int, int]:
-        size = known.get(digests[number]) or measure(archive, *places[number])
-        step(f"layer {number + 1} of {len(digests)} is measured")
+        layer, member = saved[number]
+        size = known.get(layer.diff_id) or measure(archive, members[member].offset_data, members[member].size)
+        step(f"layer {number + 1} of {len(saved)} is measured")
         return size
 
     # zlib works outside the interpreter's lock, so threads are enough.
     with ThreadPoolExecutor(2) as pool:
-        sizes = list(pool.map(size_of, range(len(digests))))
-    made_by = labels_of(config.get("history", []), len(digests))
-    return [Layer(digest, label, *size) for digest, label, size in zip(digests, made_by, sizes, strict=True)]
+        sizes = list(pool.map(size_of, range(len(saved))))
+    return [Layer(layer.diff_id, layer.made_by, *size) for (layer, _), size in zip(saved, sizes, strict=True)]
 
 
 def measure(archive: Path, offset: int, length: int) -> tuple[int, int]:
@@ -129,15 +158,7 @@ def short_label(created_by: str) -> str:
     return text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
 
 
-def _layer_member(tar: tarfile.TarFile, name: str) -> tarfile.TarInfo:
-    """The file of a layer; the older archive holds a layer that occurs twice once, and a link."""
-    member = tar.getmember(name)
-    if member.issym():
-        return _layer_member(tar, posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)))
-    return member
-
-
-def _json(tar: tarfile.TarFile, name: str) -> Any:
-    member = tar.extractfile(name)
-    assert member is not None, f"{name} is a file in every archive of docker save"
-    return json.load(member)
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    assert file is not None, "a JSON document is a file in every archive of docker save"
+    return file.read()

@@ -141,6 +141,6 @@ def test_what_does_not_end_does_not_stay() -> None:
 )
 def test_an_archive_that_can_not_be_asked(engine: Any, image: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        debian.ask(engine, image, NETWORK, tmp_path / "secrets")
+        debian.ask_archive(engine, image, NETWORK, tmp_path / "secrets")
     assert str(refusal.value) == said
     assert engine.there == 0
