@@ -10,6 +10,7 @@ from rich.markup import escape
 from berth.common import engine
 from berth.common.console import doing, print_json, result, say
 from berth.common.errors import UserError
+from berth.common.image_names import image_name
 from berth.images import build_network, locks, pins
 from berth.images.inventory import cyclonedx, debian, diff, licences, outdated, sbom
 from berth.images.options import (
@@ -22,7 +23,7 @@ from berth.images.options import (
     WhichArgument,
     commands,
 )
-from berth.images.selection import select_images
+from berth.images.selection import find_built_image, select_images
 
 app = commands()
 AllOption = Annotated[bool, typer.Option("--all", help="Show the rest as well.")]
@@ -89,7 +90,7 @@ def show_difference(
     """
     client = engine.connect()
     for image in (before, after):
-        engine.find_image(client, image)  # both, before one is read for long
+        find_built_image(client, image)  # both, before one is read for long
     with doing("reading the images") as step:
         one, other = (diff.inspect_image(client, each, step=step) for each in (before, after))
     found = diff.compare(one, other)
@@ -122,7 +123,7 @@ def show_outdated(
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
-    images = [f"berth-{image}:{name}" for name in profiles for image in pins.IMAGES]
+    images = [image_name(image, name) for name in profiles for image in pins.IMAGES]
     here = build_network.gather(os.environ)
     with doing("asking the package index") as step:
         found = outdated.find_outdated(kit, profiles, outdated.Services(here, osv_url), images=images, step=step)

@@ -35,7 +35,7 @@ class Bill:
     document: Mapping[str, Any]
 
 
-def bill_of(listing: ImageListing, files: Mapping[str, pins.File]) -> Bill:
+def bill_of(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> Bill:
     """The bill of an image that was read.
 
     files: those of docker/pins.toml by key, such as efa-1.47.0; which of them are inside, the image's labels say.
@@ -83,7 +83,7 @@ def _dependencies(found: Sequence[FoundPackage], references: Sequence[str]) -> l
     return sorted(depends, key=lambda each: str(each["ref"]))
 
 
-def _file_packages(labels: Mapping[str, str], files: Mapping[str, pins.File]) -> list[FoundPackage]:
+def _file_packages(labels: Mapping[str, str], files: Mapping[str, pins.PinnedFile]) -> list[FoundPackage]:
     """What came as a file, by the labels of the image: EFA's installer, SMDDP, GDRCopy and cuda-compat."""
     found = []
     for part in pins.FILE_PARTS["train"]:

@@ -15,13 +15,13 @@ from docker import DockerClient
 from docker.errors import APIError
 from docker.types import Mount
 
-from berth.common import engine
-from berth.common.containers import CommandFailed, run_once
+from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images import pins
 from berth.images.build_network import Network, without_password
 from berth.images.inventory.packages import BillPackage
+from berth.images.selection import find_built_image
 
 RECORDS = pins.ROOT / "docker" / "debian"
 _HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"
@@ -114,7 +114,7 @@ def ask_archive(
 
     network: this machine's, whose apt settings, mirror and CA the container reads as a build does, out of `folder`.
     """
-    engine.find_image(client, image)
+    find_built_image(client, image)
     network.write_secrets(folder)
     # The script that sets up apt in every layer of a build.
     script = pins.ROOT / "docker" / "layers" / "network.sh"
@@ -124,7 +124,7 @@ def ask_archive(
     ]
     environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
     try:
-        printed = run_once(client, image, ["sh", "-c", _ASK], mounts=mounts, network="host", environment=environment)
+        printed = run_once(client, image, ["sh", "-c", _ASK], Access(mounts, network="host", environment=environment))
     except CommandFailed as failed:
         last = (without_password(failed.complaint).splitlines() or [f"exit code {failed.code}"])[-1]
         raise UserError(

@@ -29,12 +29,12 @@ from docker.errors import APIError
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images.inventory.list_files import LARGEST_RECORD, RECORDS
 from berth.images.layers import SavedLayer, link_target, saved_layers
 from berth.images.pins import CACHE
+from berth.images.selection import find_built_image
 
 KEPT = 20
 """How many images' contents the cache holds, a few megabytes each."""
@@ -105,7 +105,7 @@ def read_image(
     step: called with what is being done, for a progress display. Raises UserError if there is no such image, or the
     engine does not hand it over whole.
     """
-    found = engine.find_image(client, image)
+    found = find_built_image(client, image)
     image_id, attributes = str(found.id), found.attrs
     described = {"created": attributes["Created"], "labels": attributes["Config"].get("Labels") or {}}
     kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.zip"

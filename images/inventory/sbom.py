@@ -15,6 +15,7 @@ from docker import DockerClient
 
 from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
+from berth.common.image_names import repository_name
 from berth.images import pins
 from berth.images.inventory import cyclonedx
 from berth.images.inventory.image_listing import list_image
@@ -52,7 +53,7 @@ def image_bill(
 
 def file_name(image: str, exact: str) -> str:
     """Of the bill of a build; exact: the tag that says which build."""
-    return f"berth-{image}-{exact}.cdx.json"
+    return f"{repository_name(image)}-{exact}.cdx.json"
 
 
 def own_file_name(repository: str, tag: str) -> str:
@@ -77,7 +78,7 @@ def write(made: cyclonedx.Bill, path: Path) -> Path:
     return path
 
 
-def _made_by(files: Mapping[str, pins.File]) -> str:
+def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
     """What a kept bill was made by and from, next to the image: this code, and the files of docker/pins.toml."""
     digest = hashlib.sha256()
     for module in _MAKERS:

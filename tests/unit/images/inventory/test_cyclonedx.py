@@ -158,8 +158,8 @@ def test_what_came_as_a_file_is_named_by_the_images_labels() -> None:
         "berth.cuda-compat": "13.1+double",
         "berth.gdrcopy": "none",
     }
-    efa = pins.File("efa", "1.47.0", "efa.tar.gz", "https://efa.example/efa.tar.gz", "a" * 64)
-    smddp = pins.File("smddp", "2.6.0", "smddp.whl", "", pins.UNPINNED)
+    efa = pins.PinnedFile("efa", "1.47.0", "efa.tar.gz", "https://efa.example/efa.tar.gz", "a" * 64)
+    smddp = pins.PinnedFile("smddp", "2.6.0", "smddp.whl", "", pins.UNPINNED)
     made = cyclonedx.bill_of(replace(LISTING, labels=labels), {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
     files = [(each.name, each.version, each.hash, each.licence) for each in made.packages if each.kind == "file"]
     assert files == [
