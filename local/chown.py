@@ -10,7 +10,7 @@ from pathlib import Path
 from docker import DockerClient
 from docker.types import Mount
 
-from berth.common.containers import run_once
+from berth.common.containers import Access, run_once
 
 _MOUNTED_AT = "/handed-over"
 
@@ -63,4 +63,4 @@ def _caller() -> str:
 
 
 def _run_as_root(client: DockerClient, image: str, folder: Path, command: Sequence[str]) -> None:
-    run_once(client, image, command, mounts=[Mount(_MOUNTED_AT, str(folder), type="bind")])
+    run_once(client, image, command, Access([Mount(_MOUNTED_AT, str(folder), type="bind")]))

@@ -34,6 +34,8 @@ from berth.local.session import (
 
 _FOLDER = "/check"
 _FILE = "report.json"
+# The inference image brings this one; in the training image it is skipped.
+_ROW = "inference=berth.serve.gpu_check:INFERENCE"
 _POLL_SECONDS = 0.25
 
 
@@ -93,7 +95,7 @@ def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Ca
         spec = ContainerSpec(
             "check",
             entrypoint=["python", "-P", "-m", "berth.runtime.gpu.bench.check"],
-            command=["--json", f"{_FOLDER}/{_FILE}"],
+            command=["--row", _ROW, "--json", f"{_FOLDER}/{_FILE}"],
             mounts=[bind(_FOLDER, folder)],
             gpus=True,
             shm_size=SHM_SIZE,
