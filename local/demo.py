@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.common.console import progress_bar
-from berth.common.engine import connect, find_image
+from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images.pins import ROOT
 from berth.images.size import kept_size
@@ -91,8 +91,6 @@ def run_demo(
     """
     began = time.monotonic()
     out = check_writable(out)
-    for image in (train_image, serve_image):
-        find_image(connect(), image)
     console.rule("1. fine-tune in the training image")
     outcome = _train(train_image, out, {**HYPERPARAMETERS, **(hyperparameters or {})}, console)
     if outcome.model_archive is None:

@@ -23,9 +23,9 @@ from requests.exceptions import RequestException
 
 from berth.common import labels, owner
 from berth.common.console import few
-from berth.common.engine import find_image
 from berth.common.errors import UserError
 from berth.images.doctor import passes_gpus
+from berth.images.selection import find_built_image
 from berth.local import cleanup
 from berth.local.chown import chown_folder
 from berth.local.signals import Interrupts
@@ -80,7 +80,7 @@ class RunSession:
         self._network: str | None = None
 
     def __enter__(self) -> Self:
-        find_image(self.client, self.image)  # refused before anything is made
+        find_built_image(self.client, self.image)  # refused before anything is made
         cleanup.remove_stale_runs(self.client, self.image, self.say)
         self.scratch.mkdir(parents=True)
         record = {**owner.this_process().record(), "image": self.image}
