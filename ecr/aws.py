@@ -98,7 +98,7 @@ class Aws:
                 if "Invalid endpoint" not in str(error):
                     raise
                 raise UserError(
-                    "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: mend it."
+                    "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: fix it."
                 ) from None
 
         def name_registry(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:

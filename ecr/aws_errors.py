@@ -131,7 +131,7 @@ def _of_boto3(error: Exception, action: str) -> str:
         case aws.InvalidRegionError():
             return f"{about.get('region_name')!r} is no region: give --region one such as us-east-1."
         case aws.ConfigParseError():
-            return f"the AWS configuration {about.get('path')} can't be read as one: mend it."
+            return f"the AWS configuration {about.get('path')} can't be read as one: fix it."
         case aws.SSOError() | aws.LoginError() | aws.TokenRetrievalError() | aws.NoAuthTokenError():
             return (
                 "the AWS login of this profile has ended: run `aws sso login`, or `aws login`, and the command again."
@@ -149,12 +149,12 @@ def _of_boto3(error: Exception, action: str) -> str:
         case OSError():
             name = f"{error.filename}: " if error.filename else ""
             return (
-                f"{name}{error.strerror or 'it can not be read'}: AWS's settings in the environment name it, mend them."
+                f"{name}{error.strerror or 'it can not be read'}: AWS's settings in the environment name it, fix them."
             )
         case aws.ConnectionError() | aws.HTTPClientError():
             return f"{_host(error)} can't be reached for {action}: look at the network, the proxy and the region."
         case ValueError():  # of a number or an address that is none
-            return f"boto3 can't read AWS's settings ({_said(error)}): mend ~/.aws/config, or the variables AWS_…."
+            return f"boto3 can't read AWS's settings ({_said(error)}): fix ~/.aws/config, or the variables AWS_…."
     return f"{action} could not be asked for: {_said(error)}."
 
 

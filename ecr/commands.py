@@ -65,7 +65,7 @@ def push(
         typer.Option(help="The repository's name, berth-{image} without it; {image} is train, serve, or yours."),
     ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="A tag beside the exact one, such as 1.0; may be given many times.")
+        list[str] | None, typer.Option(help="A tag next to the exact one, such as 1.0; may be given many times.")
     ] = None,
     keep: Annotated[
         int, typer.Option(help="Builds of a profile that the repository keeps; releases never expire.")
@@ -110,7 +110,7 @@ def push(
     )
     wish = many.PushOptions(
         tags=tags,
-        lifecycle=documents.lifecycle(keep, untagged_days),
+        lifecycle=documents.lifecycle_policy(keep, untagged_days),
         pull_accounts=tuple(each for each in pullers if each != "sagemaker"),
         sagemaker="sagemaker" in pullers,
         kms_key=kms_key,
@@ -214,7 +214,9 @@ def promote(
 ) -> None:
     """Copy an image by digest to another repository. It may be in another region or account; no engine is needed."""
     origin, goal = _from_and_to(source, target)
-    doors = open_repositories([destination.place_of(each.host, each.repository) for each in (origin, goal)], Aws(), say)
+    doors = open_repositories(
+        [destination.destination_of(each.host, each.repository) for each in (origin, goal)], Aws(), say
+    )
     wanted = many.PushOptions().repository(doors[1].destination)
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
     there, here = (
@@ -222,7 +224,7 @@ def promote(
     )
     if dry_run:
         found = promotion.look(there, origin.version, here, tags)
-        known = repositories.found(doors[1].ecr, wanted.name) if wanted is not None else None
+        known = repositories.describe(doors[1].ecr, wanted.name) if wanted is not None else None
         lines = [*repository_lines(doors[1].destination, wanted, known), f"{here}: {found.summary()}"]
         lines += [promotion.tag_line(here, tag, held, found.image.digest) for tag, held in found.tags.items()]
         if as_json:
@@ -234,7 +236,7 @@ def promote(
         return
     record.check(dist / record.NAME)
     if wanted is not None:
-        known = repositories.found(doors[1].ecr, wanted.name)
+        known = repositories.describe(doors[1].ecr, wanted.name)
         repositories.ensure(doors[1].ecr, wanted, known, apply=False, say=say)
     try:
         with showing_blobs(note) as progress:

@@ -32,7 +32,7 @@ DAYS = 30
 """Days after which an image without a tag goes."""
 
 
-def lifecycle(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
+def lifecycle_policy(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
     """The lifecycle policy: all releases, the last `keep` builds of each profile, and `days` for what has no tag."""
     refuse(
         [f"{keep} builds to keep are too few: keep at least 1."] if keep < 1 else [],
@@ -43,7 +43,7 @@ def lifecycle(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) ->
     return document
 
 
-def pull(
+def pull_policy(
     registry: EcrRegistry, accounts: Sequence[str] = (), *, sagemaker: bool = False, folder: Path = POLICIES
 ) -> Document:
     """The repository policy by which other accounts pull, or SageMaker itself on behalf of them and of this one."""
@@ -124,7 +124,7 @@ def _completed(path: Path, values: Mapping[str, Any]) -> Document:
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}): bring it back with `git checkout`.") from None
     except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}): mend it.") from None
+        raise UserError(f"{path} is not JSON ({error}): fix it.") from None
 
     def complete(value: Any) -> Any:
         if isinstance(value, dict):
@@ -136,19 +136,19 @@ def _completed(path: Path, values: Mapping[str, Any]) -> Document:
         for name in re.findall(r"\$\{([^:}]*)\}", value):
             if value != f"${{{name}}}" or name not in values:
                 known = ", ".join(f'"${{{each}}}"' for each in sorted(values))
-                raise UserError(f"{path} has {value!r}, and only {known} can be filled in: mend it.")
+                raise UserError(f"{path} has {value!r}, and only {known} can be filled in: fix it.")
             return values[name]
         return value
 
     completed = complete(document)
     if not isinstance(completed, dict):
-        raise UserError(f"{path} is no policy, for it is not {{...}}: mend it.")
+        raise UserError(f"{path} is no policy, for it is not {{...}}: fix it.")
     return completed
 
 
 def _refuse_document(path: Path, problems: list[str]) -> None:
     if problems:
-        raise UserError(f"{path} would not work: {'; '.join(problems)}: mend it.")
+        raise UserError(f"{path} would not work: {'; '.join(problems)}: fix it.")
 
 
 def _statements(document: Document) -> list[dict[str, Any]]:

@@ -103,7 +103,7 @@ def _docker_config(again: str) -> auth.AuthConfig:
         if not isinstance(config.cred_helpers, dict):
             raise TypeError
     except (DockerException, OSError, ValueError, TypeError, AttributeError):
-        raise UserError(f"the logins in {file} can't be read: mend that file, or move it away and {again}") from None
+        raise UserError(f"the logins in {file} can't be read: fix that file, or move it away and {again}") from None
     return config
 
 

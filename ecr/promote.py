@@ -14,7 +14,7 @@ from berth.common import labels
 from berth.common.concurrency import run_parallel
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
-from berth.ecr import keeping
+from berth.ecr import retention
 from berth.ecr.destination import is_of_a_build
 from berth.ecr.names import parse_host
 from berth.ecr.registry import referrers, verify
@@ -25,7 +25,7 @@ from berth.images.local_image import doubles_problem, exact_tag, is_dirty
 
 WORKERS = 4
 Progress = Callable[[Descriptor, int], None]
-"""Called with a blob that is sent and its bytes that have arrived; it may go back when a blob is sent anew."""
+"""Called with a blob that is sent and its bytes that have arrived; it may go back when a blob is sent again."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Found:
+class CopyPlan:
     """What is to be copied: an image, what is attached to it (as it is listed, and its manifest), and all blobs.
 
     tags: those that it gets, each with the digest that it names in the target now, None where it names nothing.
@@ -92,7 +92,7 @@ def plan(blobs: Sequence[Descriptor], there: Collection[str], *, same_registry: 
     )
 
 
-def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Found:
+def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> CopyPlan:
     """What copying the image under a tag or digest would take.
 
     tags: without any, the image gets the tag of its build, for in ECR what has none expires. UserError where it is no
@@ -105,9 +105,9 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     tags = tuple(tags) or _build_tag(origin, checked)
     refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
     if parse_host(goal.registry.host) is not None:
-        tags = keeping.tags(tags, checked.digest)
+        tags = retention.tags(tags, checked.digest)
     documents = tuple(
-        (document, referrers.manifest(origin.registry, origin.repository, document))
+        (document, referrers.read_manifest(origin.registry, origin.repository, document))
         for document in referrers.attached(origin.registry, origin.repository, checked.digest)
     )
     blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
@@ -117,7 +117,7 @@ def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Fou
     sizes = _sizes(goal, list(blobs.values()))
     there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
     todo = plan(list(blobs.values()), there, same_registry=origin.registry.host == goal.registry.host)
-    return Found(checked.manifest, held, documents, blobs, todo)
+    return CopyPlan(checked.manifest, held, documents, blobs, todo)
 
 
 def _build_tag(origin: Place, checked: verify.Checked) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from docker.errors import APIError, DockerException
 from urllib3.exceptions import HTTPError
 
 from berth.common.errors import UserError
-from berth.ecr.push.engine_errors import Remedy, reason, verdict
+from berth.ecr.push.engine_errors import Remedy, diagnose, reason
 from berth.ecr.push.events import LayerState, PushStream
 from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.references import Reference
@@ -84,7 +84,7 @@ def push(
         tries += 1
         if not error:
             return Sent(frozenset(stream.sent), tries)
-        found = verdict(error, reference.host, reference.repository)
+        found = diagnose(error, reference.host, reference.repository)
         failures = 0 if len(stream.sent) > before else failures
         failures += _ENGINES_TRIES if stream.retried else 1
         # A login that was refused twice with nothing done in between is no token that ran out.

@@ -20,7 +20,7 @@ class Remedy(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """What to do, and the sentence for the user where nothing else helps."""
 
     remedy: Remedy
@@ -101,12 +101,12 @@ def reason(error: str) -> str:
     return re.sub(r"\b(dial|read|write) (tcp|udp)\b[^a-z]*:( (connect|read|write):)? ", "", said)
 
 
-def verdict(error: str, host: str, repository: str) -> Verdict:
+def diagnose(error: str, host: str, repository: str) -> Diagnosis:
     """What an engine's error asks for; one that is not known stops, for a retry would hide it."""
     said = reason(error)
     where = f"{host}/{repository}"
     for pattern, remedy, sentence in _TABLE:
         found = re.search(pattern, said, re.IGNORECASE)
         if found:
-            return Verdict(remedy, sentence.format(found[0], *found.groups(), said=said, host=host, where=where))
-    return Verdict(Remedy.STOP, f"{where} refused the push: {said}. What arrived stays there for the next push.")
+            return Diagnosis(remedy, sentence.format(found[0], *found.groups(), said=said, host=host, where=where))
+    return Diagnosis(Remedy.STOP, f"{where} refused the push: {said}. What arrived stays there for the next push.")

@@ -32,20 +32,20 @@ class PushOptions:
     """
 
     tags: tuple[str, ...] = ()
-    lifecycle: documents.Document = field(default_factory=documents.lifecycle)
+    lifecycle: documents.Document = field(default_factory=documents.lifecycle_policy)
     pull_accounts: tuple[str, ...] = ()
     sagemaker: bool = False
     kms_key: str | None = None
     apply: bool = False
 
-    def repository(self, place: Destination) -> repository.Wanted | None:
+    def repository(self, place: Destination) -> repository.WantedRepository | None:
         """What the repository should be like; None where it is not AWS's."""
         if place.ecr is None:
             return None
         pull = None
         if self.pull_accounts or self.sagemaker:
-            pull = documents.pull(place.ecr, self.pull_accounts, sagemaker=self.sagemaker)
-        return repository.Wanted(
+            pull = documents.pull_policy(place.ecr, self.pull_accounts, sagemaker=self.sagemaker)
+        return repository.WantedRepository(
             place.repository,
             kms_key=self.kms_key,
             lifecycle=self.lifecycle,

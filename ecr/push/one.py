@@ -18,7 +18,7 @@ import docker
 
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
-from berth.ecr import keeping, repository
+from berth.ecr import repository, retention
 from berth.ecr.aws import Aws
 from berth.ecr.destination import Destination, is_name_of_a_build, tag_problem
 from berth.ecr.login import EcrLogin, StoredLogin
@@ -65,7 +65,7 @@ class PushTask:
 
     image: LocalImage
     door: RepositoryClient
-    wanted: repository.Wanted | None
+    wanted: repository.WantedRepository | None
     tags: tuple[str, ...]
 
 
@@ -79,7 +79,7 @@ class Preflight:
 
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    there: repository.Found | None = None
+    there: repository.RepositoryState | None = None
     pushed: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -92,7 +92,7 @@ def preflight(job: PushTask, *, apply: bool) -> Preflight:
     image, door, wanted = job.image, job.door, job.wanted
     place = door.destination
     meeting = BackgroundTask(door.registry.ping)  # while AWS is asked
-    there = repository.found(door.ecr, place.repository) if wanted is not None else None
+    there = repository.describe(door.ecr, place.repository) if wanted is not None else None
     meeting.result()
     exists = wanted is None or there is not None
     lines = repository_lines(place, wanted, there)
@@ -117,18 +117,20 @@ def preflight(job: PushTask, *, apply: bool) -> Preflight:
     return Preflight(tuple(lines), tuple(problems), there, pushed, tuple(warnings))
 
 
-def expiring(tags: Sequence[str], place: Destination, there: repository.Found) -> list[str]:
+def expiring(tags: Sequence[str], place: Destination, there: repository.RepositoryState) -> list[str]:
     """That a release may expire in a repository with a lifecycle policy of its own, as a sentence; else nothing."""
     releases = [tag for tag in tags if not is_name_of_a_build(tag)]
-    if not releases or keeping.keeps_releases(there.lifecycle):
+    if not releases or retention.keeps_releases(there.lifecycle):
         return []
     return [
         f"{place}: the lifecycle policy there may expire {', '.join(releases)}, for its first rule does not keep what "
-        f"is tagged {keeping.PREFIX}*: --apply puts the kit's, which does."
+        f"is tagged {retention.PREFIX}*: --apply puts the kit's, which does."
     ]
 
 
-def repository_lines(place: Destination, wanted: repository.Wanted | None, there: repository.Found | None) -> list[str]:
+def repository_lines(
+    place: Destination, wanted: repository.WantedRepository | None, there: repository.RepositoryState | None
+) -> list[str]:
     """What would become of a repository that is `there`, or is not; nothing on a registry that is not AWS's."""
     if wanted is None:
         return []
@@ -207,7 +209,7 @@ def release(
     laid.start()
     checked = verify.verify_and_tag(door.registry, place.repository, first, [tags[0]], built)
     if place.ecr is not None:
-        tags = keeping.tags(tags, checked.digest)
+        tags = retention.tags(tags, checked.digest)
     # The last one first: what a broken connection leaves under a release tag is kept already.
     verify.name(door.registry, place.repository, checked, tags[:0:-1])
     layers = [(layer.digest, layer.size) for layer in checked.manifest.layers]
@@ -260,7 +262,7 @@ def _scan(door: RepositoryClient, digest: str) -> dict[str, int] | None:
 def _lay(door: RepositoryClient, bill: Path) -> tuple[str, bytes]:
     """Has the file in the repository, as a blob; gives its name and what is in it."""
     content = bill.read_bytes()
-    referrers.lay(door.registry, door.destination.repository, content)
+    referrers.upload_blobs(door.registry, door.destination.repository, content)
     return bill.name, content
 
 

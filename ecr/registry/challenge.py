@@ -24,15 +24,15 @@ Ask = Callable[[str, str | None], RegistryAnswer]
 """`ask(url, authorization)`: a GET of the token server's."""
 
 
-def pull(repository: str) -> Scopes:
+def pull_scopes(repository: str) -> Scopes:
     return (f"repository:{repository}:pull",)
 
 
-def push(repository: str) -> Scopes:
+def push_scopes(repository: str) -> Scopes:
     return (f"repository:{repository}:pull,push",)
 
 
-def delete(repository: str) -> Scopes:
+def delete_scopes(repository: str) -> Scopes:
     return (f"repository:{repository}:delete,pull,push",)
 
 
@@ -70,7 +70,7 @@ class Authority:
         """What to send now; None as long as nothing was asked for."""
         return self._basic or self._tokens.get(scopes)
 
-    def meet(self, challenge: str, scopes: Scopes, refused: str | None) -> None:
+    def authenticate(self, challenge: str, scopes: Scopes, refused: str | None) -> None:
         """Gets what the registry asks for by this WWW-Authenticate header, after it refused the header `refused`."""
         with self._lock:
             if self.header(scopes) != refused:
@@ -103,7 +103,7 @@ class Authority:
         if not self._may_see_login(realm):
             raise UserError(
                 f"{self._host} sends its users to the token server {without_password(realm)[:120] or 'without address'}"
-                ", which is no https address: have its configuration mended."
+                ", which is no https address: have its configuration fixed."
             )
         server = urlsplit(realm)
         # The registry knows best what it wants of a repository; a mount needs a second one, which not all of them name.
@@ -121,8 +121,8 @@ class Authority:
             self._none()
         if answer.status != 200:
             raise UserError(
-                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} gives no token ({answer.said}): "
-                "log in with an account that may use this repository."
+                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} gives no token "
+                f"({answer.message}): log in with an account that may use this repository."
             )
         try:
             found = json.loads(answer.body)

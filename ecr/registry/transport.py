@@ -28,7 +28,7 @@ from berth.ecr.registry.challenge import Authority, Scopes
 from berth.ecr.registry.credentials import Login
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.hosts import hostname, is_loopback, origin
-from berth.ecr.registry.session import Authorization, Session, stay_in_tls
+from berth.ecr.registry.session import Authorization, RegistrySession, stay_in_tls
 from berth.images.build_network import in_few_words, innermost, without_password
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -94,7 +94,7 @@ class Transport:
         self._base = ""  # once it has answered
         self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
         # Shared by threads: its pool is made for that, and its cookie jar has a lock.
-        self._session = Session()
+        self._session = RegistrySession()
         # As the engine does: where the registry sends on to, a token server or a store, its CAs are trusted as well.
         self._session.mount("https://", trust.Adapter(self._certificates))
         # As the engine does: nobody's proxy is asked for a loopback address.
@@ -140,25 +140,25 @@ class Transport:
         self.say(f"{self.host}: {dropped.reason}; trying again in {round(seconds, 1):g} s")
         self._sleep(seconds)
 
-    def send(self, method: str, path: str, doing: str, **options: Any) -> RegistryAnswer:
+    def send(self, method: str, path: str, action: str, **options: Any) -> RegistryAnswer:
         """`once`, patiently."""
-        return self.patiently(lambda: self.once(method, path, doing, **options))
+        return self.patiently(lambda: self.once(method, path, action, **options))
 
-    def once(self, method: str, path: str, doing: str, **options: Any) -> RegistryAnswer:
+    def once(self, method: str, path: str, action: str, **options: Any) -> RegistryAnswer:
         """One request and its whole answer, whatever its status is but for those that ask for another try (Dropped).
 
-        path: below the host, or a whole URL, where a registry gave one; doing: what it is for, for sentences; options
-        are those of `opened`. UserError for what no other try mends: trust, login, a name that is no host's.
+        path: below the host, or a whole URL, where a registry gave one; action: what it is for, for sentences; options
+        are those of `opened`. UserError for what no other try fixes: trust, login, a name that is no host's.
         """
-        with self.opened(method, path, doing, **options) as (answer, pieces):
-            return self._whole(answer, pieces, doing)
+        with self.opened(method, path, action, **options) as (answer, pieces):
+            return self._whole(answer, pieces, action)
 
     @contextmanager
     def opened(
         self,
         method: str,
         path: str,
-        doing: str,
+        action: str,
         *,
         repository: str = "",
         scopes: Scopes = (),
@@ -177,18 +177,18 @@ class Transport:
             authorization = self._authority.header(scopes) if own else None
             if body:
                 sending(len(body))
-            with self._exchange(method, url, doing, authorization, headers or {}, body) as (answer, pieces):
+            with self._exchange(method, url, action, authorization, headers or {}, body) as (answer, pieces):
                 # What a redirect led to asks for nothing of ours either.
                 if answer.status != 401 or renewed or not own or origin(answer.url) != origin(url):
                     if answer.status >= 400:
-                        answer = self._whole(answer, pieces, doing)
-                        self._drop_if_retried(answer, repository, doing)
+                        answer = self._whole(answer, pieces, action)
+                        self._drop_if_retryable(answer, repository, action)
                         pieces = iter((answer.body,))
                     yield answer, pieces
                     return
-                self._whole(answer, pieces, doing)  # read to its end, the connection serves again
+                self._whole(answer, pieces, action)  # read to its end, the connection serves again
             renewed = authorization is not None
-            self._authority.meet(answer.headers.get("WWW-Authenticate", ""), scopes, authorization)
+            self._authority.authenticate(answer.headers.get("WWW-Authenticate", ""), scopes, authorization)
 
     def absolute(self, path: str) -> str:
         """A URL of a path, or of a Location that the registry gave; UserError where that leaves TLS."""
@@ -198,7 +198,7 @@ class Transport:
         except ValueError:
             raise UserError(
                 f"{self.host} sends on to {without_password(path)[:120]}, which is no address: have its configuration "
-                "mended."
+                "fixed."
             ) from None
         stay_in_tls(self.base(), url)
         return url
@@ -216,14 +216,16 @@ class Transport:
                     raise UserError(_unreached(self.host, str(failure), begun=False)) from None
                 raise UserError(
                     f"{self.host} answers no HTTPS ({failure}), and plain HTTP is for loopback addresses only: give "
-                    "the registry a certificate, or mend its port."
+                    "the registry a certificate, or fix its port."
                 ) from None
             if answer.status in (200, 401) and not answer.is_page:
                 return base
             if answer.status == 403:
                 raise UserError(sentence(self.host, "", "any request", answer))
             break
-        raise UserError(f"{self.host} answers, but not as a container registry ({answer.said}): mend its name or port.")
+        raise UserError(
+            f"{self.host} answers, but not as a container registry ({answer.message}): fix its name or port."
+        )
 
     def _ping(self, base: str) -> RegistryAnswer:
         try:
@@ -232,7 +234,7 @@ class Transport:
         except Dropped as dropped:
             # A host that has never answered is more often misspelt than busy.
             raise _NoTls(dropped.reason, silent=True) from None
-        self._drop_if_retried(answer, "", "the first request")
+        self._drop_if_retryable(answer, "", "the first request")
         return answer
 
     def _may_see_login(self, url: str) -> bool:
@@ -247,7 +249,7 @@ class Transport:
         def ask() -> RegistryAnswer:
             with self._exchange("GET", url, "a token", authorization, {}, None) as (head, pieces):
                 answer = self._whole(head, pieces, "a token")
-            self._drop_if_retried(answer, "", "a token")
+            self._drop_if_retryable(answer, "", "a token")
             return answer
 
         return self.patiently(ask)
@@ -257,7 +259,7 @@ class Transport:
         self,
         method: str,
         url: str,
-        doing: str,
+        action: str,
         authorization: str | None,
         headers: Mapping[str, str],
         body: bytes | None,
@@ -281,9 +283,9 @@ class Transport:
                     answer.raw.stream(_PIECE, decode_content=False),
                 )
         except (RequestException, HTTPError, OSError) as error:
-            raise self._meaning(error, url, doing) from None
+            raise self._meaning(error, url, action) from None
 
-    def _meaning(self, error: Exception, url: str, doing: str) -> Exception:
+    def _meaning(self, error: Exception, url: str, action: str) -> Exception:
         """What a fault of the connection means: UserError, Dropped, or _NoTls before anything has answered."""
         cause = innermost(error)
         said = in_few_words(cause)
@@ -301,21 +303,21 @@ class Transport:
             )
             return Dropped(proxy, said) if self._base else UserError(proxy)
         if isinstance(error, TooManyRedirects):
-            return UserError(f"{self.host} sends {doing} on without an end: have its configuration mended.")
+            return UserError(f"{self.host} sends {action} on without an end: have its configuration fixed.")
         if isinstance(error, ValueError) or not isinstance(error, RequestException | HTTPError | ConnectionError):
             # A URL that is none, a CA bundle of the environment that is not there.
             return UserError(
-                f"{host} can't be asked ({said}): mend the registry's name, or the CA bundle that "
+                f"{host} can't be asked ({said}): fix the registry's name, or the CA bundle that "
                 "REQUESTS_CA_BUNDLE names."
             )
         return Dropped(_unreached(host, said, begun=bool(self._base)), said)
 
-    def _drop_if_retried(self, answer: RegistryAnswer, repository: str, doing: str) -> None:
-        if answer.retried:
-            said = sentence(self.host, repository, doing, answer)
-            raise Dropped(said, answer.said, _retry_after(answer.headers))
+    def _drop_if_retryable(self, answer: RegistryAnswer, repository: str, action: str) -> None:
+        if answer.retryable:
+            said = sentence(self.host, repository, action, answer)
+            raise Dropped(said, answer.message, _retry_after(answer.headers))
 
-    def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], doing: str) -> RegistryAnswer:
+    def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], action: str) -> RegistryAnswer:
         """The answer with its body, kept in memory; UserError before that gets too large."""
         body = bytearray()
         try:
@@ -323,7 +325,7 @@ class Transport:
                 body += piece
                 if len(body) > LARGEST_ANSWER:
                     raise UserError(
-                        f"{self.host} answers {doing} with more than {LARGEST_ANSWER >> 20} MiB, which no manifest or "
+                        f"{self.host} answers {action} with more than {LARGEST_ANSWER >> 20} MiB, which no manifest or "
                         "document has: see what is stored there."
                     )
         except HTTPError:

@@ -14,7 +14,7 @@ from berth.ecr.registry.manifest import Manifest
 
 
 @dataclass(frozen=True)
-class Built:
+class ExpectedImage:
     """What the engine has: the config's digest, and the digests of its plain layers, lowest first.
 
     The image's id is the config's digest in Docker's classic store only; containerd's store has a manifest's there, so
@@ -25,7 +25,7 @@ class Built:
     diff_ids: tuple[str, ...]
 
 
-ANYTHING = Built(None, ())
+ANYTHING = ExpectedImage(None, ())
 """For an image that was not built here: only that SageMaker takes it is looked at."""
 
 
@@ -41,12 +41,12 @@ class Checked:
     labels: Mapping[str, str]
 
 
-def check(registry: Registry, repository: str, reference: str, built: Built) -> Checked:
+def check(registry: Registry, repository: str, reference: str, built: ExpectedImage) -> Checked:
     """Reads back what is under a tag or digest; UserError with everything that is wrong with it."""
     return checked(registry, repository, _read(registry, repository, reference), built)
 
 
-def checked(registry: Registry, repository: str, manifest: Manifest, built: Built) -> Checked:
+def checked(registry: Registry, repository: str, manifest: Manifest, built: ExpectedImage) -> Checked:
     """The same of a manifest that was read already, or will be put; its config is in the registry."""
     # The faults of an index or of schema 1 need no config, and the config of another artifact may be anything.
     config = None
@@ -61,7 +61,7 @@ def checked(registry: Registry, repository: str, manifest: Manifest, built: Buil
 
 
 def verify_and_tag(
-    registry: Registry, repository: str, pushed_reference: str, final_tags: Sequence[str], built: Built
+    registry: Registry, repository: str, pushed_reference: str, final_tags: Sequence[str], built: ExpectedImage
 ) -> Checked:
     """Puts what was pushed under its final tags, each of which is read back; gives it with its digest.
 

@@ -161,7 +161,7 @@ FAULTS = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]:
-    """Notes what befell a push, what was said or done, and the bytes of layers that went over the wire again."""
+    """Notes what happened to a push, what was said or done, and the bytes of layers that went over the wire again."""
 
     def note(fault: str, said: str, again: int) -> None:
         rows = request.config.stash.setdefault(FAULTS, [])
@@ -173,6 +173,6 @@ def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The table of faults, at the end of the tests that made them."""
     if rows := config.stash.get(FAULTS, []):
-        terminalreporter.section("faults of a push: what befell it | what was said or done | MB sent again")
+        terminalreporter.section("faults of a push: what happened to it | what was said or done | MB sent again")
         for row in rows:
             terminalreporter.line(row)

@@ -13,7 +13,7 @@ from typing import Any
 from berth.ecr.registry import manifest as manifests
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
-from berth.ecr.registry.verify import Built
+from berth.ecr.registry.verify import ExpectedImage
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Image:
 
     manifest: Manifest
     blobs: Mapping[str, bytes]
-    built: Built
+    built: ExpectedImage
 
 
 def layer(seed: int, size: int) -> tuple[bytes, str]:
@@ -64,7 +64,7 @@ def image(
         "layers": [part(manifests.OCI_LAYER if oci else manifests.DOCKER_LAYER, content) for content, _ in layers],
     }
     blobs = {manifests.digest_of(content): content for content in (config, *(content for content, _ in layers))}
-    return Image(written(kind, value), blobs, Built(manifests.digest_of(config), tuple(diff_ids)))
+    return Image(written(kind, value), blobs, ExpectedImage(manifests.digest_of(config), tuple(diff_ids)))
 
 
 def index(*members: tuple[Image, str], attests: bool = True) -> Manifest:
@@ -100,7 +100,7 @@ def attestation(of: Image) -> Image:
         "layers": [part("application/vnd.in-toto+json", statement)],
     }
     blobs = {manifests.digest_of(content): content for content in (config, statement)}
-    return Image(written(manifests.OCI_MANIFEST, value), blobs, Built(None, ()))
+    return Image(written(manifests.OCI_MANIFEST, value), blobs, ExpectedImage(None, ()))
 
 
 def part(media_type: str, content: bytes) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def test_nor_does_one_of_netrc_that_holds_for_every_host(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """For the host of each redirect requests looks into netrc anew, where `default` is whoever is not named."""
+    """For the host of each redirect requests looks into netrc again, where `default` is whoever is not named."""
     monkeypatch.setattr(Store, "seen", [])
     (tmp_path / "netrc").write_text("machine localhost login bob password named\ndefault login alice password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

@@ -17,11 +17,13 @@ from berth.common.errors import UserError
 from berth.ecr import documents, repository
 from berth.ecr.aws import Aws
 from berth.ecr.names import EcrRegistry
-from berth.ecr.repository import Wanted
+from berth.ecr.repository import WantedRepository
 
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
-WANTED = Wanted(
-    "berth-train", lifecycle=documents.lifecycle(), pull=documents.pull(REGISTRY, ["999988887777"], sagemaker=True)
+WANTED = WantedRepository(
+    "berth-train",
+    lifecycle=documents.lifecycle_policy(),
+    pull=documents.pull_policy(REGISTRY, ["999988887777"], sagemaker=True),
 )
 POLICY = documents.push_iam([REGISTRY], ["berth-train"])
 ACTIONS = {action for statement in POLICY["Statement"] for action in statement["Action"]}
@@ -73,7 +75,7 @@ def owner(what: Callable[[Any], object]) -> None:
 
 def everything(client: Any) -> None:
     """What push does to the control plane: of a repository that is missing, unfinished, or has other settings."""
-    there = repository.found(client, WANTED.name)
+    there = repository.describe(client, WANTED.name)
     repository.ensure(client, WANTED, there, apply=True, say=lambda _: None)
     repository.scan_summary(client, "berth-train", DIGEST)
     repository.delete_tag(client, "berth-train", "1.0")
@@ -106,7 +108,7 @@ def test_the_policy_suffices(there: Callable[[Any], None] | None, allowed: Calla
     allowed(ACTIONS)
     assert refusal() == ""
     with enable_iam_authentication():
-        found = repository.found(Aws().ecr(REGISTRY), "berth-train")
+        found = repository.describe(Aws().ecr(REGISTRY), "berth-train")
     assert found is not None
     assert repository.differences(WANTED, found) == []
 

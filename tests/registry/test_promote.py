@@ -51,7 +51,7 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
-    referrers.lay(client, "a/b", b"a bill of materials")
+    referrers.upload_blobs(client, "a/b", b"a bill of materials")
     bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials")
     goal = client_of(before, login)
     lines: list[str] = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from berth.common import engine
-from berth.ecr import keeping
+from berth.ecr import retention
 from berth.ecr.login import EcrLogin
 from berth.ecr.registry import referrers
 from berth.ecr.registry.client import Registry as Client
@@ -174,7 +174,7 @@ def test_a_copy_under_a_release_tag_gets_the_one_that_keeps_it(
     place = f"{machine.ecr.host()}/{name}"
     done = machine.build_py("promote", f"{place}:{build}", f"{place}:prod", "--dist", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    tags = [build, "prod", keeping.tag(digest)]
+    tags = [build, "prod", retention.tag(digest)]
     assert sorted(inside.tags(name)) == sorted(tags)
     assert {tag: held.digest for tag in tags if (held := inside.manifest(name, tag))} == dict.fromkeys(tags, digest)
     again = machine.build_py("promote", f"{place}:{build}", f"{place}:{build}", "--dist", str(tmp_path))
@@ -197,7 +197,7 @@ def test_an_image_built_from_ours_goes_under_its_own_name_and_never_expires(
     done = machine.build_py("push", "--image", own, "--no-test", "--json")
     assert done.returncode == 0, done.stderr
     (entry,) = json.loads(done.stdout)
-    kept = keeping.tag(entry["digest"])
+    kept = retention.tag(entry["digest"])
     assert (entry["repository"], entry["tags"], entry["derived"]) == ("berth-test-own", ["1", kept], own)
     tags = [tag for tag in inside.tags("berth-test-own") if not lists_referrers(tag)]
     assert sorted(tags) == ["1", kept]

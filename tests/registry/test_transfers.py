@@ -143,7 +143,7 @@ def test_an_answer_that_is_lost_sends_the_blob_again(proxy: FaultProxy, client_o
 def test_an_upload_goes_on_from_what_the_registry_says_it_has(
     proxy: FaultProxy, client_of: MakeClient, until_noticed: Callable[[float], None]
 ) -> None:
-    """Where that is wrong, as a proxy's word here, the digest says so at the end, and the blob is sent anew."""
+    """Where that is wrong, as a proxy's word here, the digest says so at the end, and the blob is sent again."""
     client = client_of(proxy, sleep=until_noticed)
     asked: list[int] = []
 

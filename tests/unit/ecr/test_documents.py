@@ -21,7 +21,7 @@ Edit = Callable[[Any], None]
 
 
 def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_what_has_no_tag() -> None:
-    policy = documents.lifecycle(keep=5, days=7)
+    policy = documents.lifecycle_policy(keep=5, days=7)
     assert documents.summary(policy) == (
         "all of release-*, 5 of *-dirty, 5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, untagged for 7 days"
     )
@@ -40,12 +40,12 @@ def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_wha
 
 def test_each_profile_has_a_rule_of_its_own() -> None:
     """With one rule for all, twenty pushes of one profile would expire the last build of another."""
-    patterns = [rule["selection"].get("tagPatternList") for rule in documents.lifecycle()["rules"][2:-1]]
+    patterns = [rule["selection"].get("tagPatternList") for rule in documents.lifecycle_policy()["rules"][2:-1]]
     assert patterns == [[f"*-{profile}-*"] for profile in pins.load(pins.ROOT / "docker" / "pins.toml").profiles]
 
 
 def test_the_pull_policy_names_accounts_and_sagemaker_for_them() -> None:
-    policy = documents.pull(REGISTRY, ["999988887777", "999988887777"], sagemaker=True)
+    policy = documents.pull_policy(REGISTRY, ["999988887777", "999988887777"], sagemaker=True)
     assert policy == {
         "Version": "2012-10-17",
         "Statement": [
@@ -73,7 +73,7 @@ def test_the_pull_policy_names_accounts_and_sagemaker_for_them() -> None:
 def test_only_what_was_asked_for_is_in_the_pull_policy(
     accounts: list[str], sagemaker: bool, statements: list[str]
 ) -> None:
-    policy = documents.pull(EcrRegistry("111122223333", "cn-north-1"), accounts, sagemaker=sagemaker)
+    policy = documents.pull_policy(EcrRegistry("111122223333", "cn-north-1"), accounts, sagemaker=sagemaker)
     assert [statement["Sid"] for statement in policy["Statement"]] == statements
     assert "arn:aws:" not in json.dumps(policy)
 
@@ -108,11 +108,11 @@ def test_the_readme_gives_a_reason_for_each_action_of_the_push_policy() -> None:
 
 def test_numbers_and_names_are_refused_together() -> None:
     with pytest.raises(UserError, match=r"0 builds .* Also, -1 days for untagged images are too few"):
-        documents.lifecycle(0, -1)
+        documents.lifecycle_policy(0, -1)
     with pytest.raises(UserError, match=r"'12' is no AWS account.* Also, 'x' is no AWS account"):
-        documents.pull(REGISTRY, ["12", "x"])
+        documents.pull_policy(REGISTRY, ["12", "x"])
     with pytest.raises(UserError, match="a pull policy is for nobody: name an account, or SageMaker"):
-        documents.pull(REGISTRY)
+        documents.pull_policy(REGISTRY)
     with pytest.raises(UserError, match="the repository name 'B' is 1 long"):
         documents.push_iam([REGISTRY], ["B"])
 
@@ -122,20 +122,20 @@ def test_numbers_and_names_are_refused_together() -> None:
     [
         (None, "can't be read (No such file or directory): bring it back with `git checkout`."),
         ('{"rules": [', "is not JSON ("),
-        ("[]", "is no policy, for it is not {...}: mend it."),
-        ('{"rules": ["${keeep}"]}', 'has \'${keeep}\', and only "${days}", "${keep}" can be filled in: mend it.'),
+        ("[]", "is no policy, for it is not {...}: fix it."),
+        ('{"rules": ["${keeep}"]}', 'has \'${keeep}\', and only "${days}", "${keep}" can be filled in: fix it.'),
         (
             '{"rules": [{"rulePriority": 1}]}',
-            "would not work: rule 1 is not {rulePriority, selection, action}: mend it.",
+            "would not work: rule 1 is not {rulePriority, selection, action}: fix it.",
         ),
-        ("{}", 'would not work: it is not {"rules": [...]} with 1 to 50 rules: mend it.'),
+        ("{}", 'would not work: it is not {"rules": [...]} with 1 to 50 rules: fix it.'),
     ],
 )
 def test_a_file_that_is_wrong_is_named(content: str | None, said: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "lifecycle.json").write_text(content)
     with pytest.raises(UserError) as refusal:
-        documents.lifecycle(folder=tmp_path)
+        documents.lifecycle_policy(folder=tmp_path)
     assert str(refusal.value).startswith(f"{tmp_path / 'lifecycle.json'} {said}")
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_is_wrong_is_named(content: str | None, said: str, tmp_path:
 def test_a_pull_policy_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "pull.json").write_text(content)
     with pytest.raises(UserError, match="would not work: "):
-        documents.pull(REGISTRY, sagemaker=True, folder=tmp_path)
+        documents.pull_policy(REGISTRY, sagemaker=True, folder=tmp_path)
 
 
 def test_variables_of_iam_stay(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def select(**changes: Any) -> Edit:
     ],
 )
 def test_each_fault_of_a_lifecycle_policy_is_named(edit: Edit, said: list[str]) -> None:
-    assert document_checks.lifecycle_problems(documents.lifecycle()) == []
-    of_profiles = {"rules": documents.lifecycle()["rules"][2:]}
+    assert document_checks.lifecycle_problems(documents.lifecycle_policy()) == []
+    of_profiles = {"rules": documents.lifecycle_policy()["rules"][2:]}
     found = "; ".join(document_checks.lifecycle_problems(edited(of_profiles, edit)))
     assert [part for part in said if part not in found] == []
 
@@ -218,7 +218,7 @@ def test_what_is_too_short_for_ecr_and_what_is_newer_than_the_kit() -> None:
     tiny = {"rules": [{"rulePriority": 1, "selection": {}, "action": {"type": "expire"}}]}
     tiny["rules"][0]["selection"] = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": 9}
     assert document_checks.lifecycle_problems(tiny) == []  # 117 characters
-    archived = edited(documents.lifecycle(), lambda d: d["rules"].append(copy.deepcopy(d["rules"][-1])))
+    archived = edited(documents.lifecycle_policy(), lambda d: d["rules"].append(copy.deepcopy(d["rules"][-1])))
     archived["rules"][-1]["rulePriority"] = 50
     archived["rules"][-1]["selection"] |= {"storageClass": "archive", "countType": "sinceImageTransitioned"}
     assert document_checks.lifecycle_problems(archived) == []
@@ -246,7 +246,7 @@ def test_what_is_too_short_for_ecr_and_what_is_newer_than_the_kit() -> None:
     ],
 )
 def test_each_fault_of_a_repository_policy_is_named(change: dict[str, Any], said: list[str]) -> None:
-    policy = documents.pull(REGISTRY, sagemaker=True)
+    policy = documents.pull_policy(REGISTRY, sagemaker=True)
     policy["Statement"][0].update(change)
     assert document_checks.repository_policy_problems(policy) == said
 
@@ -260,13 +260,13 @@ def test_faults_of_whole_policies_are_named() -> None:
         f"several statements are called {sid}" for sid in ("LogIn", "Repository", "Settings", "Images")
     ]
     assert document_checks.iam_policy_problems("x") == ["it has no Statement: [...]"]
-    many = documents.pull(REGISTRY, [f"{number:012}" for number in range(1, 200)])
+    many = documents.pull_policy(REGISTRY, [f"{number:012}" for number in range(1, 200)])
     many["Statement"][0]["Principal"]["AWS"] *= 2
     assert document_checks.repository_policy_problems(many)[0].endswith("characters long, of 0 to 10240 allowed")
 
 
 def test_policies_are_compared_by_what_they_say() -> None:
-    policy = documents.pull(REGISTRY, ["999988887777"], sagemaker=True)
+    policy = documents.pull_policy(REGISTRY, ["999988887777"], sagemaker=True)
     given_back = copy.deepcopy(policy)
     given_back["Statement"].reverse()
     given_back["Statement"][1]["Principal"]["AWS"] = "arn:aws:iam::999988887777:root"
@@ -279,7 +279,7 @@ def test_policies_are_compared_by_what_they_say() -> None:
 
 
 def test_lifecycle_policies_are_compared_by_what_they_do() -> None:
-    policy = documents.lifecycle()
+    policy = documents.lifecycle_policy()
     given_back = copy.deepcopy(policy)
     given_back["rules"].reverse()
     for rule in given_back["rules"]:
@@ -289,7 +289,7 @@ def test_lifecycle_policies_are_compared_by_what_they_do() -> None:
     assert documents.same_lifecycle(policy, given_back)
     given_back["rules"][0]["rulePriority"] = 1  # untagged first: no other order matters less, and yet it is another one
     assert not documents.same_lifecycle(policy, given_back)
-    assert not documents.same_lifecycle(policy, documents.lifecycle(keep=21))
+    assert not documents.same_lifecycle(policy, documents.lifecycle_policy(keep=21))
     assert not documents.same_lifecycle(policy, None)
     assert documents.same_lifecycle(None, None)
 
@@ -297,7 +297,7 @@ def test_lifecycle_policies_are_compared_by_what_they_do() -> None:
 def test_a_repository_policy_of_somebody_else_loses_nothing() -> None:
     deny = {"Sid": "no deletion", "Effect": "Deny", "Principal": "*", "Action": "ecr:BatchDeleteImage"}
     unnamed = {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::555566667777:root"}, "Action": PULL}
-    wanted = documents.pull(REGISTRY, ["999988887777"])
+    wanted = documents.pull_policy(REGISTRY, ["999988887777"])
     (ours,) = wanted["Statement"]
     old = {**ours, "Principal": {"AWS": "arn:aws:iam::123412341234:root"}}
     assert documents.merged(None, wanted) == wanted

@@ -1,4 +1,4 @@
-"""Logins: when ECR's token is fetched anew, what Docker has stored, and that no password shows anywhere."""
+"""Logins: when ECR's token is fetched again, what Docker has stored, and that no password shows anywhere."""
 
 import base64
 import json
@@ -226,7 +226,7 @@ def assert_unreadable(file: Path) -> None:
     with pytest.raises(UserError) as refusal:
         StoredLogin(HOST)(False)
     assert str(refusal.value) == (
-        f"the logins in {file} can't be read: mend that file, or move it away and run `docker login {HOST}` and then "
+        f"the logins in {file} can't be read: fix that file, or move it away and run `docker login {HOST}` and then "
         "this command again."
     )
     assert CANARY not in "".join(traceback.format_exception(refusal.value))

@@ -7,7 +7,7 @@ import pytest
 from berth.ecr.registry import verify
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest
-from berth.ecr.registry.verify import Built
+from berth.ecr.registry.verify import ExpectedImage
 from tests.registry import made_images
 from tests.registry.conftest import MakeClient, refusal
 from tests.registry.fault_proxy import FaultProxy
@@ -27,7 +27,7 @@ def test_what_was_built_passes_by_tag_and_by_digest(client: Client) -> None:
 def test_everything_that_is_wrong_is_said_at_once(client: Client) -> None:
     image = made_images.image(platform="linux/arm64")
     made_images.put(client, "a/b", "1", image)
-    said = refusal(lambda: verify.check(client, "a/b", "1", Built(OTHER, (OTHER, OTHER))))
+    said = refusal(lambda: verify.check(client, "a/b", "1", ExpectedImage(OTHER, (OTHER, OTHER))))
     assert said.startswith(f"{client.host}/a/b@{image.manifest.digest} is not what SageMaker takes: its config is ")
     assert f"and {OTHER} was built" in said
     assert "the image is for linux/arm64, and SageMaker runs linux/amd64" in said
@@ -50,7 +50,7 @@ def test_an_index_an_oci_manifest_and_an_attestation_do_not_pass(client: Client)
 
 def test_nothing_is_there(client: Client) -> None:
     assert f"{client.host}/a/b has no manifest 1, though" in refusal(
-        lambda: verify.check(client, "a/b", "1", Built(None, ()))
+        lambda: verify.check(client, "a/b", "1", ExpectedImage(None, ()))
     )
 
 
@@ -125,7 +125,7 @@ def test_a_config_that_lies_is_not_believed(proxy: FaultProxy, client_of: MakeCl
     proxy.answer(
         200, method="GET", path=f"blobs/{other.built.config_digest}", body=image.blobs[str(image.built.config_digest)]
     )
-    said = refusal(lambda: verify.check(client, "a/b", "1", Built(None, ())))
+    said = refusal(lambda: verify.check(client, "a/b", "1", ExpectedImage(None, ())))
     assert f"gave {image.built.config_digest} for {other.built.config_digest}" in said
 
 
@@ -133,5 +133,5 @@ def test_a_config_that_lies_is_not_believed(proxy: FaultProxy, client_of: MakeCl
 def test_what_is_no_manifest_is_one_sentence(proxy: FaultProxy, client_of: MakeClient, raw: bytes) -> None:
     garbage = Manifest(DOCKER_MANIFEST, raw)
     proxy.answer(200, method="GET", path="manifests", headers={"Content-Type": garbage.media_type}, body=garbage.raw)
-    said = refusal(lambda: verify.check(client_of(proxy), "a/b", "1", Built(None, ())))
+    said = refusal(lambda: verify.check(client_of(proxy), "a/b", "1", ExpectedImage(None, ())))
     assert "\n" not in said
