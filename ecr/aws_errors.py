@@ -29,6 +29,7 @@ _NOT_ACCEPTED = (
     "UnrecognizedClientException",
 )
 _DENIED = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation")
+_POLICY_FILES = {"ecr:PutLifecyclePolicy": "lifecycle.json", "ecr:SetRepositoryPolicy": "pull.json"}
 _CLOCK = ("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed")
 
 
@@ -88,6 +89,8 @@ def _of_aws(error: aws.ClientError, action: str, resource: str) -> str:
     if name == "RepositoryNotFoundException":
         return f"the repository is gone that {action} was for: run the command again, which makes it."
     reason = without_password(said).rstrip(".") or "it does not say why"
+    if name == "InvalidParameterException" and action in _POLICY_FILES:
+        return f"ECR does not take the policy of ecr/policies/{_POLICY_FILES[action]} ({reason}): fix that file."
     return f"AWS refuses {action}{_on(resource)} ({name or status}): {reason}."
 
 

@@ -17,7 +17,6 @@ from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError, refuse
 from berth.ecr import documents
 from berth.ecr.aws_errors import code, explained
-from berth.ecr.document_checks import text
 from berth.ecr.documents import Document
 from berth.ecr.names import repository_problems
 
@@ -192,11 +191,11 @@ def change(client: Any, wanted: WantedRepository, state: RepositoryState, differ
             on = {"scanOnPush": True}
             _call(client, "put_image_scanning_configuration", arn, repositoryName=name, imageScanningConfiguration=on)
         case "lifecycle policy":
-            policy = text(wanted.lifecycle)
+            policy = documents.as_text(wanted.lifecycle)
             _call(client, "put_lifecycle_policy", arn, repositoryName=name, lifecyclePolicyText=policy)
         case "pull policy":
             assert wanted.pull is not None
-            policy = text(documents.merged(state.pull, wanted.pull))
+            policy = documents.as_text(documents.merged(state.pull, wanted.pull))
             _call(client, "set_repository_policy", arn, repositoryName=name, policyText=policy)
         case _:  # an AWS tag
             tag = difference.what.removeprefix("AWS tag ")

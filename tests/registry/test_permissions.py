@@ -25,7 +25,7 @@ WANTED = WantedRepository(
     lifecycle=documents.lifecycle_policy(),
     pull=documents.pull_policy(REGISTRY, ["999988887777"], sagemaker=True),
 )
-POLICY = documents.push_iam([REGISTRY], ["berth-train"])
+POLICY = json.loads((documents.POLICIES / "push-iam.json").read_text())
 ACTIONS = {action for statement in POLICY["Statement"] for action in statement["Action"]}
 OF_DOCKERS_PROTOCOL = {
     "ecr:BatchCheckLayerAvailability",

@@ -271,6 +271,15 @@ def test_a_run_that_ends_in_the_middle_is_finished_by_the_next(
     assert repository.differences(wanted, finished) == []
 
 
+def test_a_policy_that_ecr_does_not_take_names_its_file(client: Any) -> None:
+    wrong = {"rules": [{**WANTED.lifecycle["rules"][0], "action": {"type": "delete"}}]}  # type: ignore[index]
+    with pytest.raises(UserError) as refusal:
+        ensure(client, replace(WANTED, lifecycle=wrong))
+    said = str(refusal.value)
+    assert said.startswith("ECR does not take the policy of ecr/policies/lifecycle.json (")
+    assert "): fix that file; the repository berth-train is made without its lifecycle policy, and" in said
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
