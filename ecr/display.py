@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from berth.ecr.destination import Destination
-from berth.ecr.promote import Progress as Copying
+from berth.ecr.promote import ShowBlob
 from berth.ecr.push.events import LayerState
 from berth.ecr.registry.manifest import Descriptor
 
@@ -90,7 +90,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
 
 
 @contextmanager
-def showing_blobs(console: Console) -> Iterator[Copying]:
+def showing_blobs(console: Console) -> Iterator[ShowBlob]:
     """The same for a copy between registries: a bar for each blob that is sent, a line for each that has arrived."""
     bars = _bars(console, DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, TaskID] = {}

@@ -32,11 +32,16 @@ _TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 def lifecycle_policy(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
     """The lifecycle policy: all releases, the last `keep` builds of each profile, and `days` for what has no tag."""
-    refuse(
-        [f"{keep} builds to keep are too few: keep at least 1."] if keep < 1 else [],
-        [f"{days} days for untagged images are too few: give at least 1."] if days < 1 else [],
-    )
+    refuse(lifecycle_problems(keep, days))
     return _completed(folder / "lifecycle.json", {"keep": keep, "days": days}, _RULE)
+
+
+def lifecycle_problems(keep: int, days: int) -> list[str]:
+    """What is wrong with the numbers of a lifecycle policy, a sentence each."""
+    return [
+        *([f"{keep} builds to keep are too few: keep at least 1."] if keep < 1 else []),
+        *([f"{days} days for untagged images are too few: give at least 1."] if days < 1 else []),
+    ]
 
 
 def pull_policy(

@@ -21,7 +21,7 @@ from docker.utils.config import find_config_file
 
 from berth.common.errors import UserError
 from berth.ecr.aws_errors import explained
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.challenge import Credentials
 
 MARGIN = timedelta(minutes=10)
 """How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours; one that
@@ -58,7 +58,7 @@ class EcrLogin:
 
         STS is not asked: from a private subnet with endpoints of ECR alone nobody reaches it.
         """
-        self(False)
+        self(renew=False)
         found = re.match(r"https://(\d{12})\.", self._registry)
         if not found:
             raise UserError(
@@ -67,7 +67,7 @@ class EcrLogin:
             )
         return found[1]
 
-    def __call__(self, renew: bool) -> Credentials:
+    def __call__(self, *, renew: bool) -> Credentials:
         """The token that is kept, or a new one where it ends soon or was refused."""
         with self._lock:
             if self._kept is None or renew or self._now() >= self._end - MARGIN:
@@ -113,7 +113,7 @@ class StoredLogin:
     def __init__(self, host: str) -> None:
         self._host = host
 
-    def __call__(self, renew: bool) -> Credentials | None:
+    def __call__(self, *, renew: bool) -> Credentials | None:
         """What is stored now, None without any; looked up each time, for somebody may log in meanwhile."""
         again = f"run `docker login {self._host}` and then this command again."
         config = _docker_config(again)

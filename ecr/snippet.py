@@ -64,7 +64,7 @@ Endpoint.create(endpoint_name="berth", endpoint_config_name="berth")
 """
 
 
-def snippet(image: str, profile: str, image_uri: str) -> str:
+def estimator_snippet(image: str, profile: str, image_uri: str) -> str:
     """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
     train, serve = _INSTANCES.get(profile, _INSTANCES["cpu"])
     if image == "train":

@@ -9,14 +9,33 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
 from requests.utils import parse_dict_header
 
 from berth.common.errors import UserError
-from berth.ecr.registry.credentials import Credentials, Login
 from berth.ecr.registry.errors import RegistryAnswer
 from berth.images.build_network import without_password
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A name and a password for one registry; the password shows in no repr, and so in no log or traceback."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+class Login(Protocol):
+    """Gives what to log in with, None for a registry that asks for nothing.
+
+    renew: what was given before has been refused, and a new token is fetched even if the old one should still hold.
+    """
+
+    def __call__(self, *, renew: bool) -> Credentials | None: ...
+
 
 Scopes = tuple[str, ...]
 """What a request needs, as token servers write it: `repository:NAME:pull,push`."""
@@ -88,7 +107,7 @@ class Authority:
 
     def _credentials(self, *, renew: bool) -> Credentials | None:
         if renew or not self._asked:
-            self._known = self._login(renew)
+            self._known = self._login(renew=renew)
             self._asked = True
         return self._known
 

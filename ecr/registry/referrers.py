@@ -54,17 +54,6 @@ def attached(registry: Registry, repository: str, digest: str) -> list[Descripto
     return _listed(registry, repository, digest) if found is None else found
 
 
-def read(registry: Registry, repository: str, document: Descriptor) -> bytes:
-    """The content of an attached document, checked; UserError where it is gone, or more than one file."""
-    made = read_manifest(registry, repository, document)
-    if len(made.layers) != 1:
-        raise UserError(
-            f"{document.digest} at {registry.host}/{repository} is no document, it has {len(made.layers)} files: read "
-            "it with the tool that attached it."
-        )
-    return registry.blob(repository, made.layers[0].digest)
-
-
 def read_manifest(registry: Registry, repository: str, document: Descriptor) -> Manifest:
     """The manifest of an attached document; UserError where it is gone."""
     made = registry.manifest(repository, document.digest)

@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from requests.exceptions import ProxyError, RequestException, TooManyRedirects
@@ -24,8 +24,7 @@ from urllib3.exceptions import HTTPError
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr.registry import trust
-from berth.ecr.registry.challenge import Authority, Scopes
-from berth.ecr.registry.credentials import Login
+from berth.ecr.registry.challenge import Authority, Login, Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.hosts import hostname, is_loopback, origin
 from berth.ecr.registry.session import Authorization, RegistrySession, stay_in_tls
@@ -43,6 +42,24 @@ _CONNECT_S, _READ_S, _WRITE_S = 10, 60, 300  # to the end of a write a registry 
 _FIRST_READ_S = 10
 _PIECE = 1 << 20
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class RegistryRequest:
+    """What a registry is asked.
+
+    path: below the host, or a whole URL, where a registry gave one; action: what it is for, for sentences; scopes: the
+    permissions that it takes; sending: told the bytes of `body` each time they go out.
+    """
+
+    method: str
+    path: str
+    action: str
+    repository: str = ""
+    scopes: Scopes = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    sending: Callable[[int], None] = lambda _: None
 
 
 class Dropped(Exception):
@@ -90,7 +107,7 @@ class Transport:
         self._certificates = certificates / host
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._asking: BackgroundTask[str] | None = None
+        self._probing: BackgroundTask[str] | None = None
         self._base = ""  # once it has answered
         self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
         # Shared by threads: its pool is made for that, and its cookie jar has a lock.
@@ -107,13 +124,13 @@ class Transport:
         Threads that want it at the same time wait for one answer: a host that says nothing is waited for once.
         """
         with self._lock:
-            asking = self._asking = self._asking or BackgroundTask(self._probe)
+            probing = self._probing = self._probing or BackgroundTask(self._probe)
         try:
-            self._base = asking.result()
+            self._base = probing.result()
         except UserError:
             with self._lock:
-                if self._asking is asking:
-                    self._asking = None  # whoever asks after this may find it running
+                if self._probing is probing:
+                    self._probing = None  # whoever asks after this may find it running
             raise
         return self._base
 
@@ -140,55 +157,41 @@ class Transport:
         self.say(f"{self.host}: {dropped.reason}; trying again in {round(seconds, 1):g} s")
         self._sleep(seconds)
 
-    def send(self, method: str, path: str, action: str, **options: Any) -> RegistryAnswer:
+    def send(self, request: RegistryRequest) -> RegistryAnswer:
         """`once`, patiently."""
-        return self.patiently(lambda: self.once(method, path, action, **options))
+        return self.patiently(lambda: self.once(request))
 
-    def once(self, method: str, path: str, action: str, **options: Any) -> RegistryAnswer:
+    def once(self, request: RegistryRequest) -> RegistryAnswer:
         """One request and its whole answer, whatever its status is but for those that ask for another try (Dropped).
 
-        path: below the host, or a whole URL, where a registry gave one; action: what it is for, for sentences; options
-        are those of `opened`. UserError for what no other try fixes: trust, login, a name that is no host's.
+        UserError for what no other try fixes: trust, login, a name that is no host's.
         """
-        with self.opened(method, path, action, **options) as (answer, pieces):
-            return self._whole(answer, pieces, action)
+        with self.stream(request) as (answer, pieces):
+            return self._whole(answer, pieces, request.action)
 
     @contextmanager
-    def opened(
-        self,
-        method: str,
-        path: str,
-        action: str,
-        *,
-        repository: str = "",
-        scopes: Scopes = (),
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        sending: Callable[[int], None] = lambda _: None,
-    ) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
-        """The same with the body's pieces still to come; a login that is refused is renewed once.
-
-        sending: told the bytes of `body` each time they go out.
-        """
-        url = self.absolute(path)
+    def stream(self, request: RegistryRequest) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
+        """The same with the body's pieces still to come; a login that is refused is renewed once."""
+        url = self.absolute(request.path)
         own = origin(url) == origin(self.base())  # to no other host goes a login
         renewed = False
         while True:
-            authorization = self._authority.header(scopes) if own else None
-            if body:
-                sending(len(body))
-            with self._exchange(method, url, action, authorization, headers or {}, body) as (answer, pieces):
+            authorization = self._authority.header(request.scopes) if own else None
+            if request.body:
+                request.sending(len(request.body))
+            with self._exchange(request, url, authorization) as (answer, pieces):
                 # What a redirect led to asks for nothing of ours either.
                 if answer.status != 401 or renewed or not own or origin(answer.url) != origin(url):
                     if answer.status >= 400:
-                        answer = self._whole(answer, pieces, action)
-                        self._drop_if_retryable(answer, repository, action)
+                        answer = self._whole(answer, pieces, request.action)
+                        self._drop_if_retryable(answer, request)
                         pieces = iter((answer.body,))
                     yield answer, pieces
                     return
-                self._whole(answer, pieces, action)  # read to its end, the connection serves again
+                self._whole(answer, pieces, request.action)  # read to its end, the connection serves again
             renewed = authorization is not None
-            self._authority.authenticate(answer.headers.get("WWW-Authenticate", ""), scopes, authorization)
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            self._authority.authenticate(challenge, request.scopes, authorization)
 
     def absolute(self, path: str) -> str:
         """A URL of a path, or of a Location that the registry gave; UserError where that leaves TLS."""
@@ -228,13 +231,14 @@ class Transport:
         )
 
     def _ping(self, base: str) -> RegistryAnswer:
+        request = RegistryRequest("GET", f"{base}/v2/", "the first request")
         try:
-            with self._exchange("GET", f"{base}/v2/", "the first request", None, {}, None) as (head, pieces):
-                answer = self._whole(head, pieces, "the first request")
+            with self._exchange(request, request.path, None) as (head, pieces):
+                answer = self._whole(head, pieces, request.action)
         except Dropped as dropped:
             # A host that has never answered is more often misspelt than busy.
             raise _NoTls(dropped.reason, silent=True) from None
-        self._drop_if_retryable(answer, "", "the first request")
+        self._drop_if_retryable(answer, request)
         return answer
 
     def _may_see_login(self, url: str) -> bool:
@@ -246,36 +250,32 @@ class Transport:
         return bool(name) and (scheme == "https" or (scheme == "http" and self._loopback and is_loopback(name or "")))
 
     def _ask_token_server(self, url: str, authorization: str | None) -> RegistryAnswer:
+        request = RegistryRequest("GET", url, "a token")
+
         def ask() -> RegistryAnswer:
-            with self._exchange("GET", url, "a token", authorization, {}, None) as (head, pieces):
-                answer = self._whole(head, pieces, "a token")
-            self._drop_if_retryable(answer, "", "a token")
+            with self._exchange(request, url, authorization) as (head, pieces):
+                answer = self._whole(head, pieces, request.action)
+            self._drop_if_retryable(answer, request)
             return answer
 
         return self.patiently(ask)
 
     @contextmanager
     def _exchange(
-        self,
-        method: str,
-        url: str,
-        action: str,
-        authorization: str | None,
-        headers: Mapping[str, str],
-        body: bytes | None,
+        self, request: RegistryRequest, url: str, authorization: str | None
     ) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
-        """One request, without a login of its own; every fault of the connection is told here."""
+        """One request, without a login of its own; every fault of the connection is explained here."""
         try:
             with self._session.request(
-                method,
+                request.method,
                 url,
-                data=body,
+                data=request.body,
                 # As it lies there: a proxy that calls a layer compressed content would have it unpacked on the way.
-                headers={"Accept-Encoding": "identity", **headers},
+                headers={"Accept-Encoding": "identity", **request.headers},
                 auth=Authorization(authorization),
                 stream=True,
-                timeout=patience_s(method, known=bool(self._base)),
-                allow_redirects=method in ("GET", "HEAD"),
+                timeout=patience_s(request.method, known=bool(self._base)),
+                allow_redirects=request.method in ("GET", "HEAD"),
                 proxies=self._proxies,
             ) as answer:
                 yield (
@@ -283,39 +283,39 @@ class Transport:
                     answer.raw.stream(_PIECE, decode_content=False),
                 )
         except (RequestException, HTTPError, OSError) as error:
-            raise self._meaning(error, url, action) from None
+            raise self._meaning(error, url, request.action) from None
 
     def _meaning(self, error: Exception, url: str, action: str) -> Exception:
         """What a fault of the connection means: UserError, Dropped, or _NoTls before anything has answered."""
         cause = innermost(error)
-        said = in_few_words(cause)
+        reason = in_few_words(cause)
         # A token server's or, after a redirect, another host's.
         asked = getattr(getattr(error, "request", None), "url", None) or url
         host = urlsplit(asked).netloc.rpartition("@")[2]
         if isinstance(cause, ssl.SSLCertVerificationError):
             return UserError(trust.untrusted(host, self._certificates, cause))
         if isinstance(cause, ssl.SSLError) and not self._base:
-            return _NoTls(said, silent=False)
+            return _NoTls(reason, silent=False)
         if isinstance(error, ProxyError):
             proxy = (
-                f"the proxy of the environment does not let {host} be reached ({said}): look at HTTPS_PROXY, or "
+                f"the proxy of the environment does not let {host} be reached ({reason}): look at HTTPS_PROXY, or "
                 "put the host into NO_PROXY."
             )
-            return Dropped(proxy, said) if self._base else UserError(proxy)
+            return Dropped(proxy, reason) if self._base else UserError(proxy)
         if isinstance(error, TooManyRedirects):
             return UserError(f"{self.host} sends {action} on without an end: have its configuration fixed.")
         if isinstance(error, ValueError) or not isinstance(error, RequestException | HTTPError | ConnectionError):
             # A URL that is none, a CA bundle of the environment that is not there.
             return UserError(
-                f"{host} can't be asked ({said}): fix the registry's name, or the CA bundle that "
+                f"{host} can't be asked ({reason}): fix the registry's name, or the CA bundle that "
                 "REQUESTS_CA_BUNDLE names."
             )
-        return Dropped(_unreached(host, said, begun=bool(self._base)), said)
+        return Dropped(_unreached(host, reason, begun=bool(self._base)), reason)
 
-    def _drop_if_retryable(self, answer: RegistryAnswer, repository: str, action: str) -> None:
+    def _drop_if_retryable(self, answer: RegistryAnswer, request: RegistryRequest) -> None:
         if answer.retryable:
-            said = sentence(self.host, repository, action, answer)
-            raise Dropped(said, answer.message, _retry_after(answer.headers))
+            explanation = sentence(self.host, request.repository, request.action, answer)
+            raise Dropped(explanation, answer.message, _retry_after(answer.headers))
 
     def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], action: str) -> RegistryAnswer:
         """The answer with its body, kept in memory; UserError before that gets too large."""

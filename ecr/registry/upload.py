@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from berth.common.errors import UserError
 from berth.ecr.registry import challenge
 from berth.ecr.registry.errors import LOST_UPLOAD, RegistryAnswer, sentence
-from berth.ecr.registry.transport import Dropped, Transport
+from berth.ecr.registry.transport import Dropped, RegistryRequest, Transport
 
 PART = 10 << 20
 """Bytes of a part, which is held in memory; what ECR's UploadLayerPart takes at most, and above the 5 MiB of S3."""
@@ -80,15 +80,10 @@ class Upload:
         def count(sent: int) -> None:
             self.wire += sent
 
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        scopes = challenge.push_scopes(self.repository)
         return self.transport.once(
-            method,
-            path,
-            self._action,
-            repository=self.repository,
-            scopes=challenge.push_scopes(self.repository),
-            headers={key.replace("_", "-"): value for key, value in headers.items()},
-            body=body,
-            sending=count,
+            RegistryRequest(method, path, self._action, self.repository, scopes, named, body, count)
         )
 
     def _refuse(self, answer: RegistryAnswer) -> UserError:

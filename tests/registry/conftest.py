@@ -10,8 +10,8 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.ecr.registry import upload
+from berth.ecr.registry.challenge import Credentials, Login
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.credentials import Credentials, Login
 from berth.ecr.registry.transport import Transport
 from tests.registry.blobs import PART
 from tests.registry.ecr_double import ecr_double
@@ -105,7 +105,7 @@ def waits() -> Waits:
     return Waits()
 
 
-def no_login(renew: bool) -> None:
+def no_login(*, renew: bool) -> None:
     """Of a registry that asks for nothing."""
 
 
@@ -116,7 +116,7 @@ class Logins:
         self.left = list(credentials)
         self.asked: list[bool] = []
 
-    def __call__(self, renew: bool) -> Credentials | None:
+    def __call__(self, *, renew: bool) -> Credentials | None:
         self.asked.append(renew)
         return self.left.pop(0) if self.left else None
 

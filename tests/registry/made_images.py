@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.ecr.registry import manifest as manifests
+from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.verify import ExpectedImage
@@ -65,6 +66,20 @@ def image(
     }
     blobs = {manifests.digest_of(content): content for content in (config, *(content for content, _ in layers))}
     return Image(written(kind, value), blobs, ExpectedImage(manifests.digest_of(config), tuple(diff_ids)))
+
+
+def check(registry: Registry, repository: str, reference: str, image: "Image | ExpectedImage") -> Manifest:
+    """The manifest under a tag or a digest, held to what was built; UserError with everything that is wrong with it."""
+    manifest = registry.manifest(repository, reference)
+    assert manifest is not None
+    verify.check_manifest(registry, repository, manifest, image.built if isinstance(image, Image) else image)
+    return manifest
+
+
+def read_document(registry: Registry, repository: str, document: Descriptor) -> bytes:
+    """The content of an attached document."""
+    (layer,) = referrers.read_manifest(registry, repository, document).layers
+    return registry.blob(repository, layer.digest)
 
 
 def index(*members: tuple[Image, str], attests: bool = True) -> Manifest:

@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.credentials import Credentials
 from tests.registry.blobs import BLOB, DIGEST, PART, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, refusal
 from tests.registry.fault_proxy import FaultProxy

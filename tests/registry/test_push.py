@@ -149,7 +149,7 @@ def test_the_bill_of_materials_is_beside_the_record_and_beside_the_image(
     assert {"torch", "transformers", "python3.11"} <= named
     (attached,) = referrers.attached(inside, f"berth-{image}", entry["digest"])
     assert attached.digest == entry["bill"]["digest"]
-    assert referrers.read(inside, f"berth-{image}", attached) == document
+    assert made_images.read_document(inside, f"berth-{image}", attached) == document
 
 
 def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine) -> None:

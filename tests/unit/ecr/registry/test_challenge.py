@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.registry.challenge import Authority, parse, pull_scopes, push_scopes
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.challenge import Authority, Credentials, parse, pull_scopes, push_scopes
 from berth.ecr.registry.errors import RegistryAnswer
 
 SECRET = Credentials("AWS", "canary")
@@ -35,7 +34,7 @@ def authority(
     asked: list[bool] = []
     left = list(logins)
 
-    def login(renew: bool) -> Credentials | None:
+    def login(*, renew: bool) -> Credentials | None:
         asked.append(renew)
         return left.pop(0)
 

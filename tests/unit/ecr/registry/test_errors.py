@@ -58,6 +58,15 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
             "host/a/b refuses the push (PRECONDITION: configured as immutable): its tags can't be moved, take another "
             "--tag, for example of a new version.",
         ),
+        (
+            refused(400, "DIGEST_INVALID", "x"),
+            "host/a/b got other bytes at the push than their digest says (DIGEST_INVALID: x): run this again.",
+        ),
+        (
+            refused(404, body=b"404 page not found"),
+            "host/a/b is not there for the push (404 page not found): create the repository, or fix its name.",
+        ),
+        (refused(413), "something in front of host refuses the push as too large (413): allow larger bodies there."),
         (refused(507), "the disk of host is full (the push failed): make room there, then run this again."),
         (
             refused(502, body=b"<html><h1>Bad gateway</h1></html>"),
