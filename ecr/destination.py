@@ -37,7 +37,7 @@ def destinations(
 
     derived: `image` is what the owner of one that is built FROM the kit's calls it.
     """
-    name = _name(repository, image, derived)
+    name = _name(repository, image, derived=derived)
     if host is None:
         return [Destination(registry.host, name, registry) for registry in registries]
     return [destination_of(host, name)]
@@ -57,7 +57,7 @@ def name_problems(
         problems.append(f"--repository has {unknown[0]}, and only {{image}} stands for something: train or serve.")
     else:
         for image in images:
-            problems += repository_name_problems(host, _name(repository, image, derived))
+            problems += repository_name_problems(host, _name(repository, image, derived=derived))
     if repository is not None and not problems and len(images) > 1 and "{image}" not in repository:
         problems.append(
             f"--repository {repository} would hold both images: write {{image}} where the name differs, such as "
@@ -82,7 +82,7 @@ def reference_problems(reference: Reference) -> list[str]:
     ]
 
 
-def _name(repository: str | None, image: str, derived: bool) -> str:
+def _name(repository: str | None, image: str, *, derived: bool) -> str:
     default = "{image}" if derived else "berth-{image}"
     return (default if repository is None else repository).replace("{image}", image)
 

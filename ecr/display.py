@@ -44,11 +44,11 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
     tasks: dict[tuple[Destination, str], TaskID] = {}
     ended: set[tuple[Destination, str]] = set()
     lock = Lock()
-    said = began = time.monotonic()
+    last_line_at = began = time.monotonic()
 
     def line(text: str) -> None:
-        nonlocal said
-        said = time.monotonic()
+        nonlocal last_line_at
+        last_line_at = time.monotonic()
         bars.print(escape(f"  {text}"), soft_wrap=True)
 
     def show(place: Destination, state: LayerState) -> None:
@@ -74,7 +74,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
         """What a log hears where nothing else is said."""
         while not over.wait(silence_s / 5):
             with lock:
-                if time.monotonic() - said < silence_s:
+                if time.monotonic() - last_line_at < silence_s:
                     continue
                 running = ", ".join(f"{task.description} {task.percentage:.0f} %" for task in bars.tasks)
                 line(f"{running or 'pushing'}; {time.monotonic() - began:.0f} s so far")

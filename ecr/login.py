@@ -20,7 +20,7 @@ from docker.errors import DockerException
 from docker.utils.config import find_config_file
 
 from berth.common.errors import UserError
-from berth.ecr.aws_errors import explained
+from berth.ecr.aws_errors import explain_aws_errors
 from berth.ecr.registry.challenge import Credentials
 
 MARGIN = timedelta(minutes=10)
@@ -78,7 +78,7 @@ class EcrLogin:
             return self._kept
 
     def _fetch(self) -> tuple[Credentials, datetime, str]:
-        with explained("ecr:GetAuthorizationToken"):
+        with explain_aws_errors("ecr:GetAuthorizationToken"):
             answer = self._client.get_authorization_token()
         try:
             (data,) = answer["authorizationData"]

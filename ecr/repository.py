@@ -16,7 +16,7 @@ from berth.common import labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError, refuse
 from berth.ecr import documents
-from berth.ecr.aws_errors import code, explained
+from berth.ecr.aws_errors import code, explain_aws_errors
 from berth.ecr.documents import Document
 from berth.ecr.names import repository_problems
 
@@ -274,7 +274,7 @@ def scan_summary(client: Any, repository: str, digest: str) -> dict[str, int] | 
 
 def _call(client: Any, method: str, resource: str, *, unless: str | tuple[str, ...] = (), **parameters: Any) -> Any:
     """A call of ECR's API: its answer, None for the errors `unless`, UserError for all others."""
-    with explained(f"ecr:{client.meta.method_to_api_mapping[method]}", resource):
+    with explain_aws_errors(f"ecr:{client.meta.method_to_api_mapping[method]}", resource):
         try:
             return getattr(client, method)(**parameters)
         except ClientError as error:

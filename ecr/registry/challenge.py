@@ -68,7 +68,7 @@ def basic(credentials: Credentials) -> str:
     return "Basic " + base64.b64encode(pair).decode()
 
 
-class Authority:
+class Authenticator:
     """The Authorization headers for one registry, fetched when it first asks and renewed when it refuses one.
 
     Used by several threads: of those whose header is refused at the same time, one renews it.

@@ -1,7 +1,8 @@
 """Requests to one registry: which scheme, whose certificate is trusted, who asks, and when to try again.
 
 `Transport.once` is one request and its answer, with a login where the registry asks for one; what may go better at the
-next try is raised as `Dropped`, and `Transport.patiently` does something until it goes well or the pauses are used up.
+next try is raised as `Dropped`, and `Transport.with_retries` does something until it goes well or the pauses are used
+up.
 """
 
 import os
@@ -24,7 +25,7 @@ from urllib3.exceptions import HTTPError
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr.registry import trust
-from berth.ecr.registry.challenge import Authority, Login, Scopes
+from berth.ecr.registry.challenge import Authenticator, Login, Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.hosts import hostname, is_loopback, origin
 from berth.ecr.registry.session import Authorization, RegistrySession, stay_in_tls
@@ -109,7 +110,7 @@ class Transport:
         self._lock = threading.Lock()
         self._probing: BackgroundTask[str] | None = None
         self._base = ""  # once it has answered
-        self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
+        self._authenticator = Authenticator(host, login, self._ask_token_server, self._may_see_login)
         # Shared by threads: its pool is made for that, and its cookie jar has a lock.
         self._session = RegistrySession()
         # As the engine does: where the registry sends on to, a token server or a store, its CAs are trusted as well.
@@ -134,7 +135,7 @@ class Transport:
             raise
         return self._base
 
-    def patiently(self, act: Callable[[], _T]) -> _T:
+    def with_retries(self, act: Callable[[], _T]) -> _T:
         """Does it, again after a pause each time it is dropped; UserError when the pauses are used up."""
         failures = 0
         while True:
@@ -158,8 +159,8 @@ class Transport:
         self._sleep(seconds)
 
     def send(self, request: RegistryRequest) -> RegistryAnswer:
-        """`once`, patiently."""
-        return self.patiently(lambda: self.once(request))
+        """`once`, with retries."""
+        return self.with_retries(lambda: self.once(request))
 
     def once(self, request: RegistryRequest) -> RegistryAnswer:
         """One request and its whole answer, whatever its status is but for those that ask for another try (Dropped).
@@ -176,7 +177,7 @@ class Transport:
         own = origin(url) == origin(self.base())  # to no other host goes a login
         renewed = False
         while True:
-            authorization = self._authority.header(request.scopes) if own else None
+            authorization = self._authenticator.header(request.scopes) if own else None
             if request.body:
                 request.sending(len(request.body))
             with self._exchange(request, url, authorization) as (answer, pieces):
@@ -191,7 +192,7 @@ class Transport:
                 self._whole(answer, pieces, request.action)  # read to its end, the connection serves again
             renewed = authorization is not None
             challenge = answer.headers.get("WWW-Authenticate", "")
-            self._authority.authenticate(challenge, request.scopes, authorization)
+            self._authenticator.authenticate(challenge, request.scopes, authorization)
 
     def absolute(self, path: str) -> str:
         """A URL of a path, or of a Location that the registry gave; UserError where that leaves TLS."""
@@ -211,7 +212,7 @@ class Transport:
         bases = [f"{scheme}://{self.host}" for scheme in (("https", "http") if self._loopback else ("https",))]
         for base in bases:
             try:
-                answer = self.patiently(lambda base=base: self._ping(base))  # type: ignore[misc]
+                answer = self.with_retries(lambda base=base: self._ping(base))  # type: ignore[misc]
             except _NoTls as failure:
                 if base != bases[-1]:
                     continue
@@ -258,7 +259,7 @@ class Transport:
             self._drop_if_retryable(answer, request)
             return answer
 
-        return self.patiently(ask)
+        return self.with_retries(ask)
 
     @contextmanager
     def _exchange(
@@ -274,7 +275,7 @@ class Transport:
                 headers={"Accept-Encoding": "identity", **request.headers},
                 auth=Authorization(authorization),
                 stream=True,
-                timeout=patience_s(request.method, known=bool(self._base)),
+                timeout=timeouts_s(request.method, known=bool(self._base)),
                 allow_redirects=request.method in ("GET", "HEAD"),
                 proxies=self._proxies,
             ) as answer:
@@ -335,7 +336,7 @@ class Transport:
         return replace(answer, body=bytes(body))
 
 
-def patience_s(method: str, *, known: bool) -> tuple[float, float]:
+def timeouts_s(method: str, *, known: bool) -> tuple[float, float]:
     """Seconds for the connection, its TLS included, and for each silence after it; known: the host has answered once.
 
     A host that has never answered is more often misspelt than slow, and a user waits for that sentence.

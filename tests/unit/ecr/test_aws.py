@@ -171,7 +171,7 @@ def failing(name: str, message: str = "", status: int = 400) -> tuple[int, str]:
 
 
 def ask(what: str = "ecr:DescribeRepositories") -> Any:
-    with aws_errors.explained(what, ARN):
+    with aws_errors.explain_aws_errors(what, ARN):
         return Aws().ecr(REGISTRY).describe_repositories(repositoryNames=["berth-train"])
 
 
@@ -377,7 +377,7 @@ def test_clients_and_logins_are_made_once(credentials: None) -> None:
 
 
 def test_a_fault_of_the_kits_own_stays_one() -> None:
-    with pytest.raises(KeyError, match="ours"), aws_errors.explained("ecr:PutImage"):
+    with pytest.raises(KeyError, match="ours"), aws_errors.explain_aws_errors("ecr:PutImage"):
         {}["ours"]
 
 

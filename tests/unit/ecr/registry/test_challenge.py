@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.registry.challenge import Authority, Credentials, parse, pull_scopes, push_scopes
+from berth.ecr.registry.challenge import Authenticator, Credentials, parse, pull_scopes, push_scopes
 from berth.ecr.registry.errors import RegistryAnswer
 
 SECRET = Credentials("AWS", "canary")
@@ -30,7 +30,7 @@ def test_challenges(header: str, parsed: tuple[str, dict[str, str]]) -> None:
 
 def authority(
     answer: Callable[[str, str | None], RegistryAnswer], *logins: Credentials | None
-) -> tuple[Authority, list[bool]]:
+) -> tuple[Authenticator, list[bool]]:
     asked: list[bool] = []
     left = list(logins)
 
@@ -38,7 +38,7 @@ def authority(
         asked.append(renew)
         return left.pop(0)
 
-    return Authority("host", login, answer, lambda url: url.startswith("https:")), asked
+    return Authenticator("host", login, answer, lambda url: url.startswith("https:")), asked
 
 
 def nobody(url: str, authorization: str | None) -> RegistryAnswer:
