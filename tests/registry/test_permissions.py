@@ -40,6 +40,14 @@ OF_DOCKERS_PROTOCOL = {
 NOT_ASKED_BY_MOTO = {"ecr:TagResource"}
 # Looked at where it may be: a push does not fail for want of it.
 OPTIONAL = {"ecr:DescribeImageScanFindings"}
+# Asked of a repository that is there; of one that is just made, nothing is read.
+OF_AN_EXISTING_ONE = {
+    "ecr:GetLifecyclePolicy",
+    "ecr:GetRepositoryPolicy",
+    "ecr:ListTagsForResource",
+    "ecr:PutImageScanningConfiguration",
+    "ecr:PutImageTagMutability",
+}
 DIGEST = "sha256:" + "0a" * 32
 
 
@@ -115,7 +123,7 @@ def test_the_policy_suffices(there: Callable[[Any], None] | None, allowed: Calla
 
 @pytest.mark.parametrize("action", sorted(ACTIONS - OF_DOCKERS_PROTOCOL - NOT_ASKED_BY_MOTO - OPTIONAL))
 def test_without_one_action_the_sentence_names_it(action: str, allowed: Callable[[set[str]], None]) -> None:
-    if action in ("ecr:PutImageScanningConfiguration", "ecr:PutImageTagMutability"):
+    if action in OF_AN_EXISTING_ONE:
         owner(with_other_settings)
     if action == "ecr:DescribeImages":
         owner(unfinished)
