@@ -122,7 +122,7 @@ def push_many(
 
 def _write_bill(client: DockerClient, image: LocalImage, dist: Path, say: Say) -> Path:
     """The file of its bill of materials."""
-    made = sbom.bill(client, image.id)
+    made = sbom.image_bill(client, image.id)
     if image.derived:
         return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
     if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):

@@ -283,8 +283,7 @@ def test_a_full_disk_is_said_at_once_and_the_next_run_ends_well(
     client.put_blob("a/b", b"a repository")
     place.fill(2 * PART)
     assert refusal(lambda: send(client)) == (
-        f"the disk of {place.host} is full (the push of {DIGEST[:19]} failed): have room made there, then run this "
-        "again."
+        f"the disk of {place.host} is full (the push of {DIGEST[:19]} failed): make room there, then run this again."
     )
     assert waits == []
     place.make_room()

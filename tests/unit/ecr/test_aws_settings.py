@@ -1,10 +1,10 @@
-"""What is seen of AWS on a machine whose settings are broken; boto3 is the real one, and asks nobody."""
+"""What `doctor` is told of AWS on a machine whose settings are broken; boto3 is the real one, and asks nobody."""
 
 from pathlib import Path
 
 import pytest
 
-from berth.images.probe import aws_settings
+from berth.ecr.aws import find_settings
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "a-canary"}
 CONFIG = """
@@ -48,13 +48,13 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_CONFIG_FILE": "{folder}/garbage"},
             None,
-            "the AWS configuration {folder}/garbage can't be read as one: mend it.",
+            "the AWS configuration {folder}/garbage can't be read as one: fix it.",
             id="garbage",
         ),
         pytest.param(
             {"AWS_SHARED_CREDENTIALS_FILE": "{folder}/binary"},
             None,
-            "the AWS configuration {folder}/binary can't be read as one: mend it.",
+            "the AWS configuration {folder}/binary can't be read as one: fix it.",
             id="binary",
         ),
         pytest.param(
@@ -105,20 +105,20 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_PROFILE": "unclosed", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            "boto3 can't read AWS's settings (No closing quotation): mend ~/.aws/config, or the variables AWS_….",
+            "boto3 can't read AWS's settings (No closing quotation): fix ~/.aws/config, or the variables AWS_….",
             id="a-quotation-that-does-not-end",
         ),
         pytest.param(
             {"AWS_PROFILE": "chatty", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            "boto3 can't read AWS's settings (Expecting value: line 1 column 1 (char 0)): mend ~/.aws/config, or the "
+            "boto3 can't read AWS's settings (Expecting value: line 1 column 1 (char 0)): fix ~/.aws/config, or the "
             "variables AWS_….",
             id="a-process-that-prints-no-json",
         ),
         pytest.param(
             {"AWS_EC2_METADATA_DISABLED": "false", "AWS_METADATA_SERVICE_TIMEOUT": "soon"},
             None,
-            "boto3 can't read AWS's settings (invalid literal for int() with base 10: 'soon'): mend ~/.aws/config, or "
+            "boto3 can't read AWS's settings (invalid literal for int() with base 10: 'soon'): fix ~/.aws/config, or "
             "the variables AWS_….",
             id="no-number",
         ),
@@ -129,7 +129,7 @@ def test_settings_of_aws(
 ) -> None:
     for name, text in environment.items():
         monkeypatch.setenv(name, text.format(folder=folder))
-    credentials, _, error = aws_settings()
+    credentials, _, error = find_settings()
     assert (credentials, error) == (found, said.format(folder=folder))
 
 
@@ -144,4 +144,4 @@ def test_settings_of_aws(
 def test_the_region(environment: dict[str, str], region: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (KEYS | environment).items():
         monkeypatch.setenv(name, text)
-    assert aws_settings() == ("env", region, "")
+    assert find_settings() == ("env", region, "")
