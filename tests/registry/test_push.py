@@ -293,7 +293,7 @@ def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
 def test_what_is_stricter_than_the_kits_stays_so(
     pushed: dict[str, dict[str, Any]], machine: Machine, tmp_path: Path
 ) -> None:
-    """Even with --apply, which puts the kit's own statements beside the owner's."""
+    """Even with --apply, which puts the kit's own statements next to the owner's."""
     assert "serve" in pushed
     name = "team/strict"
     key = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"
