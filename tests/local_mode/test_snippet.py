@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from berth.ecr.snippet import snippet
+from berth.ecr.snippet import estimator_snippet
 
 PASTE = Path(__file__).with_name("paste.py")
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth@sha256:" + "0" * 64
@@ -14,6 +14,6 @@ URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth@sha256:" + "0" * 64
 
 @pytest.mark.parametrize(("image", "call"), [("train", "Estimator.fit"), ("serve", "Model.deploy")])
 def test_the_sdk_takes_it_as_it_is(image: str, call: str, run_sdk: Callable[[Path, str], tuple[Any, str]]) -> None:
-    ours, _, _ = snippet(image, "cpu", URI).partition("# SageMaker SDK v3")
+    ours, _, _ = estimator_snippet(image, "cpu", URI).partition("# SageMaker SDK v3")
     calls, _ = run_sdk(PASTE, ours)
     assert calls == [f"{call} {URI}"]
