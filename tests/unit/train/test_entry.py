@@ -31,8 +31,8 @@ OWN = "OWN = 'own qa'\ndef fail():\n    raise ValueError('no rows')\n"
 START = """
 import sys
 from pathlib import Path
-from berth.train.entry import Places, train
-sys.exit(train(Places(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
+from berth.train.entry import EntryPaths, train
+sys.exit(train(EntryPaths(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
 """
 
 
