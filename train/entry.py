@@ -28,7 +28,7 @@ from berth.train import efa, smddp
 from berth.train.failure import FailureFile
 from berth.train.hardware import Hardware, probe
 from berth.train.hosts import rendezvous, ssh
-from berth.train.hosts.events import Events, Prepared, Signalled
+from berth.train.hosts.events import Events, HostPrepared, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader
 from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop, failed, stopped
 from berth.train.job import Job, read_job, sagemaker_variables
@@ -102,7 +102,7 @@ def train(places: EntryPaths) -> int:
             asked = read_launch_options(job.hyperparameters, job.program, os.environ)
             # Some seconds, for the library imports torch.
             library = smddp.attempt(job, os.environ) if asked.smddp and not asked.problems else None
-            fabric = efa.look(environ={**os.environ, **(efa.STRICT if asked.efa else {})})
+            fabric = efa.detect(environ={**os.environ, **(efa.STRICT if asked.efa else {})})
             plan = make_plan(job, hardware, os.environ, launcher, library, fabric)
             get_logger().info("%s", plan.render(job.current_host))
         return _Host(places, job, hardware, plan, keys, events, failure_file).run(timeout).code
@@ -229,7 +229,7 @@ class _Host:
 
     def _follow(self, timeout: float) -> Outcome:
         host = self.job.current_host
-        server = ssh.Server(self.keys) if self.ssh_needed else None
+        server = ssh.SshServer(self.keys) if self.ssh_needed else None
         try:
             if server:
                 server.start()
@@ -268,13 +268,13 @@ class _Host:
         try:
             prepare(self.job)
             self.run_here.folder.write_program(self._program())
-            self.events.put(Prepared(None))
+            self.events.put(HostPrepared(None))
         except JobError as error:
-            self.events.put(Prepared(str(error)))
+            self.events.put(HostPrepared(str(error)))
         except Exception as error:
             get_logger().error("%s", traceback.format_exc())
             self.events.put(
-                Prepared(
+                HostPrepared(
                     f"the job could not be prepared ({type(error).__name__}: {error}); please report it with this log."
                 )
             )
@@ -290,7 +290,7 @@ class _Host:
         # run_qa starts its process group by BERTH_BACKEND alone; transformers' own way there would miss its checks.
         smddp_seen = plan.backend == "smddp" and not plan.kit
         environment["SM_FRAMEWORK_PARAMS"] = smddp.framework_parameters(
-            environment.get("SM_FRAMEWORK_PARAMS", ""), smddp_seen
+            environment.get("SM_FRAMEWORK_PARAMS", ""), used=smddp_seen
         )
         if not plan.kit:
             # As sagemaker-training does: a program in a subfolder may import modules from the top of its source.

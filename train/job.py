@@ -1,4 +1,5 @@
-"""What SageMaker said: hosts, hyperparameters, channels and the program, from /opt/ml/input/config and the environment.
+"""The job as SageMaker describes it: hosts, hyperparameters, channels and the program, from /opt/ml/input/config and
+the environment.
 
 Hyperparameters are read raw, as strings: sagemaker-training's reader decodes a model named "123" into a number. Its
 Environment makes the SM_* variables and a program's arguments (`program_arguments`, `sagemaker_variables`), which user

@@ -147,7 +147,7 @@ def make_plan(
     alone = len(job.hosts) == 1
     if asked.efa and not alone and fabric is not None and (missing := _without_efa(backend, fabric)):
         problems.append(
-            f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; mend that, or unset it."
+            f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; fix that, or unset it."
         )
     if problems:
         raise JobError(" ".join(problems))
@@ -165,7 +165,7 @@ def make_plan(
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
         reasons.append(_little_shm(hardware.shm, ranks if backend != "gloo" else 1))
     if fabric is not None and (fabric.devices or (backend != "gloo" and not alone)):
-        reasons.append(efa.line(fabric, backend, alone))
+        reasons.append(efa.network_line(fabric, backend, alone=alone))
     if asked.efa and alone:
         reasons.append(f"{REQUIRE_EFA} has no effect on one host, whose ranks need no network")
     interface = choose_interface(job.network_interface, hardware.interfaces, alone)

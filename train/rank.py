@@ -23,7 +23,7 @@ from typing import IO
 from berth.contract.errors import JobError
 from berth.train import failure, hardware
 from berth.train.failure import FailureReport
-from berth.train.line_buffer import Lines
+from berth.train.line_buffer import LineBuffer
 from berth.train.runfolder import LineOutput, Program, read_program
 from berth.train.tracebacks import StarterFrames
 
@@ -166,7 +166,7 @@ class RankProcess:
                 (os.killpg if self.program.shell else os.kill)(self._process.pid, number)
 
     def _pass_on(self, stream: IO[bytes], keep: bool) -> None:
-        lines = Lines()
+        lines = LineBuffer()
         starters = StarterFrames() if keep else None
         while data := os.read(stream.fileno(), 65536):
             self._emit(lines.feed(data, time.monotonic()), starters)

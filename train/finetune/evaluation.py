@@ -81,7 +81,7 @@ class Evaluator:
         batches = length_batches(dataset.lengths, self.batch_size)
         rounds = -(-len(batches) // self.rank.world_size)
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        told = 0
+        logged = 0
         for turn in range(rounds):
             # A rank without a batch in the last round repeats one: a sharded model needs every rank in every forward.
             batch = batches[(turn * self.rank.world_size + self.rank.rank) % len(batches)]
@@ -93,8 +93,8 @@ class Evaluator:
             for row, index in enumerate(batch):
                 size = dataset.lengths[index]
                 found[int(index)] = (start[row, :size].copy(), end[row, :size].copy())
-            if (turn + 1) * 5 // rounds > told:
-                told = (turn + 1) * 5 // rounds
+            if (turn + 1) * 5 // rounds > logged:
+                logged = (turn + 1) * 5 // rounds
                 self.say(f"evaluation {100 * (turn + 1) // rounds} % done")
         return found
 

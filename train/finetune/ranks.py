@@ -63,7 +63,7 @@ def threads(local_world_size: int, root: Path = Path("/")) -> int:
     return max(1, int(count_cpus(root, len(os.sched_getaffinity(0)))) // local_world_size)
 
 
-def start_group(rank: Rank, backend: str, timeout: int, cuda: bool) -> None:
+def start_group(rank: Rank, backend: str, timeout: int, *, cuda: bool) -> None:
     """Start the process group of a job of several ranks; `timeout` is in seconds."""
     if cuda:
         torch.cuda.set_device(rank.local_rank)

@@ -1,7 +1,7 @@
 """Hosts meet by one connection each: keys, sign of life, failures up, the exit code down.
 
 rendezvous   who meets whom, and until when         messages  what hosts may say, and nothing else
-listener     the leader's door                      wire      messages on a connection
+listener     the leader's listening socket          wire      messages on a connection
 lookup       names to addresses, in the background  events    what can happen while a job runs
 session      the leader's and a worker's part       ssh       a job's keys, and the sshd that serves mpirun alone
 """

@@ -27,7 +27,7 @@ class WireError(Exception):
 Reader = Callable[[Any], Any]
 
 
-def _text(most: int, printable: bool = True) -> Reader:
+def _text(most: int, *, printable: bool = True) -> Reader:
     """A text; `printable`: it goes into logs and files as it is, so no line ends or control characters either."""
 
     def read(value: Any) -> str:

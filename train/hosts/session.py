@@ -16,9 +16,9 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.train import failure
 from berth.train.failure import FailureReport
-from berth.train.hosts.events import Event, Events, Exited, Lost, Message, Prepared, Signalled
+from berth.train.hosts.events import Event, Events, Exited, HostPrepared, Lost, Message, Signalled
 from berth.train.hosts.rendezvous import Leader, Stopped
-from berth.train.hosts.wire import Connection
+from berth.train.hosts.wire import HostConnection
 from berth.train.log import get_logger
 
 _COLLECT_SECONDS = 5.0
@@ -48,7 +48,7 @@ class Local:
     finish: Callable[[Outcome], None]
 
 
-class Programs:
+class SignalForwarder:
     """This host's programs as a signal finds them, which may come before they have started."""
 
     def __init__(self, local: Local, events: Events) -> None:
@@ -76,9 +76,9 @@ def failed(sentence: str, host: str, code: int = 1) -> Outcome:
     return Outcome(code, FailureReport(sentence=sentence, code=code, host=host, when=time.time()))
 
 
-def stopped(number: int, begun: bool = False, code: int = 0) -> Outcome:
+def stopped(number: int, *, begun: bool = False, code: int = 0) -> Outcome:
     """An outcome for a host that was told to stop, the same on every host: none of them is to blame."""
-    return failed(failure.stopped_sentence(number, begun), "", code or 128 + number)
+    return failed(failure.stopped_sentence(number, begun=begun), "", code or 128 + number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class LeaderLoop:
         self.leader = leader
         self.local = local
         self.events = events
-        self.programs = Programs(local, events)
+        self.programs = SignalForwarder(local, events)
         self.everywhere = everywhere
         self.waiting_ready = set(leader.workers)
         self.done: dict[str, int] = {}
@@ -149,9 +149,9 @@ class LeaderLoop:
 
     def _note(self, event: Event) -> None:
         match event:
-            case Prepared(error=None):
+            case HostPrepared(error=None):
                 self.prepared = True
-            case Prepared(error=error):
+            case HostPrepared(error=error):
                 raise JobError(str(error))
             case Exited(code=code):
                 self.own_code = failure.exit_code(code)
@@ -224,14 +224,14 @@ class LeaderLoop:
 class WorkerLoop:
     """Runs a job on a worker, once it has joined."""
 
-    def __init__(self, connection: Connection, local: Local, events: Events) -> None:
+    def __init__(self, connection: HostConnection, local: Local, events: Events) -> None:
         self.connection = connection
         self.local = local
         self.events = events
         self.said_done = False
         self.ready = False
         self.stop: Stop | None = None
-        self.programs = Programs(local, events)
+        self.programs = SignalForwarder(local, events)
 
     def run(self, welcome: Callable[[dict[str, Any]], None]) -> Outcome:
         """Wait for the leader's welcome, take part, and end with the leader's outcome."""
@@ -269,7 +269,7 @@ class WorkerLoop:
             if isinstance(event, Message) and event.kind == "welcome":
                 welcome(dict(event.fields))
                 self.local.prepare()
-            elif isinstance(event, Prepared):
+            elif isinstance(event, HostPrepared):
                 if event.error is not None:
                     raise JobError(event.error)
                 self.ready = True

@@ -106,7 +106,7 @@ def known_hosts(workers: Mapping[str, Introduction]) -> str:
     return "".join(f"{host} {worker.host_key}\n" for host, worker in workers.items())
 
 
-class Server:
+class SshServer:
     """A worker's sshd. `start` before meeting the leader, `allow` once the leader's key is known."""
 
     def __init__(self, folder: Path) -> None:

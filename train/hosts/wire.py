@@ -87,7 +87,7 @@ class LineSocket:
         self._socket.close()
 
 
-class Connection:
+class HostConnection:
     """A greeted connection to `host`: beats in the background, and puts what arrives on `events`.
 
     `kinds`: what the other side may say, each but the beat once.

@@ -66,31 +66,34 @@ def environ(root: Path, **variables: str) -> dict[str, str]:
 
 def test_efa_where_every_part_is_there(root: Root) -> None:
     host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
-    fabric = efa.look(host, environ(host))
+    fabric = efa.detect(host, environ(host))
     assert fabric.devices == ("efa_0", "efa_1", "efa_2", "efa_3")
-    assert efa.line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
-    assert efa.line(fabric, "smddp") == efa.line(fabric, "nccl")
-    assert efa.line(fabric, "nccl", alone=True) == (
+    assert efa.network_line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
+    assert efa.network_line(fabric, "smddp") == efa.network_line(fabric, "nccl")
+    assert efa.network_line(fabric, "nccl", alone=True) == (
         "network: not needed by one host; several would use EFA: 4 devices, plugin libnccl-net.so"
     )
-    assert efa.line(fabric, "gloo") == "network: gloo over TCP: gloo knows no EFA"
+    assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo knows no EFA"
 
 
 def test_an_image_without_efa(root: Root) -> None:
     host = root(efa=4, uverbs=True)
-    assert efa.line(efa.look(host, environ(host)), "nccl") == (
+    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
         "network: NCCL over TCP: this image was built without EFA"
     )
 
 
 def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
     host = root(mlx=2, uverbs=True, plugin="libnccl-net.so")
-    assert efa.line(efa.look(host, environ(host)), "nccl") == "network: NCCL over TCP: no EFA device is on this host"
+    assert (
+        efa.network_line(efa.detect(host, environ(host)), "nccl")
+        == "network: NCCL over TCP: no EFA device is on this host"
+    )
 
 
 def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
     host = root(efa=4, plugin="libnccl-net.so")
-    assert efa.look(host, environ(host)).missing == (
+    assert efa.detect(host, environ(host)).missing == (
         "this host has 4 EFA devices but no /dev/infiniband/uverbs of theirs is in this container; pass "
         "/dev/infiniband/uverbs0, 1, … in with docker run --device"
     )
@@ -101,14 +104,14 @@ def test_nodes_of_other_cards_and_nodes_that_cannot_be_opened_do_not_count(root:
     verbs = host / "sys/class/infiniband_verbs/uverbs0"
     verbs.mkdir(parents=True)
     (verbs / "ibdev").write_text("mlx5_0\n")
-    assert "no /dev/infiniband/uverbs of theirs" in efa.look(host, environ(host)).missing
+    assert "no /dev/infiniband/uverbs of theirs" in efa.detect(host, environ(host)).missing
     (verbs / "ibdev").write_text("efa_0\n")
-    assert efa.look(host, environ(host)).missing == ""
+    assert efa.detect(host, environ(host)).missing == ""
     node = host / "dev/infiniband/uverbs0"
     node.unlink()
     node.symlink_to("nowhere/at-all")
     assert (
-        "/dev/infiniband/uverbs0 can't be opened (No such file or directory)" in efa.look(host, environ(host)).missing
+        "/dev/infiniband/uverbs0 can't be opened (No such file or directory)" in efa.detect(host, environ(host)).missing
     )
 
 
@@ -117,14 +120,14 @@ def test_the_plugin_opens_libcudart_by_its_plain_name(root: Root) -> None:
     variables = environ(host)
     broken = host / "opt/amazon/ofi-nccl/lib/libcudart.so"
     broken.write_bytes(b"")  # and not removed, for this machine may have another one
-    assert efa.line(efa.look(host, variables), "nccl") == (
+    assert efa.network_line(efa.detect(host, variables), "nccl") == (
         f"network: NCCL over TCP: the plugin can't be loaded: {broken}: file too short"
     )
 
 
 def test_a_library_that_the_plugin_needs_is_missing(root: Root) -> None:
     host = root(efa=4, uverbs=True, plugin="libnccl-net.so", needs="libfabric.so.1")
-    assert efa.look(host, environ(host)).missing.startswith(
+    assert efa.detect(host, environ(host)).missing.startswith(
         "the plugin can't be loaded: libfabric.so.1: cannot open shared object file"
     )
 
@@ -132,11 +135,11 @@ def test_a_library_that_the_plugin_needs_is_missing(root: Root) -> None:
 def test_a_plugin_that_nccl_would_not_find_does_not_count(root: Root) -> None:
     """Debian's package has it under this name only; NCCL looks there if NCCL_NET_PLUGIN says ofi."""
     host = root(efa=1, uverbs=True, plugin="libnccl-net-ofi.so")
-    assert "libnccl-net.so: cannot open shared object file" in efa.look(host, environ(host)).obstacle
-    assert efa.look(host, environ(host, NCCL_NET_PLUGIN="ofi")).plugin == "libnccl-net-ofi.so"
+    assert "libnccl-net.so: cannot open shared object file" in efa.detect(host, environ(host)).obstacle
+    assert efa.detect(host, environ(host, NCCL_NET_PLUGIN="ofi")).plugin == "libnccl-net-ofi.so"
     (host / "etc").mkdir()
     (host / "etc/nccl.conf").write_text("# by the image\nNCCL_NET_PLUGIN=ofi\n")
-    assert efa.line(efa.look(host, environ(host)), "nccl") == (
+    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
         "network: NCCL over EFA: 1 device, plugin libnccl-net-ofi.so"
     )
 

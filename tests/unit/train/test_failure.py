@@ -96,8 +96,8 @@ ModuleNotFoundError: No module named '{module}'
 @pytest.mark.parametrize(
     ("module", "hint"),
     [
-        ("no_such_lightgbm", "; add the package that has it to requirements.txt beside your program"),
-        ("no_such_lightgbm.basic", "; add the package that has it to requirements.txt beside your program"),
+        ("no_such_lightgbm", "; add the package that has it to requirements.txt next to your program"),
+        ("no_such_lightgbm.basic", "; add the package that has it to requirements.txt next to your program"),
         ("helpers.rows", ""),
         ("package.rows", ""),
         ("json.rows", ""),
@@ -117,7 +117,7 @@ def test_a_program_that_mpi4py_runs_has_a_relative_name() -> None:
     text = MISSING.format(code="x", module="no_such_lightgbm").replace('"x/', '"')
     assert failure.ending_sentence("train.py", 1, text.splitlines(), CODE) == (
         "ModuleNotFoundError: No module named 'no_such_lightgbm' (raised at train.py:7); add the package that has it "
-        "to requirements.txt beside your program"
+        "to requirements.txt next to your program"
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from berth.contract.errors import JobError
 from berth.train import failure
 from berth.train.failure import FailureReport
-from berth.train.hosts.events import Events, Exited, Lost, Message, Prepared, Signalled
+from berth.train.hosts.events import Events, Exited, HostPrepared, Lost, Message, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
 from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop, outcome_fields
 from berth.train.hosts.wire import LineSocket
@@ -56,7 +56,7 @@ class Host:
         self.error: str | None = None
         self.local = Local(
             host=name,
-            prepare=lambda: events.put(Prepared(self.error)),
+            prepare=lambda: events.put(HostPrepared(self.error)),
             start=self._start,
             stop=self._stop,
             signal=self._signal,

@@ -125,6 +125,6 @@ def test_who_asks_for_it(
 
 def test_transformers_sees_the_wish_only_where_it_is_granted() -> None:
     sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
-    assert json.loads(smddp.framework_parameters(sent, False)) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
-    assert json.loads(smddp.framework_parameters("", True)) == {"sagemaker_distributed_dataparallel_enabled": True}
-    assert smddp.framework_parameters("", False) == "{}"
+    assert json.loads(smddp.framework_parameters(sent, used=False)) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
+    assert json.loads(smddp.framework_parameters("", used=True)) == {"sagemaker_distributed_dataparallel_enabled": True}
+    assert smddp.framework_parameters("", used=False) == "{}"

@@ -16,7 +16,7 @@ from berth.train.finetune import checkpoints, data, ranks, report
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
 from berth.train.finetune.ranks import Rank, RankError
-from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, Settings, complete
+from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, TrainingSettings, complete
 from berth.train.finetune.trainer import span_loss
 
 PATHS = Paths(Path("/opt/ml"))
@@ -24,7 +24,7 @@ CPU = RankEnvironment(channels=frozenset({"train", "validation"}))
 GPU = RankEnvironment(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
 
 
-def settings(found: RankEnvironment = CPU, **values: Any) -> Settings:
+def settings(found: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
     return complete(values, PATHS, found)
 
 
