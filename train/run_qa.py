@@ -28,12 +28,12 @@ from berth.contract.hyperparameters import HyperparameterError, parse
 from berth.qa.spans import EVALUATION, LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count
+from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
 from berth.train.finetune import checkpoints, data, model, ranks, report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.ranks import Rank
 from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, TrainingSettings, complete, options
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
@@ -87,7 +87,7 @@ def run(environment: Mapping[str, str]) -> None:
     say(note)
 
     cuda = not training.get("use_cpu", False)
-    threads = _prepare_process(rank, recipe, cuda, environment)
+    threads = _prepare_process(rank, recipe, environment, cuda=cuda)
     ranks.start_group(rank, settings.backend, settings.timeout, cuda=cuda)
     args = _arguments(training)
     ranks.check_group(rank, args.world_size, args.parallel_mode.value)
@@ -162,15 +162,12 @@ def _rank_environment(
     )
 
 
-def _prepare_process(rank: Rank, recipe: Recipe, cuda: bool, environment: Mapping[str, str]) -> int:
+def _prepare_process(rank: Rank, recipe: Recipe, environment: Mapping[str, str], *, cuda: bool) -> int:
     """Threads, and a log without progress bars; returns the number of threads."""
     share = ranks.threads(rank.local_world_size)
     if "OMP_NUM_THREADS" not in environment and not cuda:
         torch.set_num_threads(share)
-    os.environ.setdefault("RAYON_NUM_THREADS", str(share))  # the tokenizer's threads
-    if recipe.logging_dir:
-        os.environ["TENSORBOARD_LOGGING_DIR"] = recipe.logging_dir
-    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+    set_library_variables(share, recipe.logging_dir)
     transformers.utils.logging.disable_progress_bar()
     return torch.get_num_threads()
 

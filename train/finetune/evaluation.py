@@ -16,8 +16,9 @@ from berth.qa import metrics
 from berth.qa.spans import Decoding, predict
 from berth.qa.squad import Example
 from berth.qa.windows import Window
+from berth.train.environment import Rank
 from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.ranks import Rank, from_leader, gather_floats_to_leader, gather_to_leader
+from berth.train.finetune.ranks import from_leader, gather_floats_to_leader, gather_to_leader
 
 
 @dataclass(frozen=True, slots=True)

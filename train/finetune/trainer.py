@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from berth.train.environment import Rank
 from berth.train.finetune import report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
 from berth.train.finetune.features import GroupedSampler, WindowDataset
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.ranks import Rank, check_wrapped
+from berth.train.finetune.ranks import check_wrapped
 
 
 class GuardCallback(TrainerCallback):

@@ -132,7 +132,7 @@ _KINDS: Mapping[str, Reader] = {
     "hello": _fields(
         {
             "host": _text(255),
-            "ranks": _whole(1, 1 << 16),
+            "ranks": _whole(0, 1 << 16),
             "host_key": _text(1024),
             "ssh_port": _whole(0, 65535),
             "version": _text(64),

@@ -1,6 +1,7 @@
 """Where the hosts of a job meet: one TCP connection from each worker to the leader, by the leader's name.
 
-    worker → leader   hello      name, sshd host key and port, ranks, backend, kit version
+    worker → leader   hello      name, sshd host key and port, ranks (0: it can't take part, and says why in `done`),
+                                 backend, kit version
     leader → worker   beat       each second while it looks the worker's name up, however long that takes
     leader → worker   joined     (or refused, with the reason: the worker tries again until its deadline)
     worker → leader   beat       at once, and each second from now on, as the leader's: only now has it joined
@@ -24,7 +25,7 @@ once gets in. Until a host has joined, whatever goes wrong with its connection o
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -45,6 +46,8 @@ _DIAL_SECONDS = 5.0
 _LOG_EVERY_SECONDS = 15.0
 _TRY_EVERY_SECONDS = 0.5
 _REASON_CHARACTERS = 1000
+_LATE_SECONDS = 60.0
+_BYE_SECONDS = 2.0
 _REFUSALS_LOGGED = 100
 
 
@@ -58,7 +61,10 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a worker says of itself. `host_key` is an OpenSSH public key; `ssh_port` 0 if its sshd is not needed."""
+    """What a worker says of itself. `host_key` is an OpenSSH public key; `ssh_port` 0 if its sshd is not needed.
+
+    `ranks` is 0 for a host that can't take part: it joins to say so, by a `done` with its reason.
+    """
 
     host: str
     ranks: int
@@ -111,11 +117,11 @@ class Leader:
             self._listener.start()
 
     def gather(self, timeout: float) -> None:
-        """Wait until every worker has joined. JobError names those that did not come in `timeout` seconds, or that left
-        again.
+        """Wait until every worker has joined. JobError names those that did not come in `timeout` seconds, that left
+        again, or that can't take part.
         """
         begin = logged = time.monotonic()
-        while missing := [host for host in self.workers if host not in self.introductions]:
+        while missing := [host for host in self.workers if not self._takes_part(host)]:
             now = time.monotonic()
             if now - begin >= timeout:
                 raise JobError(
@@ -136,10 +142,46 @@ class Leader:
                 why = report["sentence"] if report else "look at that host's own log."
                 raise JobError(f"host {event.host} stopped before all hosts had come: {why}")
 
+    def _takes_part(self, host: str) -> bool:
+        return host in self.introductions and self.introductions[host].ranks > 0
+
     def broadcast(self, kind: str, **fields: Any) -> None:
         """Send to every worker that has joined."""
         for connection in list(self.connections.values()):
             connection.send(kind, **fields)
+
+    def dismiss(self, outcome: Mapping[str, Any], deadline: float) -> None:
+        """Send how the job ended (`outcome`, the message's fields) to every worker, wait until they have written it,
+        and hang up.
+
+        A worker that has not come yet is waited for until `deadline` (of the monotonic clock), but not for longer than
+        a minute: it would look for its leader much longer. A signal ends that waiting.
+        """
+        late = min(deadline, time.monotonic() + _LATE_SECONDS)
+        bye = 0.0
+        informed: set[str] = set()
+        departed: set[str] = set()
+        while True:
+            now = time.monotonic()
+            for host in set(self.connections) - informed:
+                self.connections[host].send("outcome", **outcome)
+                informed.add(host)
+                bye = now + _BYE_SECONDS
+            staying = sorted(host for host in informed - departed if not self.connections[host].closed)
+            until = max(bye if staying else now, late if len(informed) < len(self.workers) else now)
+            if until <= now:
+                break
+            try:
+                event = self._events.get(timeout=until - now)
+            except Empty:
+                continue
+            if isinstance(event, Message) and event.kind == "bye":
+                departed.add(event.host)
+            elif isinstance(event, Signalled):
+                late = now
+        if staying:
+            get_logger().info("rendezvous: no bye from %s in %.0f s", ", ".join(staying), _BYE_SECONDS)
+        self.close()
 
     def close(self) -> None:
         """Stop listening and hang up."""

@@ -110,6 +110,11 @@ class HostConnection:
         self._closed = threading.Event()
         lines.set_timeout(silence)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended, on purpose or not."""
+        return self._closed.is_set()
+
     def start(self) -> None:
         """Begin to listen and to beat; the first beat goes at once."""
         try:

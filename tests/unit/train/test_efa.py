@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
+from berth.contract.launch_options import read_launch_options
 from berth.train import efa
 from berth.train.efa import Fabric
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher
-from berth.train.plan import Plan, make_plan
+from berth.train.plan import HostFindings, Plan, make_plan
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
 GPUS = Hardware(gpus=8, cuda="13.0", cpus=96.0, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
@@ -166,7 +167,8 @@ def test_the_line_can_be_had_alone() -> None:
 def plan(fabric: Fabric, hardware: Hardware = GPUS, hosts: int = 2, **variables: str) -> Plan:
     names = tuple(f"algo-{number + 1}" for number in range(hosts))
     job = Job(Path("/opt/ml"), "algo-1", names, "eth0", {}, {}, {})
-    return make_plan(job, hardware, variables, LAUNCHER, fabric=fabric)
+    options = read_launch_options({}, None, variables)
+    return make_plan(job, options, HostFindings(hardware, LAUNCHER, fabric=fabric), variables)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.train import entry, ownership, prepare
+from berth.train.hosts import host
 from berth.train.hosts.events import Event, Signalled
 from berth.train.hosts.rendezvous import Introduction, Stopped, kit_version
 from berth.train.job import Job
@@ -31,7 +32,8 @@ OWN = "OWN = 'own qa'\ndef fail():\n    raise ValueError('no rows')\n"
 START = """
 import sys
 from pathlib import Path
-from berth.train.entry import EntryPaths, train
+from berth.train.entry import train
+from berth.train.hosts.host import EntryPaths
 sys.exit(train(EntryPaths(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
 """
 
@@ -311,13 +313,13 @@ def test_hosts_must_be_alike() -> None:
     def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
         return {"b": Introduction("b", ranks, version=version, backend=backend)}
 
-    entry.check_alike(8, "smddp", worker(), "a")
+    host.check_alike(8, "smddp", worker(), "a")
     with pytest.raises(JobError, match="b would run 4 ranks but a 8"):
-        entry.check_alike(8, "smddp", worker(4), "a")
+        host.check_alike(8, "smddp", worker(4), "a")
     with pytest.raises(JobError, match="b has version 0 of the kit"):
-        entry.check_alike(8, "smddp", worker(version="0", backend=""), "a")
+        host.check_alike(8, "smddp", worker(version="0", backend=""), "a")
     with pytest.raises(JobError, match="b would use the backend nccl but a smddp; use instances of one kind"):
-        entry.check_alike(8, "smddp", worker(backend="nccl"), "a")
+        host.check_alike(8, "smddp", worker(backend="nccl"), "a")
 
 
 def job(root: Path, program: str, source: str | None = None) -> Job:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
+from berth.train.environment import sagemaker_variables
 from berth.train.hardware import Hardware
-from berth.train.job import program_arguments, read_job, sagemaker_variables
+from berth.train.job import program_arguments, read_job
 
 
 def write(root: Path, **files: object) -> Path:

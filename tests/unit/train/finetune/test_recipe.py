@@ -9,13 +9,15 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
+from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError
 from berth.qa.windows import Window
+from berth.train.environment import Rank
 from berth.train.finetune import checkpoints, data, ranks, report
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
-from berth.train.finetune.ranks import Rank, RankError
+from berth.train.finetune.ranks import RankError
 from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, TrainingSettings, complete
 from berth.train.finetune.trainer import span_loss
 
@@ -272,7 +274,7 @@ def test_rank(environment: dict[str, str], rank: Rank) -> None:
 
 @pytest.mark.parametrize("environment", [{"RANK": "4", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
 def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
-    with pytest.raises(RankError, match="don't go together"):
+    with pytest.raises(JobError, match="don't go together"):
         Rank.from_environment(environment)
 
 
