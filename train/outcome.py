@@ -11,7 +11,7 @@ from typing import Any
 from berth.train import failure
 from berth.train.failure import FailureFile, FailureReport
 from berth.train.log import get_logger
-from berth.train.ownership import hand_over
+from berth.train.ownership import hand_over, open_to_readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path) -> None:
                 get_logger().info("the program wrote its own %s; it stays as it is", failure_file.path)
         except OSError as error:
             get_logger().error("%s can't be written (%s)", failure_file.path, error.strerror)
+    open_to_readers(root / "model")
     owner = hand_over(root)
     if owner is not None:
         get_logger().info("outputs: handed to the owner of the mounted folders, uid %d", owner)

@@ -165,7 +165,10 @@ LoneHosts = Callable[..., AbstractContextManager[dict[str, Container]]]
 
 @pytest.fixture
 def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
-    """`with lone_hosts(data, hyperparameters, present=[…], hostname=…) as containers`: started, then removed."""
+    """`with lone_hosts(data, hyperparameters, present=[…], hostname=…) as containers`: started, then removed.
+
+    `environment` is every host's, `own` has what single hosts have besides.
+    """
 
     @contextmanager
     def start(
@@ -176,6 +179,7 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
         present: list[str] | None = None,
         hostname: str | None = None,
         environment: Mapping[str, str] | None = None,
+        own: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Iterator[dict[str, Container]]:
         names = opt_ml.host_names(hosts)
         mark = {"berth.test": "1"}
@@ -203,7 +207,7 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
                     network=network.name,
                     networking_config={network.name: endpoint},
                     volumes=[f"{here}:{there}:{mode}" for there, (here, mode) in mounts.items()],
-                    environment=dict(environment or {}),
+                    environment={**(environment or {}), **(own or {}).get(name, {})},
                 )
                 containers[name].start()
             yield containers

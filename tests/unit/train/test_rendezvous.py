@@ -328,6 +328,35 @@ def test_a_host_that_stops_before_all_have_come_says_why() -> None:
         thread.join(5)
 
 
+def test_a_host_that_comes_after_the_job_has_failed_is_told_why() -> None:
+    own: Events = SimpleQueue()
+    heard: list[Outcome] = []
+
+    def come_late() -> None:
+        time.sleep(1.0)
+        connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
+        heard.append(WorkerLoop(connection, Host("localhost", own), own).run())
+
+    with meeting() as (leader, _):
+        thread = threading.Thread(target=come_late, daemon=True)
+        thread.start()
+        begin = time.monotonic()
+        leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + 30)
+        assert 1.0 < time.monotonic() - begin < 4
+        thread.join(5)
+    assert heard == [Outcome(3)]
+
+
+def test_nobody_is_waited_for_after_the_deadline_or_a_signal() -> None:
+    for late, signals in ((0.0, []), (30.0, [Signalled(15)])):
+        with meeting() as (leader, events):
+            for event in signals:
+                events.put(event)
+            begin = time.monotonic()
+            leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + late)
+            assert time.monotonic() - begin < 1
+
+
 HELLO = {"kind": "hello", "host": "localhost", "ranks": 1, "host_key": "k", "ssh_port": 0, "version": "1"}
 REFUSED = {
     "a stranger": ({**HELLO, "host": "algo-9"}, here, "'algo-9' is not a host of this job"),
