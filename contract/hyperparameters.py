@@ -15,7 +15,7 @@ import difflib
 import json
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -73,11 +73,15 @@ class DeprecatedName:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Typed values of what was given (never a None), the platform's own keys as text, and lines for the log."""
+    """Typed values of what was given (never a None), the platform's own keys as text, and lines for the log.
+
+    `problems`: of each name that can't be used what is wrong with it, a part of a sentence (see `refusal`).
+    """
 
     values: dict[str, Any]
     platform: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 def options_of(*classes: type) -> dict[str, Option]:
@@ -135,15 +139,17 @@ def parse(
     raw: Mapping[str, Any],
     options: Mapping[str, Option],
     deprecated: Mapping[str, DeprecatedName] | None = None,
-    launcher: Iterable[str] = LAUNCHER_NAMES,
 ) -> Parsed:
-    """Type every hyperparameter of `raw`; a new name wins over its deprecated ones, and of these the first.
+    """Type every hyperparameter of `raw` as `read` does. Raises HyperparameterError that names all errors."""
+    parsed = read(raw, options, deprecated or {})
+    if parsed.problems:
+        raise refusal(parsed.problems.values())
+    return parsed
 
-    Raises HyperparameterError that names all errors.
-    """
-    deprecated = deprecated or {}
+
+def read(raw: Mapping[str, Any], options: Mapping[str, Option], deprecated: Mapping[str, DeprecatedName]) -> Parsed:
+    """Type every hyperparameter of `raw`; a new name wins over its deprecated ones, and of these the first."""
     parsed = Parsed({})
-    problems: list[str] = []
 
     def deprecated_name(given: str) -> DeprecatedName | None:
         old = deprecated.get(given.replace("-", "_"))
@@ -155,7 +161,7 @@ def parse(
         try:
             if is_platform(name):
                 parsed.platform[given] = as_text(value)
-            elif name in launcher:
+            elif name in LAUNCHER_NAMES:
                 continue
             elif (old := deprecated_name(name)) is not None:
                 _replace(name, value, old, options, parsed)
@@ -167,11 +173,9 @@ def parse(
                 if new:
                     parsed.notes.append(f"{name}: taken as {new}")
             else:
-                raise ValueError(_unknown(name, [*options, *deprecated, *launcher]))
+                raise ValueError(_unknown(name, [*options, *deprecated, *LAUNCHER_NAMES]))
         except ValueError as reason:
-            problems.append(f"{given} {reason}")
-    if problems:
-        raise HyperparameterError(_all_of(problems))
+            parsed.problems[given] = f"{given} {reason}"
     return parsed
 
 
@@ -180,10 +184,14 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return "is not known" + (f" (did you mean {nearest[0]}?)" if nearest else "")
 
 
-def _all_of(problems: list[str]) -> str:
+def refusal(problems: Collection[str]) -> HyperparameterError:
+    """The error that names every problem, each a part of a sentence: `seed 'x' is not a whole number`."""
+    parts = "; ".join(problems)
     if len(problems) == 1:
-        return f"One hyperparameter can't be used: {problems[0]}; fix it and start the job again."
-    return f"{len(problems)} hyperparameters can't be used: {'; '.join(problems)}; fix them and start the job again."
+        return HyperparameterError(f"One hyperparameter can't be used: {parts}; fix it and start the job again.")
+    return HyperparameterError(
+        f"{len(problems)} hyperparameters can't be used: {parts}; fix them and start the job again."
+    )
 
 
 def _replace(name: str, raw: Any, old: DeprecatedName, options: Mapping[str, Option], parsed: Parsed) -> None:

@@ -24,7 +24,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
-from berth.contract.hyperparameters import HyperparameterError, parse
+from berth.contract.hyperparameters import HyperparameterError, read
 from berth.qa.spans import EVALUATION, LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count
@@ -102,7 +102,7 @@ def run(environment: Mapping[str, str]) -> None:
         "test": recipe.max_predict_samples,
     }
     questions = data.load_all(sources, recipe, limits, say)
-    examples = {split: read.examples for split, read in questions.items()}
+    examples = {split: each.examples for split, each in questions.items()}
     trainer = _trainer(loaded, recipe, args, rank, examples, say)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
@@ -117,7 +117,7 @@ def run(environment: Mapping[str, str]) -> None:
         found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
     _write(rank, paths.model / "metrics.json", found)
     _write(rank, paths.model / "history.json", trainer.lines.history)
-    for left_out in filter(None, (read.skipped for read in questions.values())):
+    for left_out in filter(None, (each.skipped for each in questions.values())):
         say(left_out)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
     ranks.end_group()
@@ -139,8 +139,9 @@ def _settings(
             raise HyperparameterError(f"{paths.hyperparameters} is not JSON ({reason}): write it again.") from reason
     if not isinstance(raw, dict):
         raise HyperparameterError(f"{paths.hyperparameters} is not a JSON object: write one name and value per entry.")
-    parsed = parse(raw, options(TrainingArguments), DEPRECATED_NAMES)
-    settings = complete(parsed.values, paths, _rank_environment(paths, channels, rank, environment))
+    parsed = read(raw, options(TrainingArguments), DEPRECATED_NAMES)
+    found = _rank_environment(paths, channels, rank, environment)
+    settings = complete(parsed.values, paths, found, parsed.problems)
     for note in [*parsed.notes, *settings.notes]:
         say(note)
     for warning in settings.warnings:

@@ -6,12 +6,12 @@ Nothing that was given is changed without a line.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from berth.contract.hyperparameters import HyperparameterError, Option, options_of
+from berth.contract.hyperparameters import HyperparameterError, Option, options_of, refusal
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
@@ -129,17 +129,22 @@ def options(training_arguments: type) -> dict[str, Option]:
     return known
 
 
-def complete(values: Mapping[str, Any], paths: Paths, found: RankEnvironment) -> TrainingSettings:
+def complete(
+    values: Mapping[str, Any], paths: Paths, found: RankEnvironment, problems: Mapping[str, str] | None = None
+) -> TrainingSettings:
     """Complete the typed hyperparameters `values` to the settings of a job.
 
-    Raises HyperparameterError where two of them can't go together.
+    Raises HyperparameterError that names those out of range, with the `problems` that were found before, by name; or
+    where two can't go together.
     """
     own = {spec.name for spec in fields(Recipe)}
     recipe = Recipe(**{name: value for name, value in values.items() if name in own})
     training = {name: value for name, value in values.items() if name not in own}
     notes: list[str] = []
     warnings: list[str] = []
-    _check(recipe, training, found)
+    unread = {name.replace("-", "_") for name in problems or {}}
+    if faults := [*(problems or {}).values(), *_out_of_range(recipe, training, found, unread)]:
+        raise refusal(faults)
     _tasks(training, recipe, found, notes)
     _folders(training, paths, notes)
     _hardware(training, found, warnings)
@@ -170,7 +175,10 @@ def complete(values: Mapping[str, Any], paths: Paths, found: RankEnvironment) ->
     )
 
 
-def _check(recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment) -> None:
+def _out_of_range(
+    recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment, unread: Collection[str]
+) -> list[str]:
+    """What is wrong with values of the right type; `unread` are names of others, of which only the default is known."""
     problems = []
     counts = ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length")
     counted = {name: getattr(recipe, name) for name in counts}
@@ -185,7 +193,7 @@ def _check(recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment) 
             problems.append(f"{name} is {value} and must be from 0 to {(1 << 32) - 1}")
     if training.get("fsdp") and found.world_size == 1:
         problems.append("fsdp spreads the model over ranks, and this job has one: leave it out, or run more ranks")
-    if not 0 <= recipe.doc_stride < recipe.max_seq_length:
+    if "max_seq_length" not in unread and not 0 <= recipe.doc_stride < recipe.max_seq_length:
         problems.append(
             f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
         )
@@ -193,8 +201,7 @@ def _check(recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment) 
         value = getattr(recipe, name)
         if value is not None and not 0 <= value < 1:
             problems.append(f"{name} is {value} and must be at least 0 and below 1")
-    if problems:
-        raise HyperparameterError(f"Hyperparameters can't be used: {'; '.join(problems)}.")
+    return problems
 
 
 def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, notes: list[str]) -> None:
