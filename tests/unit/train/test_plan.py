@@ -11,7 +11,7 @@ from berth.contract.launch_options import read_launch_options, read_timeout
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version, of_another, without_notices
-from berth.train.plan import HostFindings, Plan, choose_interface, make_plan
+from berth.train.plan import HostFindings, Plan, choose_interface, make_plan, needs_ssh
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
 CPU = Hardware(gpus=0, cuda=None, cpus=4.0, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
@@ -204,6 +204,23 @@ def test_user_command(
 ) -> None:
     plan = plan_of(job(program="train.py", **hyperparameters), CPU, environ, LAUNCHER)
     assert (plan.kind, plan.program) == (kind, command)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "program", "environ", "needed"),
+    [
+        (1, None, {}, False),
+        (2, None, {}, True),
+        (2, "train.py", {}, False),
+        (2, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, True),
+        (1, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, False),
+    ],
+)
+def test_keys_are_made_only_where_mpirun_reaches_other_hosts(
+    hosts: int, program: str | None, environ: dict[str, str], needed: bool
+) -> None:
+    given = job(tuple(f"algo-{number + 1}" for number in range(hosts)), program=program)
+    assert needs_ssh(given, read_launch_options({}, program, environ)) is needed
 
 
 def test_shell_program_runs_in_bash_and_gets_signals_as_a_group() -> None:

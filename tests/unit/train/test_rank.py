@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.environment import Rank, rank_environment
 from berth.train.failure import FailureReport
 from berth.train.rank import check_rank
 from berth.train.runfolder import Program, Relay, RunFolder
@@ -305,30 +304,6 @@ def test_run_folder_is_private_and_goes(tmp_path: Path) -> None:
     assert json.loads((folder.path / "program.json").read_text())["host"] == "algo-2"
     folder.remove()
     assert not folder.path.exists()
-
-
-def test_rank_by_mpirun() -> None:
-    assert Rank.from_mpirun(mpi(3, 4, 1, 2)) == Rank(3, 1, 4, 2)
-    assert Rank.from_mpirun({}) is None
-
-
-def test_environment_of_a_rank(tmp_path: Path) -> None:
-    given = program(
-        RunFolder(tmp_path / "run"), "", environment={"A": "1", "PMIX_RANK": "old"}, world_size=2, ranks_per_host=1
-    )
-    environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
-    assert rank_environment(given, Rank(1, 0, 2, 1), environ, Path("/run/berth/why")) == {
-        "A": "1",
-        "BERTH_FAILURE_FILE": "/run/berth/why",
-        "OMPI_X": "2",
-        "PMIX_RANK": "1",
-        "OPAL_PREFIX": "/v",
-        "LD_LIBRARY_PATH": "/v/lib",
-        "RANK": "1",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "1",
-    }
 
 
 def test_rank_without_mpirun(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError
 from berth.qa.windows import Window
@@ -258,24 +257,6 @@ def test_grouped_order_saves_padding() -> None:
 def test_evaluation_takes_every_window_once() -> None:
     batches = length_batches(np.array([5, 9, 2, 7, 1]), 2)
     assert [batch.tolist() for batch in batches] == [[1, 3], [0, 2], [4]]
-
-
-@pytest.mark.parametrize(
-    ("environment", "rank"),
-    [
-        ({}, Rank()),
-        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, Rank(3, 1, 4, 2)),
-        ({"RANK": "0", "WORLD_SIZE": "1"}, Rank()),
-    ],
-)
-def test_rank(environment: dict[str, str], rank: Rank) -> None:
-    assert Rank.from_environment(environment) == rank
-
-
-@pytest.mark.parametrize("environment", [{"RANK": "4", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
-def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
-    with pytest.raises(JobError, match="don't go together"):
-        Rank.from_environment(environment)
 
 
 def test_ranks_that_would_train_alone_stop() -> None:
