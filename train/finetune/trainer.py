@@ -177,10 +177,10 @@ class QuestionAnsweringTrainer(Trainer):
         self,
         model: torch.nn.Module,
         inputs: dict[str, Any],
-        return_outputs: bool = False,
+        return_outputs: Any = None,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """`span_loss` in place of the model's own; the parameters are Trainer's."""
+        """`span_loss` in place of the model's own; the parameters are Trainer's, which passes them by position."""
         labels = inputs["start_positions"], inputs["end_positions"]
         output = model(**{name: value for name, value in inputs.items() if not name.endswith("_positions")})
         loss = span_loss(output.start_logits, output.end_logits, inputs["attention_mask"], *labels)

@@ -167,7 +167,7 @@ LoneHosts = Callable[..., AbstractContextManager[dict[str, Container]]]
 def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
     """`with lone_hosts(data, hyperparameters, present=[…], hostname=…) as containers`: started, then removed.
 
-    `environment` is every host's, `own` has what single hosts have besides.
+    `environment` has the variables of each host, by its name.
     """
 
     @contextmanager
@@ -178,8 +178,7 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
         hosts: int = 2,
         present: list[str] | None = None,
         hostname: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        own: Mapping[str, Mapping[str, str]] | None = None,
+        environment: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Iterator[dict[str, Container]]:
         names = opt_ml.host_names(hosts)
         mark = {"berth.test": "1"}
@@ -207,7 +206,7 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
                     network=network.name,
                     networking_config={network.name: endpoint},
                     volumes=[f"{here}:{there}:{mode}" for there, (here, mode) in mounts.items()],
-                    environment={**(environment or {}), **(own or {}).get(name, {})},
+                    environment=dict((environment or {}).get(name, {})),
                 )
                 containers[name].start()
             yield containers

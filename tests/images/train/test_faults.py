@@ -193,8 +193,9 @@ def test_model_parallelism_is_refused(
 def test_host_that_never_comes_is_named(
     lone_hosts: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row, tmp_path: Path
 ) -> None:
-    environment = {"BERTH_RENDEZVOUS_TIMEOUT": "5"}
-    with lone_hosts(channels(train="x"), TRAIN, hosts=3, present=["algo-1", "algo-2"], environment=environment) as here:
+    present = ["algo-1", "algo-2"]
+    environment = {host: {"BERTH_RENDEZVOUS_TIMEOUT": "5"} for host in present}
+    with lone_hosts(channels(train="x"), TRAIN, hosts=3, present=present, environment=environment) as here:
         began = time.time()
         codes = {host: container.wait(timeout=60)["StatusCode"] for host, container in here.items()}
     seconds = time.time() - began - 5
@@ -214,8 +215,8 @@ def test_hosts_do_not_wait_for_one_that_is_refused(
     fault_row: Row,
     tmp_path: Path,
 ) -> None:
-    own = {refused: {"BERTH_PROCESSES_PER_HOST": "none"}}
-    with lone_hosts(channels(train="x"), TRAIN, hosts=3, own=own) as here:
+    environment = {refused: {"BERTH_PROCESSES_PER_HOST": "none"}}
+    with lone_hosts(channels(train="x"), TRAIN, hosts=3, environment=environment) as here:
         began = time.time()
         codes = {host: container.wait(timeout=60)["StatusCode"] for host, container in here.items()}
     seconds = time.time() - began

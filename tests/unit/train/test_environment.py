@@ -28,7 +28,18 @@ def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def program(environment: dict[str, str]) -> Program:
-    return Program(("train",), "/", environment, "algo-2", "/opt/ml/code", "train.py", 2, 1, False, False)
+    return Program(
+        command=("train",),
+        cwd="/",
+        environment=environment,
+        host="algo-2",
+        code_dir="/opt/ml/code",
+        name="train.py",
+        world_size=2,
+        ranks_per_host=1,
+        prefix_other_ranks=False,
+        shell=False,
+    )
 
 
 def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_normal_end_is_the_same_on_both_hosts_and_within_a_second() -> None:
 def test_workers_report_reaches_every_host() -> None:
     report = FailureReport("ValueError: boom", 3, "localhost", 1, ("a", "b"), 5.0)
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, True),))
+        lead = Host(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, echo=True),))
         job = Job(leader, events, lead, lambda own: Host("localhost", own, None, (report,)), everywhere=False)
         job.wait()
     assert {name: timeless(outcome) for name, outcome in job.outcomes.items()} == {
