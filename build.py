@@ -71,11 +71,18 @@ class CommandLine(TyperGroup):
         return self.commands.get(cmd_name)
 
 
+def find_aws() -> tuple[str | None, str | None, str]:
+    """What AWS's clients find on this machine, for `doctor`: images/ knows nothing of ecr/, and gets it from here."""
+    from berth.ecr.aws import find_settings  # boto3 takes half a second, which every command would pay
+
+    return find_settings()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; every error that a user can cause is printed here and nowhere else."""
     command = CommandLine(name="build.py", help=__doc__.split("\n")[0], no_args_is_help=True, rich_markup_mode=None)
     try:
-        code = command(arguments, standalone_mode=False)
+        code = command(arguments, standalone_mode=False, obj=find_aws)
         sys.stdout.flush()  # here, where a full disk becomes a sentence; Python's own end makes exit code 120 of it
     except UserError as error:
         note.print(f"[red]berth: error:[/red] {escape(str(error))}", soft_wrap=True)

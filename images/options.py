@@ -34,7 +34,8 @@ NamedImageOption = Annotated[
     str | None,
     typer.Option("--image", metavar="NAME", help="An image of yours that is built FROM the kit's, instead of those."),
 ]
-ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
+_PROFILES = " or ".join(filter(None, [", ".join(pins.profile_names()[:-1]), *pins.profile_names()[-1:]]))
+ProfileOption = Annotated[str, typer.Option(help=f"The row of docker/pins.toml: {_PROFILES}.")]
 DistOption = Annotated[
     Path,
     typer.Option(envvar="BERTH_DIST", metavar="FOLDER", help="Where images.json and the bills of materials are kept."),

@@ -15,16 +15,20 @@ from typing import Any
 
 from docker import DockerClient
 
-from berth.common.engine import connect, find_image
+from berth.common.engine import connect
 from berth.common.errors import UserError
+from berth.common.image_names import image_name
 from berth.images import pins
 from berth.images.build import revision
+from berth.images.selection import find_built_image
 from berth.local.job import SHM_SIZE, make, writable
 from berth.local.logs import Follower
 from berth.local.session import Session, engine_errors, is_running, require_gpus
 
 _FOLDER = "/check"
 _FILE = "report.json"
+# The inference image brings this one; in the training image it is skipped.
+_ROW = "inference=berth.serve.gpu_check:INFERENCE"
 _ERROR = "berth: error: "
 _POLL_SECONDS = 0.25
 
@@ -45,12 +49,12 @@ def gpu_check(
     if not kit.profile(profile).cuda:
         others = " or ".join(name for name, each in kit.profiles.items() if each.cuda)
         raise UserError(f"The images of profile {profile} have no CUDA and use no GPU: choose --profile {others}.")
-    images = [f"berth-{image}:{profile}" for image in pins.IMAGES]
+    images = [image_name(image, profile) for image in pins.IMAGES]
     with engine_errors():
         client = connect()
         require_gpus(client, instead="run `python bench/gpu.py`, which needs no Docker")
         for image in images:
-            find_image(client, image)
+            find_built_image(client, image)
         make(writable(target.parent))
         reports = {image: _check(client, image, log, say) for image in images}
         target.write_text(
@@ -93,7 +97,7 @@ def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Ca
         container = session.create(
             "check",
             entrypoint=["python", "-P", "-m", "berth.runtime.gpu.bench.check"],
-            command=["--json", f"{_FOLDER}/{_FILE}"],
+            command=["--row", _ROW, "--json", f"{_FOLDER}/{_FILE}"],
             mounts={_FOLDER: (folder, False)},
             environment={},
             gpus=True,

@@ -21,7 +21,7 @@ from docker.errors import APIError
 from docker.types import Mount
 
 from berth.common import engine, labels, owner
-from berth.common.containers import run_once
+from berth.common.containers import Access, run_once
 from berth.common.errors import UserError
 
 RECORD = "owner.json"
@@ -161,7 +161,7 @@ def _me() -> str:
 
 
 def _as_root(client: DockerClient, image: str, folder: Path, command: Sequence[str]) -> None:
-    run_once(client, image, command, mounts=[Mount(_HANDED_OVER, str(folder), type="bind")])
+    run_once(client, image, command, Access([Mount(_HANDED_OVER, str(folder), type="bind")]))
 
 
 def _record(folder: Path) -> dict[str, str]:

@@ -150,7 +150,7 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
     )
     variables: dict[str, str] = environment.to_env_vars()
     # nvidia-smi is not in every image and the CPU count there ignores the container's quota: say what the plan went by.
-    return {**variables, "SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(max(1, int(hardware.cpus)))}
+    return {**variables, "SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(hardware.cpus)}
 
 
 def rank_environment(

@@ -150,7 +150,7 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         if by_mpirun
         else (launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
     )
-    threads = max(1, int(found.hardware.cpus) // choice.ranks) if by_mpirun else None
+    threads = max(1, found.hardware.cpus // choice.ranks) if by_mpirun else None
     return Plan(
         kind=choice.kind,
         program=_program(job, options, found, choice),

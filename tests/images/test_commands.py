@@ -19,7 +19,7 @@ from rich.console import Console
 
 from berth.common import labels
 from berth.images import doctor, pins
-from berth.images.clean import clean
+from berth.images.clean import remove_all
 from berth.local import demo, job
 from berth.local.serving import ask
 
@@ -70,7 +70,7 @@ def test_clean_takes_what_the_kit_left_and_nothing_of_a_persons(
     work.wait()
     built = work.commit()  # an image without a name, built from ours
     try:
-        listed = {str(item) for item in clean(client, dry_run=True)}
+        listed = {str(item) for item in remove_all(client, dry_run=True)}
         assert {f"container {left.name}", "network berth-test-left"} <= listed
         why = "no run of the kit started it; `docker rm` removes it"
         assert {f"container {each.name} stays: {why}" for each in (persons, persons_too, work)} <= listed

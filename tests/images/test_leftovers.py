@@ -12,7 +12,7 @@ import pytest
 from docker.types import Mount
 
 from berth.common import owner
-from berth.common.containers import run_once
+from berth.common.containers import Access, run_once
 from berth.images import pins
 from berth.local import leftovers
 
@@ -53,7 +53,7 @@ def as_root(client: docker.DockerClient, profile: pins.Profile, tmp_path: Path) 
 
     def run(line: str) -> None:
         mounts = [Mount("/folder", str(tmp_path), type="bind")]
-        run_once(client, f"berth-train:{profile.name}", ["sh", "-c", line], mounts=mounts)
+        run_once(client, f"berth-train:{profile.name}", ["sh", "-c", line], Access(mounts))
 
     return run
 

@@ -78,7 +78,7 @@ def load(source: DataSource, recipe: Recipe, limit: int | None, say: Callable[[s
     say(source.note)
     train = source.split == "train"
     if source.path is not None:
-        examples = read(source.path, recipe.version_2_with_negative, offsets=train)
+        examples = read(source.path, version_2_with_negative=recipe.version_2_with_negative, offsets=train)
     else:
         examples = _from_hub(source, recipe)
     there = len(examples)

@@ -83,7 +83,8 @@ def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
     for image, made in zip(IMAGES, engine.created, strict=True):
         assert made["image"] == image
         assert [*made["entrypoint"], *made["command"]] == [
-            *("python", "-P", "-m", "berth.runtime.gpu.bench.check", "--json", "/check/report.json")
+            *("python", "-P", "-m", "berth.runtime.gpu.bench.check"),
+            *("--row", "inference=berth.serve.gpu_check:INFERENCE", "--json", "/check/report.json"),
         ]
         assert made["device_requests"] == [{**made["device_requests"][0], "Count": -1, "Capabilities": [["gpu"]]}]
         assert (made["network_mode"], made["shm_size"]) == ("none", "1g")

@@ -43,7 +43,7 @@ def program(environment: dict[str, str]) -> Program:
 
 
 def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:
-    hardware = Hardware(gpus=2, cuda="13.0", cpus=1.5, memory=None, shm=None, interfaces=())
+    hardware = Hardware(gpus=2, cuda="13.0", cpus=1, memory=None, shm=None, interfaces=())
     given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
     hyperparameters = {"sagemaker_job_name": "123", "epochs": "3"}
     config = tmp_path / "input/config"

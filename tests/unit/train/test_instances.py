@@ -47,7 +47,7 @@ def plan(instance: Instance, hosts: int) -> Plan:
     hardware = Hardware(
         gpus=instance.gpus,
         cuda=instance.cuda,
-        cpus=float(instance.cpus),
+        cpus=instance.cpus,
         memory=instance.memory << 30,
         shm=instance.memory << 29,
         interfaces=instance.interfaces,
@@ -158,7 +158,7 @@ def test_no_obsolete_variable_is_set(name: str, hosts: int) -> None:
 @pytest.mark.parametrize("name", ["g4dn.12xlarge", "g5.48xlarge"])
 def test_dockers_own_64_mib_of_shared_memory_are_named_with_the_flag(name: str) -> None:
     instance = INSTANCES[name]
-    hardware = Hardware(instance.gpus, "13.0", 48.0, None, 64 << 20, ("eth0", "lo"))
+    hardware = Hardware(instance.gpus, "13.0", 48, None, 64 << 20, ("eth0", "lo"))
     job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), "eth0", {}, {}, {})
     plan = make_plan(job, LaunchOptions(), HostFindings(hardware, LAUNCHER), {})
     (reason,) = (each for each in plan.reasons if "/dev/shm" in each)

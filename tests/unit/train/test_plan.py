@@ -14,8 +14,8 @@ from berth.train.mpirun import Launcher, major_version, of_another, without_noti
 from berth.train.plan import HostFindings, Plan, choose_interface, make_plan, needs_ssh
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
-CPU = Hardware(gpus=0, cuda=None, cpus=4.0, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
-GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96.0, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=4, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
+GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
 
 RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
 
@@ -83,7 +83,7 @@ launch plan
     ),
     "a user's program, GPUs idle, little shared memory, a secret": (
         job(program="train.py", epochs="3", model='"bert"', hub_token="abc", sagemaker_region='"eu-west-1"'),
-        Hardware(gpus=8, cuda="13.0", cpus=8.0, memory=None, shm=64 << 20, interfaces=("eth0", "lo")),
+        Hardware(gpus=8, cuda="13.0", cpus=8, memory=None, shm=64 << 20, interfaces=("eth0", "lo")),
         {},
         """\
 launch plan
@@ -159,7 +159,7 @@ def test_a_worker_logs_one_line_of_it() -> None:
         ("train.py", CPU, {}, "true"),
         ("train.py", CPU, {"BERTH_DISTRIBUTION": "mpi"}, "true"),
         ("train.py", CPU, {"ACCELERATE_USE_CPU": "false"}, "false"),
-        ("train.py", Hardware(2, None, 4.0, None, None, ("lo",)), {}, "true"),
+        ("train.py", Hardware(2, None, 4, None, None, ("lo",)), {}, "true"),
         ("train.py", GPU8, {"BERTH_DISTRIBUTION": "mpi"}, None),
         (None, CPU, {}, None),
     ],
@@ -235,7 +235,7 @@ def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
 
 
 def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
-    plan = plan_of(job(), Hardware(2, None, 4.0, None, None, ("lo",)), {}, LAUNCHER)
+    plan = plan_of(job(), Hardware(2, None, 4, None, None, ("lo",)), {}, LAUNCHER)
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
     assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 

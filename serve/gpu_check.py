@@ -1,4 +1,4 @@
-"""The inference engine of berth.serve on this machine: a model with random weights answers one question over and over.
+"""The row `inference` of `gpu-check`: a model with random weights answers one question over and over.
 
 The way is the server's, without HTTP: find and load the model's files, check the request, windows, engine, answer.
 """
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from berth.runtime.gpu.bench.record import Measured
+from berth.runtime.gpu.bench.record import Check, Measured
 
 QUESTION = "What does the image do before it is used?"
 CONTEXT = "The image checks the GPUs of its host before it is used, and says in a table what they do. " * 12
@@ -59,6 +59,10 @@ def inference(device: str) -> Measured:
             "latency_ms_90": timed[int(0.9 * len(timed))] * 1e3,
         },
     )
+
+
+INFERENCE = Check("inference", inference, 180.0, ("transformers", "numpy"))
+"""What berth.runtime.gpu.bench.check takes by `--row`."""
 
 
 def _save(folder: Path, sizes: dict[str, Any]) -> None:

@@ -8,30 +8,30 @@ from concurrent.futures import Future
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.handler import Prepared
-from berth.serve.limits import Limits
+from berth.serve.handler import PreparedRequest
+from berth.serve.limits import RequestLimits
 
 _MEMORY = 0.9
 """What a request counts for in the model's speed after each one that came behind it."""
 
 
-class Jobs:
+class RequestQueue:
     """Prepared requests with their futures. A future stays pending until its answer is there, so that it can be
     cancelled at any time: it leaves the queue then, and the model's thread looks at it between batches.
     """
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RequestLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: dict[Future[Any], Prepared] = {}
+        self._waiting: dict[Future[Any], PreparedRequest] = {}
         self._waiting_tokens = 0
         self._running_tokens = 0
         self._began = 0.0
         self._done_tokens = 0.0
         self._done_seconds = 0.0
 
-    def put(self, prepared: Prepared) -> Future[Any]:
+    def put(self, prepared: PreparedRequest) -> Future[Any]:
         """Queue a request; ServeError (503) if too much waits already."""
         future: Future[Any] = Future()
         with self._changed:
@@ -42,7 +42,7 @@ class Jobs:
         future.add_done_callback(self._drop)
         return future
 
-    def take(self) -> tuple[Prepared, Future[Any]]:
+    def take(self) -> tuple[PreparedRequest, Future[Any]]:
         """The next request, as soon as there is one; `finish` must follow."""
         with self._changed:
             while not self._waiting:
@@ -53,15 +53,15 @@ class Jobs:
             self._began = self._clock()
             return prepared, future
 
-    def finish(self, answered: bool) -> None:
+    def finish(self, *, completed: bool) -> None:
         """The model is free again; how long it took counts if it went through all windows."""
         with self._changed:
-            if answered:
+            if completed:
                 self._done_tokens = _MEMORY * self._done_tokens + self._running_tokens
                 self._done_seconds = _MEMORY * self._done_seconds + self._clock() - self._began
             self._running_tokens = 0
 
-    def wait(self) -> float:
+    def estimated_wait(self) -> float:
         """Seconds until the model would begin with one more request, as far as can be told; 0 before its first one."""
         if not self._done_tokens:
             return 0.0
@@ -70,7 +70,7 @@ class Jobs:
         return pace * self._waiting_tokens + max(0.0, running)
 
     def _check(self, tokens: int) -> None:
-        seconds = self.wait()
+        seconds = self.estimated_wait()
         too_long = seconds - self._limits.wait_seconds
         if too_long > 0:
             waiting, retry_after = f"the model has work for {seconds:.0f} s", math.ceil(too_long)

@@ -1,10 +1,10 @@
-"""What is seen of AWS on a machine whose settings are broken; boto3 is the real one, and asks nobody."""
+"""What `doctor` is told of AWS on a machine whose settings are broken; boto3 is the real one, and asks nobody."""
 
 from pathlib import Path
 
 import pytest
 
-from berth.images.probe import aws_settings
+from berth.ecr.aws import find_settings
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "a-canary"}
 CONFIG = """
@@ -129,7 +129,7 @@ def test_settings_of_aws(
 ) -> None:
     for name, text in environment.items():
         monkeypatch.setenv(name, text.format(folder=folder))
-    credentials, _, error = aws_settings()
+    credentials, _, error = find_settings()
     assert (credentials, error) == (found, said.format(folder=folder))
 
 
@@ -144,4 +144,4 @@ def test_settings_of_aws(
 def test_the_region(environment: dict[str, str], region: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (KEYS | environment).items():
         monkeypatch.setenv(name, text)
-    assert aws_settings() == ("env", region, "")
+    assert find_settings() == ("env", region, "")
