@@ -15,7 +15,7 @@ from berth.common import engine
 from berth.common.console import Show
 from berth.common.errors import UserError, refuse
 from berth.common.files import explain_os_errors, link_files, same_content, same_size
-from berth.images import build_files, build_network, downloads, pins
+from berth.images import build_files, build_network, dockerfiles, downloads, pins
 from berth.images.base import find_base, local_base
 from berth.images.buildkit_log import Progress, Step
 from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
@@ -119,7 +119,7 @@ def prepare(
         base=base,
         secrets=secrets,
         proxies=found.proxies,
-        rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
+        rendered=dockerfiles.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
         root=root,
     )
 

@@ -13,7 +13,7 @@ from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError
 from berth.images import build as building
-from berth.images import build_network, downloads, image_tests, locks, pins, plan
+from berth.images import build_network, dockerfiles, downloads, image_tests, locks, pins, plan
 from berth.images import clean as cleaning
 from berth.images import doctor as doctoring
 from berth.images import probe as probing
@@ -188,7 +188,7 @@ def render_pins(
             pinned = downloads.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
         return
-    written = pins.render_dockerfiles(kit)
+    written = dockerfiles.render_dockerfiles(kit)
     if not no_locks:
         written += locks.lock_again(kit, rows, build_network.gather(os.environ).index.folders)
     for path in written:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import dockerfiles, pins
 
 # BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
 # the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.
@@ -138,12 +138,12 @@ def build_plan(
 ) -> BuildPlan:
     """The build of one image; `secrets` are files by id, `proxies` names of variables, whose values stay out of it.
 
-    rendered: what the Dockerfile's arguments are where none is passed (`pins.rendered_arguments`), which is not what
-    pins.toml says between an edit of it and `build.py pins`.
+    rendered: what the Dockerfile's arguments are where none is passed (`dockerfiles.rendered_arguments`), which is not
+    what pins.toml says between an edit of it and `build.py pins`.
     """
     if image not in pins.IMAGES:
         raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
-    arguments = {**pins.build_arguments(kit, profile, image), "BASE_IMAGE": base.reference}
+    arguments = {**dockerfiles.build_arguments(kit, profile, image), "BASE_IMAGE": base.reference}
 
     options = ["--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
     for name, value in arguments.items():

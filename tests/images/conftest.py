@@ -19,7 +19,7 @@ from testinfra.host import Host
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, pins
+from berth.images import build, build_network, dockerfiles, pins
 from berth.images.plan import Revision, build_plan
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
@@ -148,7 +148,7 @@ def build_image(
         base=build.base_at_hand(kit, base),
         secrets=found.write_secrets(secrets),
         proxies=found.proxies,
-        rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
+        rendered=dockerfiles.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
         root=root,
     )
     options = (*plan.options, *(("--target", target) if target else ()))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import dockerfiles, pins
 from berth.images.plan import Base, Revision, build_plan, left_out, refusals, tags
 
 KIT = pins.load()
@@ -32,7 +32,7 @@ def plan_of(image: str, profile: str = "cpu", **changes: object) -> str:
         "revision": CLEAN,
         "base": Base(KIT.base_image, "sha256:00"),
         "secrets": {},
-        "rendered": pins.build_arguments(KIT, KIT.profile("cpu"), image if image in pins.IMAGES else "train"),
+        "rendered": dockerfiles.build_arguments(KIT, KIT.profile("cpu"), image if image in pins.IMAGES else "train"),
         "root": Path("/kit"),
     }
     return build_plan(KIT, KIT.profile(profile), image, **{**settings, **changes}).command()  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def test_another_profile_gives_its_row() -> None:
 
 def test_what_the_dockerfile_does_not_have_yet_is_passed() -> None:
     """Between an edit of pins.toml and `build.py pins` the image is what pins.toml says, and so is its label."""
-    rendered = pins.build_arguments(KIT, KIT.profile("cpu"), "train")
+    rendered = dockerfiles.build_arguments(KIT, KIT.profile("cpu"), "train")
     older = {**rendered, "BASE_IMAGE": "debian:older", "OPENMPI": "4.1.7"}
     del older["CUDA_COMPAT_SHA256"]
     assert (
@@ -92,7 +92,7 @@ def test_what_the_dockerfile_does_not_have_yet_is_passed() -> None:
 
 def test_a_part_that_is_left_out_gives_no_arguments() -> None:
     row = KIT.profile("cu130").without(["efa", "smddp"])
-    assert pins.build_arguments(KIT, row, "train")["EFA"] == "none"
+    assert dockerfiles.build_arguments(KIT, row, "train")["EFA"] == "none"
     with pytest.raises(UserError, match="no part 'nccl' can be left out"):
         row.without(["nccl"])
 
