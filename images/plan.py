@@ -102,7 +102,7 @@ def refusals(profile: pins.Profile, image: str, locks: Path) -> list[str]:
                 f"build.py pins --fetch {file.key}`, which downloads it and records its hash, or build with --without "
                 f"{part}."
             )
-    if not (locks / "pytorch" / f"{profile.name}.txt").exists():
+    if not (locks / profile.name / "pytorch.txt").exists():
         reasons.append(
             f"profile {profile.name} has no locks in docker/locks: run `python build.py pins --profile "
             f"{profile.name}`, which makes them."

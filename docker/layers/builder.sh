@@ -14,7 +14,7 @@ set -- gcc libc6-dev
 case $python in /usr/bin/*) set -- "$@" "python$version-dev" "python$version-venv" ;; esac
 install_debian "$@"
 "$python" -m venv /opt/build
-/opt/build/bin/pip install --quiet --require-hashes --requirement /tmp/locks/build.txt
+/opt/build/bin/pip install --quiet --require-hashes --requirement /tmp/lock.txt
 mkdir /opt/build/tools
 cp /opt/build/bin/uv "$(command -v strip)" /opt/build/tools
 ldd /opt/build/tools/strip | awk '$3 ~ "^/" && $1 !~ "^libc[.]" { print $3 }' | xargs cp -t /opt/build/tools

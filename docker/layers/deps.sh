@@ -1,16 +1,16 @@
 #!/bin/sh
 # Layer deps: the image's Python packages above torch. Those that exist as source only come built, from the stage source.
-# Usage: deps.sh IMAGE PROFILE TRANSFORMERS
+# Usage: deps.sh IMAGE TRANSFORMERS
 set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/layers/network.sh
-image=$1 profile=$2 transformers=$3
+image=$1 transformers=$2
 case $image in
 train) stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas" ;;
 serve) stripped="tokenizers hf_xet yaml" ;;
 esac
 
-install_locked "/tmp/locks/$image-$profile.txt" "$profile"
+install_locked
 /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
 # sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
 rm -f /opt/berth/bin/train

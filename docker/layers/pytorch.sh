@@ -1,16 +1,16 @@
 #!/bin/sh
-# Layer pytorch: torch and what it needs beside NVIDIA's libraries.
-# Usage: pytorch.sh PROFILE TORCH INDEX
+# Layer pytorch: torch and what it needs next to NVIDIA's libraries.
+# Usage: pytorch.sh TORCH INDEX
 set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/layers/network.sh
-profile=$1 torch=$2 index=$3
+torch=$1 index=$2
 
 # The CPU build has an index of its own; where docker/wheels has the file, that index, perhaps out of reach, is not asked.
-if [ -n "$index" ] && ! ls "/tmp/wheels/$profile/torch-$torch-"*.whl >/dev/null 2>&1; then
+if [ -n "$index" ] && ! ls "/tmp/wheels/torch-$torch-"*.whl >/dev/null 2>&1; then
     export UV_INDEX="$index"
 fi
-install_locked "/tmp/locks/$profile.txt" "$profile"
+install_locked
 /tmp/layers/prune.sh torch triton
 /opt/berth/bin/python - "$torch" <<'PY'
 import sys

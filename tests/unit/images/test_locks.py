@@ -57,7 +57,7 @@ def test_an_index_of_torch_that_offers_a_newer_numpy_is_not_asked_for_it(
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     profile = replace(CPU, torch_index=f"{served}/torch", packages={**CPU.packages, "torch": "1.0+cpu"})
-    request = locks.LockRequest("pytorch/cpu.txt", ("torch==1.0+cpu",))
+    request = locks.LockRequest("cpu/pytorch.txt", ("torch==1.0+cpu",))
     text = locks.resolve(request, profile, [tmp_path / "no-such-folder", folder], tmp_path / "locks")
     assert text == (f"numpy==1.0 \\\n    --hash=sha256:{public}\ntorch==1.0+cpu \\\n    --hash=sha256:{torch}\n")
 

@@ -13,11 +13,11 @@ from berth.runtime.gpu import compatibility
 KIT = pins.load()
 CPU = KIT.profile("cpu")
 DOCKER = pins.ROOT / "docker"
-BUILT_PROFILES = [name for name in KIT.profiles if (DOCKER / "locks" / "pytorch" / f"{name}.txt").exists()]
+BUILT_PROFILES = [name for name in KIT.profiles if (DOCKER / "locks" / name).exists()]
 
 
 def all_locks(profile: str) -> str:
-    return "".join(path.read_text() for path in sorted(DOCKER.glob(f"locks/*/*{profile}.txt")))
+    return "".join(path.read_text() for path in sorted((DOCKER / "locks" / profile).glob("*.txt")))
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
@@ -49,7 +49,7 @@ def test_what_judges_gpus_knows_the_profiles_and_their_cuda() -> None:
 
 
 def test_every_build_tool_is_locked() -> None:
-    text = (DOCKER / "locks" / "build" / "build.txt").read_text()
+    text = (locks.LOCKS / locks.BUILD_TOOLS).read_text()
     assert dict(re.findall(r"^(\S+)==(\S+) ", text, flags=re.MULTILINE)).items() >= KIT.build_tools.items()
 
 
@@ -57,9 +57,11 @@ def test_every_build_tool_is_locked() -> None:
 def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
     requested = {request.path for request in locks.lock_requests(KIT, KIT.profile(profile))}
     # Resolved with torch, and kept apart by layer.
-    requested |= {f"{layer}/{profile}.txt" for layer in locks.NVIDIA_LAYERS if KIT.profile(profile).cuda}
-    found = {str(path.relative_to(DOCKER / "locks")) for path in DOCKER.glob(f"locks/*/*{profile}.txt")}
-    assert found == requested - {"build/build.txt"}
+    requested |= {f"{profile}/{layer}.txt" for layer in locks.NVIDIA_LAYERS}
+    found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).iterdir()}
+    assert found == requested - {locks.BUILD_TOOLS}
+    empty = {path.stem for path in (locks.LOCKS / profile).iterdir() if not locks.locked_names(path.read_text())}
+    assert empty == (set() if KIT.profile(profile).cuda else {*locks.NVIDIA_LAYERS})
     for package in re.split(r"\n(?=\S)", all_locks(profile)):
         if not package.startswith("#"):
             assert "--hash=sha256:" in package, package.splitlines()[0]
