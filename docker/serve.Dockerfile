@@ -21,9 +21,9 @@
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the training
 # image's as well.
 #
-# Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. apt reads the CA
-# as a user of its own, hence its mode. No syntax line: it would pull a frontend, and Docker 20.10's own knows all that is
-# used here.
+# Of the secrets of a closed network (CA, uv, pip, apt) a step mounts those that it needs; nothing of them stays in a layer.
+# apt reads the CA as a user of its own, hence its mode there. No syntax line: it would pull a frontend, and Docker 20.10's
+# own knows all that is used here.
 
 # The profile cpu of docker/pins.toml, rendered by `python build.py pins`.
 # pins: begin
@@ -62,8 +62,8 @@ ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
@@ -73,8 +73,8 @@ RUN \
 FROM python AS builder
 ARG PYTHON
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=pip --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/builder.sh,target=/tmp/layers/builder.sh \
@@ -83,8 +83,7 @@ RUN \
 
 FROM builder AS source
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
@@ -105,8 +104,7 @@ RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index -
 FROM python AS cuda
 ARG CUDA
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -119,8 +117,7 @@ RUN \
 FROM cuda AS math
 ARG CUDA
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -133,8 +130,7 @@ RUN \
 FROM math AS cudnn
 ARG CUDNN
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -147,8 +143,7 @@ RUN \
 FROM cudnn AS nccl
 ARG NCCL
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -162,8 +157,7 @@ FROM nccl AS pytorch
 ARG TORCH
 ARG TORCH_INDEX
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -178,8 +172,8 @@ FROM pytorch AS compiler
 ARG PYTHON
 ARG TRITON
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
@@ -190,8 +184,8 @@ ARG CUDA_COMPAT
 ARG CUDA_COMPAT_FILE
 ARG CUDA_COMPAT_SHA256
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
@@ -209,8 +203,7 @@ RUN \
 FROM compat AS deps
 ARG TRANSFORMERS
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \

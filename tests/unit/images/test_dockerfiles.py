@@ -40,6 +40,25 @@ def test_no_stage_declares_an_argument_without_a_pin(image: str) -> None:
     assert declared == set(dockerfiles.build_arguments(KIT, CPU, image))
 
 
+# What a script calls, and the secrets that this takes.
+NEEDED = {
+    r"\binstall_debian\b|\bapt_get\b": {"ca", "apt", "apt-auth", "apt-sources"},
+    r"\binstall_locked\b": {"ca", "uv"},
+    r"/pip (install|wheel)\b": {"ca", "pip"},
+}
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_a_step_mounts_the_secrets_that_it_needs_and_no_others(image: str) -> None:
+    for step in re.findall(r"^RUN .*(?:\\\n.*)*", dockerfile(image), flags=re.MULTILINE):
+        mounted = set(re.findall(r"type=secret,id=([\w-]+)", step))
+        # Who reads no settings of a network has no use for a secret.
+        reads = re.findall(r"/tmp/layers/(\w+\.sh)", step) if "network.sh" in step else []
+        scripts = "".join((DOCKER / "layers" / name).read_text() for name in {*reads} - {"network.sh"})
+        needed: set[str] = set().union(*(secrets for call, secrets in NEEDED.items() if re.search(call, scripts)))
+        assert mounted == needed, step
+
+
 def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docker").mkdir()
     before = {}
