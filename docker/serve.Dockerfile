@@ -65,8 +65,8 @@ RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
     --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
+    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/tools/bytecode.py \
     --mount=type=bind,source=docker/layers/python.sh,target=/tmp/layers/python.sh \
     /tmp/layers/python.sh "${PYTHON}"
 
@@ -76,16 +76,22 @@ RUN \
     --mount=type=secret,id=pip --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
     --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
     --mount=type=bind,source=docker/layers/builder.sh,target=/tmp/layers/builder.sh \
     --mount=type=bind,source=docker/locks/build.txt,target=/tmp/lock.txt \
     /tmp/layers/builder.sh "${PYTHON}"
+
+# What layers call while they are made: uv, strip and the scripts of several. Nothing that a step below `cuda` does not call
+# as well belongs in here, for a change of it rebuilds all from `cuda` on; a layer's own script is mounted by itself.
+FROM scratch AS tools
+COPY --from=builder /opt/build/tools /
+COPY docker/layers/network.sh docker/layers/prune.sh docker/layers/bytecode.py /
 
 FROM builder AS source
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
     --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
     --mount=type=bind,from=inputs,source=/locks/source-serve.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
@@ -106,12 +112,10 @@ ARG CUDA
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cuda.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/nvidia.sh cuda "${CUDA}"
 
 FROM cuda AS math
@@ -119,12 +123,10 @@ ARG CUDA
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/math.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/nvidia.sh math "${CUDA}"
 
 FROM math AS cudnn
@@ -132,12 +134,10 @@ ARG CUDNN
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cudnn.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/nvidia.sh cudnn "${CUDNN}"
 
 FROM cudnn AS nccl
@@ -145,12 +145,10 @@ ARG NCCL
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/nccl.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/nvidia.sh nccl "${NCCL}"
 
 FROM nccl AS pytorch
@@ -159,13 +157,10 @@ ARG TORCH_INDEX
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
-    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
     --mount=type=bind,from=inputs,source=/locks/pytorch.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/pytorch.sh "${TORCH}" "${TORCH_INDEX}"
 
 FROM pytorch AS compiler
@@ -175,7 +170,7 @@ RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
     --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
     /tmp/layers/compiler.sh "${PYTHON}" "${TRITON}"
 
@@ -187,7 +182,7 @@ RUN \
     --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
     --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
     --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
     --mount=type=bind,source=docker/files,target=/tmp/files \
     /tmp/layers/files.sh cuda-compat "${CUDA_COMPAT}" "${CUDA_COMPAT_FILE}" "${CUDA_COMPAT_SHA256}"
@@ -205,22 +200,19 @@ ARG TRANSFORMERS
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
-    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/deps.sh,target=/tmp/layers/deps.sh \
     --mount=type=bind,from=inputs,source=/locks/deps-serve.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=source,source=/built,target=/tmp/built \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/deps.sh serve "${TRANSFORMERS}"
 
 FROM deps AS serve
 RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/kit.sh serve
 
 ARG PROFILE

@@ -4,7 +4,7 @@
 # Usage: builder.sh VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 version=$1
 # The one that the environment was made with.
 python=$(readlink -f "/opt/berth/bin/python$version")

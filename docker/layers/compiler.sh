@@ -4,7 +4,7 @@
 # Usage: compiler.sh PYTHON TRITON
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 version=$1 triton=$2
 
 if [ "$triton" = none ]; then

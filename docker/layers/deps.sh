@@ -3,7 +3,7 @@
 # Usage: deps.sh IMAGE TRANSFORMERS
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 image=$1 transformers=$2
 case $image in
 train) stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas" ;;
@@ -15,7 +15,7 @@ install_locked
 # sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
 rm -f /opt/berth/bin/train
 # shellcheck disable=SC2086
-/tmp/layers/prune.sh $stripped
+/tmp/tools/prune.sh $stripped
 /tmp/tools/uv pip check --python /opt/berth/bin/python
 /opt/berth/bin/python - "$transformers" <<'PY'
 import sys
@@ -31,6 +31,6 @@ train) set -- transformers.trainer accelerate datasets pyarrow.parquet sagemaker
 serve) set -- starlette.applications uvicorn.protocols.http.h11_impl sagemaker_inference.default_inference_handler ;;
 esac
 # shellcheck disable=SC2086
-/opt/berth/bin/python /tmp/layers/bytecode.py $bert "$@"
+/opt/berth/bin/python /tmp/tools/bytecode.py $bert "$@"
 # What sagemaker-training makes where it is imported outside of a job, with the time in its name.
 rm -rf /root/sagemaker_local

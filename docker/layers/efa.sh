@@ -3,7 +3,7 @@
 # Usage: efa.sh VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 version=$1
 
 if [ "$version" = none ]; then
@@ -28,7 +28,7 @@ mkdir /tmp/bin
 cat >/tmp/bin/apt-get <<'END'
 #!/bin/sh
 PATH=${PATH#/tmp/bin:}
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 [ -n "$(ls /var/lib/apt/lists)" ] || apt_get update -qq
 apt_get -o APT::Install-Recommends=false -o Dpkg::Use-Pty=0 "$@"
 END

@@ -20,7 +20,7 @@ check_signature() { # KEY FINGERPRINT
     need "$1" "the key of the signature of $file"
     if ! command -v gpgv >/dev/null; then
         # shellcheck source=docker/layers/network.sh
-        . /tmp/layers/network.sh
+        . /tmp/tools/network.sh
         install_debian gpgv
     fi
     # It reads keys in binary only.

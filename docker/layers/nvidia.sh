@@ -4,7 +4,7 @@
 # Usage: nvidia.sh LAYER VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 layer=$1 version=$2
 
 if [ "$version" = none ]; then
@@ -12,9 +12,9 @@ if [ "$version" = none ]; then
 fi
 install_locked
 if [ "$layer" = nccl ]; then
-    /tmp/layers/prune.sh nvidia/nccl nvidia/nvshmem
+    /tmp/tools/prune.sh nvidia/nccl nvidia/nvshmem
 else
-    /tmp/layers/prune.sh
+    /tmp/tools/prune.sh
 fi
 
 site=$(echo /opt/berth/lib/python3*/site-packages)

@@ -3,7 +3,7 @@
 # Usage: openmpi.sh OPENMPI
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 openmpi=$1
 
 install_debian openssh-client openssh-server
@@ -12,7 +12,7 @@ rm -f /etc/ssh/ssh_host_*
 install -d -m 0755 /run/sshd
 
 install_locked
-/tmp/layers/prune.sh
+/tmp/tools/prune.sh
 # The wheel has a libfabric of its own, an old one that knows no EFA. The linker goes by the name inside a library: under
 # that name NCCL's plugin would get this one in every process that has loaded MPI, and fall back to TCP without a word.
 own=/opt/berth/lib/openmpi/libfabric.so.1

@@ -3,7 +3,7 @@
 # Usage: python.sh VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 version=$1
 
 ID=unknown ID_LIKE='' PRETTY_NAME='of an unknown kind'
@@ -29,4 +29,4 @@ fi
 "python$version" -m venv --without-pip /opt/berth
 # The package compiles all of the standard library, with times that differ from build to build.
 find /usr/lib /usr/share -depth -name __pycache__ -exec rm -rf {} +
-/opt/berth/bin/python /tmp/layers/bytecode.py asyncio ctypes email http.client logging sqlite3 ssl tarfile unittest.mock
+/opt/berth/bin/python /tmp/tools/bytecode.py asyncio ctypes email http.client logging sqlite3 ssl tarfile unittest.mock

@@ -3,7 +3,7 @@
 # Usage: source.sh
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 
 # Debug symbols hold the name of the folder that pip compiles in, another one in every build.
 export CFLAGS=-g0

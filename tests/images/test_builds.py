@@ -129,7 +129,7 @@ with_a_cache /tmp/first
 echo 'print("changed")' | tee -a /root/.cache/uv/archive-v0/*/pinned.py >/dev/null
 with_a_cache /tmp/second
 PYTHONPATH=/tmp/second python -c 'import pinned'
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 install_locked
 python -c 'import pinned'
 ls /opt
@@ -149,8 +149,8 @@ def test_a_layer_takes_nothing_from_a_changed_cache_of_wheels(
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     (tmp_path / "lock.txt").write_text(f"pinned==1.0 --hash=sha256:{digest}\n")
     mounts = {
-        pins.ROOT / "docker" / "layers": "layers",
-        Path(sys.executable).parent: "tools",
+        pins.ROOT / "docker" / "layers" / "network.sh": "tools/network.sh",
+        Path(sys.executable).with_name("uv"): "tools/uv",
         tmp_path / "wheels": "wheels",
         tmp_path / "lock.txt": "lock.txt",
     }

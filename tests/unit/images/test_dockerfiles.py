@@ -53,10 +53,20 @@ def test_a_step_mounts_the_secrets_that_it_needs_and_no_others(image: str) -> No
     for step in re.findall(r"^RUN .*(?:\\\n.*)*", dockerfile(image), flags=re.MULTILINE):
         mounted = set(re.findall(r"type=secret,id=([\w-]+)", step))
         # Who reads no settings of a network has no use for a secret.
-        reads = re.findall(r"/tmp/layers/(\w+\.sh)", step) if "network.sh" in step else []
-        scripts = "".join((DOCKER / "layers" / name).read_text() for name in {*reads} - {"network.sh"})
+        reads = (
+            re.findall(r"source=(docker/layers/\w+\.sh)", step) if re.search(r"network\.sh|from=tools", step) else []
+        )
+        scripts = "".join((pins.ROOT / name).read_text() for name in reads if not name.endswith("network.sh"))
         needed: set[str] = set().union(*(secrets for call, secrets in NEEDED.items() if re.search(call, scripts)))
         assert mounted == needed, step
+
+
+def test_what_layers_share_is_called_from_the_first_of_them_on() -> None:
+    """Each layer with tools stands on python and cuda: a script that these call rebuilds all in any case."""
+    shared = re.search(r"^COPY ((?:docker/layers/\S+ )+)/$", dockerfile("train"), flags=re.MULTILINE)
+    assert shared is not None
+    first = "".join((DOCKER / "layers" / name).read_text() for name in ("python.sh", "nvidia.sh"))
+    assert [name for name in shared[1].split() if f"/tmp/tools/{Path(name).name}" not in first] == []
 
 
 def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
