@@ -1,11 +1,15 @@
 # The inference image of Amazon SageMaker: PyTorch, transformers, a web server and the kit's `serve`.
 #
 #   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ── compat ── deps ── serve    the image
-#         └─ files ··│··························································▲         ▲       ▲
+#         └─ driver ·│··························································▲         ▲       ▲
 #                    └─ builder ─┬─ source ·············································┘       │
-#                                └─ kit ························································┘
+#                                ├─ kit ························································┘
+#                                └─ tools ─┬·· every layer from cuda on
+#   inputs ────────────────────────────────┘
 #
-# Thrown away: files (of docker/files, checked and unpacked), builder (a compiler, uv, strip), source and kit (wheels).
+# Thrown away: inputs (the profile's locks and wheels), driver (of docker/files, checked and unpacked), builder (a
+# compiler, uv, strip), tools (what layers call while they are made), source and kit (wheels). Up to compat, all stages are
+# those of docker/shared.Dockerfile.
 #
 # python    Debian's Python 3.11 and the environment /opt/berth
 # cuda      the CUDA runtime, cuBLAS and NVRTC, as torch's wheel wants them
@@ -42,10 +46,13 @@ ARG CUDA_COMPAT_FILE=none
 ARG CUDA_COMPAT_SHA256=none
 # pins: end
 
+# shared: begin
+# The stages of both images: docker/shared.Dockerfile, which `python build.py pins` copies into both Dockerfiles.
+
 FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 
-# What this profile's layers install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so that
-# another one's locks rebuild nothing here, and for the CPU build of torch passes for the plain version as well.
+# What the layers of this profile install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so
+# that another one's rebuild nothing here, and because the CPU build of torch would pass for the plain version as well.
 FROM scratch AS inputs
 ARG PROFILE
 COPY docker/locks/${PROFILE} /locks
@@ -81,31 +88,11 @@ RUN \
     --mount=type=bind,source=docker/locks/build.txt,target=/tmp/lock.txt \
     /tmp/layers/builder.sh "${PYTHON}"
 
-# What layers call while they are made: uv, strip and the scripts of several. Nothing that a step below `cuda` does not call
-# as well belongs in here, for a change of it rebuilds all from `cuda` on; a layer's own script is mounted by itself.
+# What layers call while they are made: uv, strip and the scripts of several. Nothing that python and cuda do not call
+# belongs in here, for a change of it rebuilds all from cuda on; the script of one layer is mounted by itself.
 FROM scratch AS tools
 COPY --from=builder /opt/build/tools /
 COPY docker/layers/network.sh docker/layers/prune.sh docker/layers/bytecode.py /
-
-FROM builder AS source
-RUN \
-    --mount=type=secret,id=ca --mount=type=secret,id=pip \
-    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
-    --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
-    --mount=type=bind,from=inputs,source=/locks/source-serve.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
-    /tmp/layers/source.sh
-
-FROM builder AS kit
-WORKDIR /kit
-COPY pyproject.toml LICENSE NOTICE ./
-COPY berth berth
-COPY serve serve
-COPY qa qa
-COPY runtime runtime
-COPY contract contract
-RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM python AS cuda
 ARG CUDA
@@ -174,15 +161,12 @@ RUN \
     --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
     /tmp/layers/compiler.sh "${PYTHON}" "${TRITON}"
 
-FROM base AS files
+FROM base AS driver
 ARG CUDA_COMPAT
 ARG CUDA_COMPAT_FILE
 ARG CUDA_COMPAT_SHA256
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
-    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
+    --mount=type=tmpfs,target=/tmp \
     --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
     --mount=type=bind,source=docker/files,target=/tmp/files \
     /tmp/layers/files.sh cuda-compat "${CUDA_COMPAT}" "${CUDA_COMPAT_FILE}" "${CUDA_COMPAT_SHA256}"
@@ -192,8 +176,19 @@ ARG CUDA_COMPAT
 RUN \
     --mount=type=tmpfs,target=/tmp \
     --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
-    --mount=type=bind,from=files,source=/files/cuda-compat,target=/tmp/files \
+    --mount=type=bind,from=driver,source=/files/cuda-compat,target=/tmp/files \
     /tmp/layers/compat.sh "${CUDA_COMPAT}"
+# shared: end
+
+FROM builder AS source
+RUN \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
+    --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
+    --mount=type=bind,from=inputs,source=/locks/source-serve.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/source.sh
 
 FROM compat AS deps
 ARG TRANSFORMERS
@@ -206,6 +201,16 @@ RUN \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=source,source=/built,target=/tmp/built \
     /tmp/layers/deps.sh serve "${TRANSFORMERS}"
+
+FROM builder AS kit
+WORKDIR /kit
+COPY pyproject.toml LICENSE NOTICE ./
+COPY berth berth
+COPY serve serve
+COPY qa qa
+COPY runtime runtime
+COPY contract contract
+RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM deps AS serve
 RUN \

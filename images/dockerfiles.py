@@ -1,7 +1,8 @@
-"""What both Dockerfiles hold that is written elsewhere: the build arguments of docker/pins.toml's default profile.
+"""What the Dockerfiles hold that is written elsewhere: the arguments of docker/pins.toml's default profile, and the
+stages of docker/shared.Dockerfile.
 
-`render_dockerfiles` writes it between marked lines, so that `docker build` alone gives the profile `cpu`;
-`build_arguments` are those of any profile, and `rendered_arguments` reads back what a Dockerfile has.
+`render_dockerfiles` writes both between marked lines, so that each Dockerfile is whole, and `docker build` alone gives
+the profile `cpu`; `build_arguments` are those of any profile, `rendered_arguments` reads back what a Dockerfile has.
 """
 
 import re
@@ -11,7 +12,10 @@ from pathlib import Path
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images.pins import CUDA_PARTS, DEFAULT_PROFILE, FILE_PARTS, IMAGES, NONE, ROOT, File, Pins, Profile
 
-BEGIN, END = "# pins: begin\n", "# pins: end\n"
+ARGUMENTS = ("# pins: begin\n", "# pins: end\n")
+"""The lines before and after the defaults of the build arguments."""
+STAGES = ("# shared: begin\n", "# shared: end\n")
+"""The lines before and after what is copied from docker/shared.Dockerfile."""
 
 
 def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
@@ -47,26 +51,30 @@ def _file_arguments(part: str, file: File | None) -> dict[str, str]:
     return arguments
 
 
-def render_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
-    """The text of a Dockerfile with the defaults between its two pins lines set to `arguments`."""
-    head, rest = dockerfile.split(BEGIN, 1)
-    _, tail = rest.split(END, 1)
-    return head + BEGIN + "".join(f"ARG {name}={value}\n" for name, value in arguments.items()) + END + tail
+def render_dockerfile(dockerfile: str, arguments: Mapping[str, str], shared: str) -> str:
+    """The text of a Dockerfile with `arguments` as its defaults and `shared` as the stages that both images have."""
+    defaults = "".join(f"ARG {name}={value}\n" for name, value in arguments.items())
+    for (begin, end), text in ((ARGUMENTS, defaults), (STAGES, shared)):
+        head, rest = dockerfile.split(begin, 1)
+        dockerfile = head + begin + text + end + rest.split(end, 1)[1]
+    return dockerfile
 
 
 def rendered_arguments(dockerfile: str) -> dict[str, str]:
     """The defaults between the two pins lines of a Dockerfile's text: what holds where no argument is passed."""
-    between = dockerfile.partition(BEGIN)[2].partition(END)[0]
+    begin, end = ARGUMENTS
+    between = dockerfile.partition(begin)[2].partition(end)[0]
     return dict(re.findall(r"^ARG (\w+)=(.*)$", between, flags=re.MULTILINE))
 
 
 def render_dockerfiles(pins: Pins, root: Path = ROOT) -> list[Path]:
-    """Writes the default profile's arguments into both Dockerfiles; their paths."""
+    """Writes the default profile's arguments and the shared stages into both Dockerfiles; their paths."""
+    shared = (root / "docker" / "shared.Dockerfile").read_text()
     paths = []
     for image in IMAGES:
         path = root / "docker" / f"{image}.Dockerfile"
         arguments = build_arguments(pins, pins.profile(DEFAULT_PROFILE), image)
         with explain_os_errors(path.parent, path.name), atomic_write(path) as new:
-            new.write_text(render_arguments(path.read_text(), arguments))
+            new.write_text(render_dockerfile(path.read_text(), arguments, shared))
         paths.append(path)
     return paths

@@ -11,6 +11,7 @@ from berth.images import dockerfiles, pins
 KIT = pins.load()
 CPU = KIT.profile("cpu")
 DOCKER = pins.ROOT / "docker"
+SHARED = (DOCKER / "shared.Dockerfile").read_text()
 
 
 def dockerfile(image: str) -> str:
@@ -18,16 +19,16 @@ def dockerfile(image: str) -> str:
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_dockerfile_defaults_are_the_cpu_row(image: str) -> None:
+def test_dockerfile_defaults_are_the_cpu_row_and_its_first_stages_the_shared_ones(image: str) -> None:
     text = dockerfile(image)
     arguments = dockerfiles.build_arguments(KIT, CPU, image)
-    assert text == dockerfiles.render_arguments(text, arguments), "run `python build.py pins`"
+    assert text == dockerfiles.render_dockerfile(text, arguments, SHARED), "run `python build.py pins`"
     assert dockerfiles.rendered_arguments(text) == arguments
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_every_argument_is_declared_in_a_stage_and_used_there(image: str) -> None:
-    body = dockerfile(image).split(dockerfiles.END)[1]
+    body = dockerfile(image).split(dockerfiles.ARGUMENTS[1])[1]
     for name in dockerfiles.build_arguments(KIT, CPU, image):
         assert f"${{{name}}}" in body, f"{name} is used by no stage of {image}.Dockerfile"
         if name != "BASE_IMAGE":
@@ -38,6 +39,11 @@ def test_every_argument_is_declared_in_a_stage_and_used_there(image: str) -> Non
 def test_no_stage_declares_an_argument_without_a_pin(image: str) -> None:
     declared = set(re.findall(r"^ARG (\w+)", dockerfile(image), flags=re.MULTILINE))
     assert declared == set(dockerfiles.build_arguments(KIT, CPU, image))
+
+
+def test_no_stage_stands_twice() -> None:
+    own = [set(re.split(r"\n\n", dockerfile(image).split(dockerfiles.STAGES[1])[1])) for image in pins.IMAGES]
+    assert [text for text in set.intersection(*own) if "FROM " in text] == [], "put it into docker/shared.Dockerfile"
 
 
 # What a script calls, and the secrets that this takes.
@@ -63,7 +69,7 @@ def test_a_step_mounts_the_secrets_that_it_needs_and_no_others(image: str) -> No
 
 def test_what_layers_share_is_called_from_the_first_of_them_on() -> None:
     """Each layer with tools stands on python and cuda: a script that these call rebuilds all in any case."""
-    shared = re.search(r"^COPY ((?:docker/layers/\S+ )+)/$", dockerfile("train"), flags=re.MULTILINE)
+    shared = re.search(r"^COPY ((?:docker/layers/\S+ )+)/$", SHARED, flags=re.MULTILINE)
     assert shared is not None
     first = "".join((DOCKER / "layers" / name).read_text() for name in ("python.sh", "nvidia.sh"))
     assert [name for name in shared[1].split() if f"/tmp/tools/{Path(name).name}" not in first] == []
@@ -71,11 +77,9 @@ def test_what_layers_share_is_called_from_the_first_of_them_on() -> None:
 
 def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docker").mkdir()
-    before = {}
-    for image in pins.IMAGES:
-        path = tmp_path / "docker" / f"{image}.Dockerfile"
-        before[path.name] = (DOCKER / path.name).read_text()
-        path.write_text(before[path.name])
+    before = {path.name: path.read_text() for path in DOCKER.glob("*.Dockerfile")}
+    for name, text in before.items():
+        (tmp_path / "docker" / name).write_text(text)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -86,4 +90,5 @@ def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
             dockerfiles.render_dockerfiles(replace(KIT, base_image="another"), tmp_path)
     assert {path.name: path.read_text() for path in (tmp_path / "docker").iterdir()} == before
     dockerfiles.render_dockerfiles(replace(KIT, base_image="another"), tmp_path)
+    (tmp_path / "docker" / "shared.Dockerfile").unlink()
     assert all("ARG BASE_IMAGE=another\n" in path.read_text() for path in (tmp_path / "docker").iterdir())
