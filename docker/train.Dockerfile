@@ -107,8 +107,8 @@ RUN \
     --mount=type=bind,source=docker/locks/build.txt,target=/tmp/lock.txt \
     /tmp/layers/builder.sh "${PYTHON}"
 
-# What layers call while they are made: uv, strip and the scripts of several. Nothing that python and cuda do not call
-# belongs in here, for a change of it rebuilds all from cuda on; the script of one layer is mounted by itself.
+# What layers call while they are made: uv, strip and the scripts of several. Only what python or cuda calls belongs in
+# here, for a change of it rebuilds all from cuda on; the script of one layer is mounted by itself.
 FROM scratch AS tools
 COPY --from=builder /opt/build/tools /
 COPY docker/layers/network.sh docker/layers/prune.sh docker/layers/bytecode.py /

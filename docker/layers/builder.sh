@@ -10,7 +10,7 @@ version=$1
 python=$(readlink -f "/opt/berth/bin/python$version")
 
 set -- gcc libc6-dev
-# A base that brings a Python of its own, beside the archive's, brings its headers and its ensurepip as well.
+# A base that brings a Python of its own, next to the archive's, brings its headers and its ensurepip as well.
 case $python in /usr/bin/*) set -- "$@" "python$version-dev" "python$version-venv" ;; esac
 install_debian "$@"
 "$python" -m venv /opt/build

@@ -22,7 +22,7 @@ esac
 set -- ca-certificates
 command -v "python$version" >/dev/null || set -- "$@" "python$version"
 if ! install_debian "$@"; then
-    echo "berth: error: $* can't be installed on $PRETTY_NAME; give --base-image an image that has Python $version, such as Debian 12, or mend what apt says of the network." >&2
+    echo "berth: error: $* can't be installed on $PRETTY_NAME; give --base-image an image that has Python $version, such as Debian 12, or fix what apt says of the network." >&2
     exit 1
 fi
 

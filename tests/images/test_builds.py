@@ -61,6 +61,22 @@ def test_an_edit_of_run_qa_makes_one_small_layer(
     assert fresh[0].compressed < 1_000_000
 
 
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_what_is_of_another_profile_rebuilds_nothing(
+    image: str, profile: pins.Profile, kit_copy: Path, build_as: Callable[..., build.Built]
+) -> None:
+    build_as("berth-test:before", image, kit_copy)
+    other = next(name for name in pins.load().profiles if name != profile.name)
+    for lock in (kit_copy / "docker" / "locks" / other).iterdir():
+        with lock.open("a") as file:
+            file.write("# locked again\n")
+    wheels = kit_copy / "docker" / "wheels" / other
+    wheels.mkdir(exist_ok=True)
+    (wheels / "torch-0.0-py3-none-any.whl").write_bytes(b"")
+    built = build_as("berth-test:after", image, kit_copy)
+    assert built.steps.endswith(", all cached"), built.steps
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
