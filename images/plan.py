@@ -13,7 +13,7 @@ from berth.common import labels
 from berth.common.engine import BUILDKIT
 from berth.common.errors import UserError
 from berth.common.image_names import build_tag, image_name
-from berth.images import pins
+from berth.images import dockerfiles, pins
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Base:
 @dataclass(frozen=True)
 class Checkout:
     """The checkout that is built: its folder, the kit's version and revision, and, by image, what its Dockerfile's
-    arguments are where none is passed (`pins.rendered_arguments`), which is not what pins.toml says between an edit of
+    arguments are where none is passed (`dockerfiles.rendered_arguments`), which is not what pins.toml says between an edit of
     it and `build.py pins`.
     """
 
@@ -120,7 +120,7 @@ def refusals(profile: pins.Profile, image: str, locks: Path) -> list[str]:
                 f"{part} {file.version} is built for torch {file.torch}, and profile {profile.name} has torch "
                 f"{profile.torch}: change one of the two in docker/pins.toml, or build with --without {part}."
             )
-    if not (locks / "pytorch" / f"{profile.name}.txt").exists():
+    if not (locks / profile.name / "pytorch.txt").exists():
         reasons.append(
             f"profile {profile.name} has no locks in docker/locks: run `python build.py pins --profile "
             f"{profile.name}`, which makes them."
@@ -132,7 +132,7 @@ def build_plan(kit: pins.Pins, profile: pins.Profile, image: str, checkout: Chec
     """The build of one image."""
     if image not in pins.IMAGES:
         raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
-    arguments = {**pins.build_arguments(kit, profile, image), "BASE_IMAGE": provided.base.reference}
+    arguments = {**dockerfiles.build_arguments(kit, profile, image), "BASE_IMAGE": provided.base.reference}
     root, rendered = checkout.root, checkout.rendered[image]
     options = ["--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
     for name, value in arguments.items():

@@ -13,7 +13,7 @@ from berth.common import engine
 from berth.common.console import Show
 from berth.common.errors import refuse
 from berth.common.files import link_files, same_content, same_size
-from berth.images import build_files, build_network, downloads, pins
+from berth.images import build_files, build_network, dockerfiles, downloads, pins
 from berth.images.base import base_at_hand, find_base
 from berth.images.build import revision
 from berth.images.build_files import WantedFile
@@ -128,7 +128,7 @@ def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -
 
 def local_wheels(network: Network, row: pins.Profile, root: Path) -> list[Path]:
     """The wheels that the profile's locks name, of pip's folders on this machine."""
-    locks = [path.read_text() for path in sorted((root / "docker" / "locks").glob(f"*/*{row.name}.txt"))]
+    locks = [path.read_text() for path in sorted((root / "docker" / "locks" / row.name).glob("*.txt"))]
     return build_network.wanted_wheels(network.index.folders, locks)
 
 
@@ -140,7 +140,7 @@ def link_wheels(wheels: Sequence[Path], profile: str, root: Path) -> list[Path]:
 def read_checkout(root: Path) -> Checkout:
     """The checkout in `root`, as it is now."""
     texts = {image: (root / "docker" / f"{image}.Dockerfile").read_text() for image in pins.IMAGES}
-    rendered = {image: pins.rendered_arguments(text) for image, text in texts.items()}
+    rendered = {image: dockerfiles.rendered_arguments(text) for image, text in texts.items()}
     return Checkout(root, pins.version(root), revision(root), rendered)
 
 

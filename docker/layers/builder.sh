@@ -4,17 +4,17 @@
 # Usage: builder.sh VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 version=$1
 # The one that the environment was made with.
 python=$(readlink -f "/opt/berth/bin/python$version")
 
 set -- gcc libc6-dev
-# A base that brings a Python of its own, beside the archive's, brings its headers and its ensurepip as well.
+# A base that brings a Python of its own, next to the archive's, brings its headers and its ensurepip as well.
 case $python in /usr/bin/*) set -- "$@" "python$version-dev" "python$version-venv" ;; esac
 install_debian "$@"
 "$python" -m venv /opt/build
-/opt/build/bin/pip install --quiet --require-hashes --requirement /tmp/locks/build.txt
+/opt/build/bin/pip install --quiet --require-hashes --requirement /tmp/lock.txt
 mkdir /opt/build/tools
 cp /opt/build/bin/uv "$(command -v strip)" /opt/build/tools
 ldd /opt/build/tools/strip | awk '$3 ~ "^/" && $1 !~ "^libc[.]" { print $3 }' | xargs cp -t /opt/build/tools

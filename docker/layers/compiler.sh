@@ -4,14 +4,14 @@
 # Usage: compiler.sh PYTHON TRITON
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 version=$1 triton=$2
 
 if [ "$triton" = none ]; then
     exit 0
 fi
 set -- gcc libc6-dev
-# A base that brings a Python of its own, beside the archive's, brings its headers as well.
+# A base that brings a Python of its own, next to the archive's, brings its headers as well.
 case $(readlink -f "/opt/berth/bin/python$version") in /usr/bin/*) set -- "$@" "libpython$version-dev" ;; esac
 install_debian "$@"
 

@@ -1,21 +1,21 @@
 #!/bin/sh
 # Layer deps: the image's Python packages above torch. Those that exist as source only come built, from the stage source.
-# Usage: deps.sh IMAGE PROFILE TRANSFORMERS
+# Usage: deps.sh IMAGE TRANSFORMERS
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
-image=$1 profile=$2 transformers=$3
+. /tmp/tools/network.sh
+image=$1 transformers=$2
 case $image in
 train) stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas" ;;
 serve) stripped="tokenizers hf_xet yaml" ;;
 esac
 
-install_locked "/tmp/locks/$image-$profile.txt" "$profile"
+install_locked
 /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
 # sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
 rm -f /opt/berth/bin/train
 # shellcheck disable=SC2086
-/tmp/layers/prune.sh $stripped
+/tmp/tools/prune.sh $stripped
 /tmp/tools/uv pip check --python /opt/berth/bin/python
 /opt/berth/bin/python - "$transformers" <<'PY'
 import sys
@@ -31,6 +31,6 @@ train) set -- transformers.trainer accelerate datasets pyarrow.parquet sagemaker
 serve) set -- starlette.applications uvicorn.protocols.http.h11_impl sagemaker_inference.default_inference_handler ;;
 esac
 # shellcheck disable=SC2086
-/opt/berth/bin/python /tmp/layers/bytecode.py $bert "$@"
+/opt/berth/bin/python /tmp/tools/bytecode.py $bert "$@"
 # What sagemaker-training makes where it is imported outside of a job, with the time in its name.
 rm -rf /root/sagemaker_local

@@ -3,7 +3,7 @@
 # Usage: efa.sh VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 version=$1
 
 if [ "$version" = none ]; then
@@ -28,7 +28,7 @@ mkdir /tmp/bin
 cat >/tmp/bin/apt-get <<'END'
 #!/bin/sh
 PATH=${PATH#/tmp/bin:}
-. /tmp/layers/network.sh
+. /tmp/tools/network.sh
 [ -n "$(ls /var/lib/apt/lists)" ] || apt_get update -qq
 apt_get -o APT::Install-Recommends=false -o Dpkg::Use-Pty=0 "$@"
 END
@@ -64,7 +64,7 @@ for folder in /opt/amazon/efa/lib $plugins; do
     grep -qsx "$folder" /etc/ld.so.conf.d/*.conf || echo "$folder" >>/etc/ld.so.conf.d/berth-efa.conf
 done
 ldconfig
-# The name that NCCL asks for where no setting names a plugin. A link beside the plugin won't do: ldconfig knows a library
+# The name that NCCL asks for where no setting names a plugin. A link next to the plugin won't do: ldconfig knows a library
 # by the name inside it, and leaves out a link that is called otherwise.
 ldconfig -p | grep -q 'libnccl-net\.so ' || ln -sf $plugins/libnccl-net-ofi.so /usr/lib/x86_64-linux-gnu/libnccl-net.so
 rm -f /var/cache/ldconfig/aux-cache

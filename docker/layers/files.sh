@@ -20,7 +20,7 @@ check_signature() { # KEY FINGERPRINT
     need "$1" "the key of the signature of $file"
     if ! command -v gpgv >/dev/null; then
         # shellcheck source=docker/layers/network.sh
-        . /tmp/layers/network.sh
+        . /tmp/tools/network.sh
         install_debian gpgv
     fi
     # It reads keys in binary only.
@@ -32,7 +32,7 @@ check_signature() { # KEY FINGERPRINT
     gpgv --keyring /tmp/key --status-fd 3 "/tmp/files/$file.sig" "/tmp/files/$file" 3>/tmp/status || true
     # An expired key is still the one that signed: an older version must stay buildable. The last word is the primary key.
     signer=$(sed -n 's/^\[GNUPG:\] VALIDSIG .* //p' /tmp/status)
-    again="run \`python build.py pins --fetch $part\`, which fetches file, signature and key anew, and look where they come from"
+    again="run \`python build.py pins --fetch $part\`, which fetches file, signature and key again, and look where they come from"
     if grep -q 'REVKEYSIG' /tmp/status; then
         fail "the key that signed $file was revoked: pin a newer version."
     elif [ -n "$signer" ] && [ "$signer" != "$2" ]; then

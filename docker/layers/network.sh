@@ -45,20 +45,15 @@ install_debian() {
             /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 }
 
-# install_locked LOCK PROFILE: exactly the files whose hashes the lock names, from docker/wheels/PROFILE first, then from
-# the index.
+# install_locked: exactly the files whose hashes the layer's lock names, from docker/wheels/PROFILE first, then from the
+# index.
 install_locked() {
-    lock=$1 own=/tmp/wheels/$2
-    set --
-    # By profile, for the CPU build of torch passes for the plain version as well.
-    if [ -d "$own" ]; then
-        set -- --find-links "$own"
-    fi
     # Any index may serve a file, for its hash decides: the index of torch also has old versions of other packages.
     # Without a cache, which uv keeps unpacked and does not hash again: what somebody changed in it would get into the
     # image. uv's temporary folder is in the layer, so that its files are linked, not copied, and gone before the step is.
     unpacked=$(mktemp -d /opt/uv.XXXXXX)
-    TMPDIR=$unpacked /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --require-hashes "$@" \
-        --index-strategy unsafe-best-match --link-mode hardlink --no-progress --requirement "$lock"
+    TMPDIR=$unpacked /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --require-hashes \
+        --find-links /tmp/wheels --index-strategy unsafe-best-match --link-mode hardlink --no-progress \
+        --requirement /tmp/lock.txt
     rmdir "$unpacked"
 }

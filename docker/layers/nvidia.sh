@@ -1,20 +1,20 @@
 #!/bin/sh
 # Layers cuda, math, cudnn and nccl: NVIDIA's libraries, from the wheels that torch's own wheel asks for, so that torch,
 # the dynamic linker, NCCL's plugins and a user's code find one and the same copy. Empty for a profile without CUDA.
-# Usage: nvidia.sh LAYER PROFILE VERSION
+# Usage: nvidia.sh LAYER VERSION
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
-layer=$1 profile=$2 version=$3
+. /tmp/tools/network.sh
+layer=$1 version=$2
 
 if [ "$version" = none ]; then
     exit 0
 fi
-install_locked "/tmp/locks/$profile.txt" "$profile"
+install_locked
 if [ "$layer" = nccl ]; then
-    /tmp/layers/prune.sh nvidia/nccl nvidia/nvshmem
+    /tmp/tools/prune.sh nvidia/nccl nvidia/nvshmem
 else
-    /tmp/layers/prune.sh
+    /tmp/tools/prune.sh
 fi
 
 site=$(echo /opt/berth/lib/python3*/site-packages)

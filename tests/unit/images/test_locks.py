@@ -1,4 +1,4 @@
-"""Which index a lock's packages come from: torch's for torch, and for nothing else."""
+"""Which index a lock's packages come from, torch's for torch and for nothing else, and where a lock lies."""
 
 import hashlib
 import threading
@@ -57,7 +57,7 @@ def test_an_index_of_torch_that_offers_a_newer_numpy_is_not_asked_for_it(
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     profile = replace(CPU, torch_index=f"{served}/torch", packages={**CPU.packages, "torch": "1.0+cpu"})
-    request = locks.LockRequest("pytorch/cpu.txt", ("torch==1.0+cpu",))
+    request = locks.LockRequest("cpu/pytorch.txt", ("torch==1.0+cpu",))
     text = locks.resolve(request, profile, [tmp_path / "no-such-folder", folder], tmp_path / "locks")
     assert text == (f"numpy==1.0 \\\n    --hash=sha256:{public}\ntorch==1.0+cpu \\\n    --hash=sha256:{torch}\n")
 
@@ -68,3 +68,14 @@ def test_the_index_of_torch_is_named_for_torch_alone() -> None:
         '[tool.uv.sources]\ntorch = { index = "torch" }\n'
     )
     assert locks.torchs_index(replace(CPU, torch_index=""), [pins.ROOT]) == ""
+
+
+def test_torchs_lock_is_one_a_layer_and_empty_where_a_layer_is() -> None:
+    torch, nccl = (f"{name}==1 \\\n    --hash=sha256:aa\n" for name in ("torch", "nvidia-nccl-cu13"))
+    assert locks.split_lock(torch + nccl) == {"pytorch": torch, "cuda": "", "math": "", "cudnn": "", "nccl": nccl}
+
+
+def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(locks, "resolve", lambda *_: "")
+    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(pins.load(), CPU, [], tmp_path)}
+    assert written == {locks.BUILD_TOOLS, *(f"cpu/{path.name}" for path in (locks.LOCKS / "cpu").iterdir())}

@@ -8,7 +8,7 @@ import pytest
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import dockerfiles, pins
 from berth.images.parts import left_out, unpinned
 from berth.images.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
 
@@ -31,7 +31,7 @@ def test_tags(revision: Revision, expected: str) -> None:
 
 def plan_of(image: str, profile: str = "cpu", **changes: Any) -> str:
     given = {"base": Base(KIT.base_image, "sha256:00"), "secrets": {}, **changes}
-    default = pins.build_arguments(KIT, KIT.profile("cpu"), image if image in pins.IMAGES else "train")
+    default = dockerfiles.build_arguments(KIT, KIT.profile("cpu"), image if image in pins.IMAGES else "train")
     checkout = Checkout(Path("/kit"), "0.1.0", CLEAN, {image: given.pop("rendered", default)})
     row = given.pop("row", KIT.profile(profile))
     return build_plan(KIT, row, image, checkout, Provided(**given)).command()
@@ -79,7 +79,7 @@ def test_another_profile_gives_its_row() -> None:
 
 def test_what_the_dockerfile_does_not_have_yet_is_passed() -> None:
     """Between an edit of pins.toml and `build.py pins` the image is what pins.toml says, and so is its label."""
-    rendered = pins.build_arguments(KIT, KIT.profile("cpu"), "train")
+    rendered = dockerfiles.build_arguments(KIT, KIT.profile("cpu"), "train")
     older = {**rendered, "BASE_IMAGE": "debian:older", "OPENMPI": "4.1.7"}
     del older["CUDA_COMPAT_SHA256"]
     assert (
@@ -91,7 +91,7 @@ def test_what_the_dockerfile_does_not_have_yet_is_passed() -> None:
 
 def test_a_part_that_is_left_out_gives_no_arguments() -> None:
     row = KIT.profile("cu130").without(["efa", "smddp"])
-    assert pins.build_arguments(KIT, row, "train")["EFA"] == "none"
+    assert dockerfiles.build_arguments(KIT, row, "train")["EFA"] == "none"
     with pytest.raises(UserError, match="no part 'nccl' can be left out"):
         row.without(["nccl"])
 

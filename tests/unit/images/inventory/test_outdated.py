@@ -125,12 +125,12 @@ def test_what_is_newer(candidate: str, version: str, expected: bool) -> None:
 
 def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
     texts = {
-        "build/build.txt": "uv==0.9.30 \\\n    --hash=sha256:aa\n",
-        "deps/serve-cpu.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
-        "deps/train-cu124.txt": "rich==15.0.0\ntransformers==5.15.0\n",
-        "nccl/cu130.txt": "nvidia-nccl-cu13==2.29.7\n",
-        "openmpi/cpu.txt": "mpi4py==4.1.2\n",
-        "pytorch/cpu.txt": "torch==2.13.0+cpu\n",
+        "build.txt": "uv==0.9.30 \\\n    --hash=sha256:aa\n",
+        "cpu/deps-serve.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
+        "cu124/deps-train.txt": "rich==15.0.0\ntransformers==5.15.0\n",
+        "cu130/nccl.txt": "nvidia-nccl-cu13==2.29.7\n",
+        "cpu/openmpi.txt": "mpi4py==4.1.2\n",
+        "cpu/pytorch.txt": "torch==2.13.0+cpu\n",
         "debian/cpu.txt": "libc6 2.36-9\n",
     }
     assert locked_packages.packages_of(KIT, ["cpu", "cu124"], texts) == [
@@ -235,8 +235,8 @@ def test_locks_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
-    (tmp_path / "deps").mkdir()
-    (tmp_path / "deps" / "serve-cu130.txt").write_text("rich==14.0.0\n")
+    (tmp_path / "cu130").mkdir()
+    (tmp_path / "cu130" / "deps-serve.txt").write_text("rich==14.0.0\n")
 
     def no_engine() -> NoReturn:
         raise UserError("no Docker engine answers: run `docker/engine.sh`.")
