@@ -39,8 +39,8 @@ class Base:
 @dataclass(frozen=True)
 class Checkout:
     """The checkout that is built: its folder, the kit's version and revision, and, by image, what its Dockerfile's
-    arguments are where none is passed (`dockerfiles.rendered_arguments`), which is not what pins.toml says between an edit of
-    it and `build.py pins`.
+    arguments are where none is passed (`dockerfiles.rendered_arguments`), which is not what pins.toml says between an
+    edit of it and `build.py pins`.
     """
 
     root: Path

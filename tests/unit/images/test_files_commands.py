@@ -345,7 +345,7 @@ def test_uri_says_of_a_double_that_it_may_not_be_published(
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
     image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
     monkeypatch.setattr("berth.ecr.commands.select_image", lambda *_: None)
-    monkeypatch.setattr("berth.images.local_image.of_chosen", lambda _: image)
+    monkeypatch.setattr("berth.ecr.commands.of_chosen", lambda _: image)
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
     monkeypatch.setattr("berth.common.engine.connect", lambda: None)
     assert command.main(["uri", "train"]) == 0
