@@ -51,7 +51,7 @@ def questions() -> tuple[str, dict[str, object]]:
     return path.name, {"version": "1.1", "data": [{"title": "", "paragraphs": chosen}]}
 
 
-def samples_per_second(data: Path, out: Path, padded: bool) -> float:
+def samples_per_second(data: Path, out: Path, *, padded: bool) -> float:
     """Of one job; questions a second, as the job itself reports it."""
     settings = SETTINGS | {"pad_to_max_length": str(padded)}
     done = run_train(
