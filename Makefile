@@ -80,8 +80,12 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
 	.venv/bin/mypy --package berth
 	.venv/bin/mypy build.py
 
+.PHONY: quick
+quick: lint ## lint, and the unit tests that train nothing and wait for nothing; under 2 minutes
+	$(PYTHON) -m pytest -q -m 'not slow' tests/unit
+
 .PHONY: unit
-unit: .venv/tested .venv-reference/installed ## pure functions, without Docker
+unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; under 6 minutes
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest tests/unit
 
 .PHONY: images
