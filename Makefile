@@ -143,7 +143,7 @@ lock: setup ## render docker/pins.toml and make every lock of every profile agai
 	$(PYTHON) build.py pins
 	$(call write_lock,requirements.txt,what build.py needs (extra machine) and the model of the demo,\
 	  $(COMPILE) --extra machine pyproject.toml; $(COMPILE) --no-deps --group demo)
-	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/*/*cpu.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
+	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/cpu/*.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
 	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml $(LINKS) > .venv/lock/pyproject.toml
 	$(call write_lock,tests/requirements.txt,what the tests need (extra test) in the versions of the images,\
 	  $(COMPILE) --constraint .venv/constraints.txt --no-emit-index-url --extra machine --extra test .venv/lock/pyproject.toml)
