@@ -35,10 +35,12 @@ def job(hosts: int = 2, program: str | None = None, **hyperparameters: str) -> J
     return Job(Path("/opt/ml"), "algo-1", names, "eth0", hyperparameters, {}, resources, program)
 
 
+@pytest.mark.slow
 def test_the_double_can_be_imported() -> None:
     assert smddp.attempt(job(), WITH_DOUBLE).obstacle == ""
 
 
+@pytest.mark.slow
 def test_an_import_that_raises_is_told_in_its_own_words() -> None:
     words = UNSUPPORTED.partition(": ")[2]
     tried = smddp.attempt(job(), WITH_DOUBLE | {"SMDDP_DOUBLE_UNSUPPORTED": words})
