@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The command line of berth: builds, tests, runs and looks after the training and the inference image.
 
-Here is which folder has which command, and what becomes of an error; the commands themselves are in the folders'
+Here is which folders have commands, and what becomes of an error; the commands themselves are in the folders'
 commands.py. Results go to stdout, progress and errors to stderr; a mistake of the user is one sentence and exit code 1.
 """
 
@@ -32,50 +32,50 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(_NOT_INSTALLED.format(missing.name))
 
-COMMANDS = {
-    "build": "images",
-    "test": "images",
-    "run": "local",
-    "demo": "local",
-    "size": "images",
-    "doctor": "images",
-    "gpu-check": "local",
-    "push": "ecr",
-    "promote": "ecr",
-    "uri": "ecr",
-    "bill": "images.inventory",
-    "licences": "images.inventory",
-    "outdated": "images.inventory",
-    "diff": "images.inventory",
-    "shell": "images",
-    "clean": "images",
-    "pins": "images",
-}
-"""The commands in the order of --help, each with its folder."""
+FOLDERS = ("images", "local", "images.inventory", "ecr")
+"""Whose commands.py registers commands, by their names, in the order of --help. The first have what is typed most."""
 
 
 class CommandLine(TyperGroup):
-    """Imports a folder when a command of it is asked for: boto3 alone takes longer than a build with nothing to do."""
+    """Imports folders until one has the command that is asked for: boto3 alone takes longer than a build with nothing
+    to do, and comes last.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._not_imported = list(FOLDERS)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        while self._not_imported:
+            self._import_next()
+        return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
-            # Among all of them the one is looked for that a misspelt name may mean.
-            for folder in {COMMANDS[cmd_name]} if cmd_name in COMMANDS else set(COMMANDS.values()):
-                self.commands.update(typer.main.get_group(import_module(f"berth.{folder}.commands").app).commands)
+        # Without one of that name all are imported: among them the one is looked for that a misspelt name may mean.
+        while self._not_imported and cmd_name not in self.commands:
+            self._import_next()
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
         return self.commands.get(cmd_name)
+
+    def _import_next(self) -> None:
+        app = import_module(f"berth.{self._not_imported.pop(0)}.commands").app
+        self.commands.update(typer.main.get_group(app).commands)
+
+
+def find_aws() -> tuple[str | None, str | None, str]:
+    """What AWS's clients find on this machine, for `doctor`: images/ knows nothing of ecr/, and gets it from here."""
+    from berth.ecr.aws import find_settings  # boto3 takes half a second, which every command would pay
+
+    return find_settings()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; every error that a user can cause is printed here and nowhere else."""
     command = CommandLine(name="build.py", help=__doc__.split("\n")[0], no_args_is_help=True, rich_markup_mode=None)
     try:
-        code = command(arguments, standalone_mode=False)
+        code = command(arguments, standalone_mode=False, obj=find_aws)
         sys.stdout.flush()  # here, where a full disk becomes a sentence; Python's own end makes exit code 120 of it
     except UserError as error:
         note.print(f"[red]berth: error:[/red] {escape(str(error))}", soft_wrap=True)
@@ -109,20 +109,21 @@ def _usage_sentence(error: Exception) -> str:
     """A mistake on the command line as one sentence that names the option and where to read on."""
     command = str(getattr(getattr(error, "ctx", None), "command_path", "build.py"))
     help_of = f"`python {command} --help`"
-    said = str(error).removeprefix("Value error, ").rstrip(".")
-    said = said.replace(". Did you mean ", " (did you mean ").replace("?", "?)") if said.endswith("?") else said
+    mistake = str(error).removeprefix("Value error, ").rstrip(".")
+    if mistake.endswith("?"):
+        mistake = mistake.replace(". Did you mean ", " (did you mean ").replace("?", "?)")
     parameter = getattr(error, "param", None)
     wrong: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, which typer asks
     if wrong and wrong[0]["type"] == "int_parsing":
-        said = f"{wrong[0]['input']!r} is no whole number"
+        mistake = f"{wrong[0]['input']!r} is no whole number"
     if parameter is not None:
         # As --help calls it: an argument by its metavar, an option by itself.
         name = parameter.metavar if parameter.param_type_name == "argument" else None
         name = name or parameter.opts[0]
-        if said.startswith("Missing parameter"):
+        if mistake.startswith("Missing parameter"):
             return f"{name} is missing: {help_of} says what it takes."
-        return f"{name}: {said}; see {help_of}."
-    return f"{said}; {help_of} lists what there is."
+        return f"{name}: {mistake}; see {help_of}."
+    return f"{mistake}; {help_of} lists what there is."
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from berth.common import engine
 from berth.images import build, build_network, locks, pins
+from berth.images.base import base_at_hand
 from berth.images.plan import Base
 from berth.images.size import ImageSize, image_size
 
@@ -80,7 +81,7 @@ def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
 def main() -> None:
     client = engine.connect()
     profile = pins.load().profile(sys.argv[1] if len(sys.argv) > 1 else pins.DEFAULT_PROFILE)
-    base = build.base_at_hand(pins.load(), None)
+    base = base_at_hand(pins.load(), None)
     assert base is not None, "build the images first"
     least = floor(profile)
     rows = []

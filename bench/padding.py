@@ -19,8 +19,8 @@ from pathlib import Path
 
 from berth.common import engine
 from berth.images import build, pins
-from berth.local.demo import model_folder, read_member
-from berth.local.job import run_train
+from berth.local.demo import pretrained_model, read_member
+from berth.local.job import TrainingJob, run_training_job
 
 PAIRS = 3
 QUESTIONS = 160
@@ -54,9 +54,8 @@ def questions() -> tuple[str, dict[str, object]]:
 def samples_per_second(data: Path, out: Path, *, padded: bool) -> float:
     """Of one job; questions a second, as the job itself reports it."""
     settings = SETTINGS | {"pad_to_max_length": str(padded)}
-    done = run_train(
-        data, image=IMAGE, output=out, model=model_folder(), hyperparameters=settings, log=_drop, say=_drop
-    )
+    job = TrainingJob({"train": data}, out, model=pretrained_model(), hyperparameters=settings)
+    done = run_training_job(job, image=IMAGE, log=_drop, say=_drop)
     if done.model_archive is None:
         raise SystemExit(f"the job failed: {done.failures}")
     figure = float(read_member(done.model_archive, "metrics.json")["train_samples_per_second"])

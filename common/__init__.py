@@ -5,6 +5,7 @@ console       where a command prints; progress as bars on a terminal, lines in a
 concurrency   work in the background, and several pieces of it at the same time
 files         files that come onto the disk whole or not at all
 subprocesses  programs of this machine, asked about themselves
+image_names   what the kit's own images are called
 labels        the labels by which the kit finds again what it made
 owner         the process that a container or a network belongs to
 engine        the Docker engine, and the client that drives its BuildKit

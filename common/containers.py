@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from docker import DockerClient
 from docker.types import Mount
@@ -20,19 +21,31 @@ class CommandFailed(UserError):
         self.complaint = complaint
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a container gets of this machine: mounts, device nodes, a network mode of Docker's (none or host), and
+    variables.
+    """
+
+    mounts: Sequence[Mount] = ()
+    devices: Sequence[str] = ()
+    network: str = "none"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+ISOLATED = Access()
+
+
 def run_once(
     client: DockerClient,
     image: str,
     command: Sequence[str],
+    access: Access = ISOLATED,
     *,
-    mounts: Sequence[Mount] = (),
-    devices: Sequence[str] = (),
-    network: str = "none",
-    environment: Mapping[str, str] | None = None,
     patience_s: float | None = None,
 ) -> bytes:
-    """What `command` prints, run as root in `image` instead of its entrypoint; devices: nodes of this machine's to hand
-    in; network: a mode of Docker's, none or host; patience_s: how long it may take, None for as long as it likes.
+    """What `command` prints, run as root in `image` instead of its entrypoint; patience_s: how long it may take, None
+    for as long as it likes.
 
     Raises CommandFailed if it fails, UserError if it takes too long, and docker's APIError if it can't be started. The
     SDK's own `containers.run` would leave a container that can't be started behind. Its labels name the owner: what a
@@ -43,11 +56,11 @@ def run_once(
         list(command[1:]),
         entrypoint=list(command[:1]),
         user="0",
-        network_mode=network,
+        network_mode=access.network,
         labels=owner.this_process().labels(f"once-{secrets.token_hex(6)}"),
-        devices=[f"{node}:{node}" for node in devices],
-        mounts=list(mounts),
-        environment=dict(environment or {}),
+        devices=[f"{node}:{node}" for node in access.devices],
+        mounts=list(access.mounts),
+        environment=dict(access.environment),
     )
     try:
         container.start()

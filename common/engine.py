@@ -18,15 +18,16 @@ from docker.errors import APIError, DockerException, ImageNotFound, NullResource
 from docker.models.images import Image
 
 from berth.common.errors import UserError
+from berth.common.image_names import parse
 from berth.common.subprocesses import ask
-from berth.images import pins
-from berth.images.plan import BUILDKIT
 
 NO_ENGINE = (
     "no Docker engine answers{where}: run `docker/engine.sh`, which starts one or says what to install, "
     "or point DOCKER_HOST at yours."
 )
-_KIT_NAME = re.compile(rf"berth-(?P<image>{'|'.join(pins.IMAGES)}):(?P<profile>.+)")
+# BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
+# the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.
+BUILDKIT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 
 
 def connect(timeout_s: int = 120) -> docker.DockerClient:
@@ -45,7 +46,7 @@ def connect(timeout_s: int = 120) -> docker.DockerClient:
         raise UserError(NO_ENGINE.format(where=where)) from error
     except (ValueError, TypeError, AttributeError) as error:  # out of Docker's own settings, which the SDK reads first
         raise UserError(
-            "Docker's settings can't be read: mend config.json in DOCKER_CONFIG or ~/.docker, or move it away."
+            "Docker's settings can't be read: fix config.json in DOCKER_CONFIG or ~/.docker, or move it away."
         ) from error
     return client
 
@@ -60,25 +61,27 @@ def refusal(call: Callable[[], object], foreseen: Collection[int] = (404,)) -> s
     return ""
 
 
-def find_image(client: docker.DockerClient, image: str) -> Image:
-    """An image of the engine by its name, tag or id; UserError without one, with the command that builds it."""
+def find_image(client: docker.DockerClient, image: str, profiles: Collection[str] = ()) -> Image:
+    """An image of the engine by its name, tag or id; UserError where there is none.
+
+    profiles: those that can be built: of a missing image of one of them the error says the command that builds it.
+    """
     try:
         return client.images.get(image)
     except ImageNotFound:
-        raise UserError(_absence(image)) from None
+        raise UserError(_absence(image, profiles)) from None
     except (APIError, NullResource):
         raise UserError(f"{image!r} is no image: give the name, the tag or the id of one that is here.") from None
 
 
-def _absence(image: str) -> str:
-    named = _KIT_NAME.fullmatch(image)
-    if named is None or named["profile"] not in pins.load().profiles:
+def _absence(image: str, profiles: Collection[str]) -> str:
+    kit, tag = parse(image) or ("", "")
+    if tag not in profiles:
         return f"there is no image {image} here: give one that `docker images` lists."
-    build = f"python build.py build {named['image']} --profile {named['profile']}"
-    return f"there is no image {image} here: build it with `{build}`."
+    return f"there is no image {image} here: build it with `python build.py build {kit} --profile {tag}`."
 
 
-def drives_buildkit(version: str, has_buildx: Callable[[], bool]) -> bool:
+def drives_buildkit(version: str, has_buildx: Callable[[], object]) -> bool:
     """Whether a Docker client of this version builds with BuildKit: built in up to 22, a plugin since 23.
 
     has_buildx: asked only where it decides.
@@ -87,11 +90,7 @@ def drives_buildkit(version: str, has_buildx: Callable[[], bool]) -> bool:
     if not found:
         return False
     major, minor = int(found[1]), int(found[2])
-    return (18, 9) <= (major, minor) < (23, 0) or has_buildx()
-
-
-def _has_buildx(client: str) -> bool:
-    return bool(ask([client, "buildx", "version"]))
+    return (18, 9) <= (major, minor) < (23, 0) or bool(has_buildx())
 
 
 def find_client(search: str | None = None) -> Path:
@@ -106,7 +105,7 @@ def find_client(search: str | None = None) -> Path:
             continue
         # `docker version` would ask the engine as well, and wait for one that is mute.
         version = ask([found, "--version"]).removeprefix("Docker version ").partition(",")[0]
-        if version and drives_buildkit(version, partial(_has_buildx, found)):
+        if version and drives_buildkit(version, partial(ask, [found, "buildx", "version"])):
             return Path(found)
         seen.append(f"{found} ({version or 'no version'})")
     if seen:

@@ -1,4 +1,4 @@
-"""The one error of the host side: a mistake or a lack that the user can mend, said in one sentence."""
+"""The one error of what runs on the user's machine: a mistake or a lack that the user can fix, in one sentence."""
 
 from collections.abc import Iterable
 

@@ -15,7 +15,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def atomic_write(target: Path) -> Iterator[Path]:
-    """A path beside `target` to write to: renamed to it where the block ends well, gone where it does not.
+    """A path next to `target` to write to: renamed to it where the block ends well, gone where it does not.
 
     Its name has this process's id, for another build may do the same at this moment. What a killed one of the same id
     has left goes first, for it may be a link to a file that is not to be written into.
@@ -35,8 +35,10 @@ def is_being_written(path: Path) -> bool:
     return name.startswith(".") and pid.isdecimal() and Path(f"/proc/{pid}").exists()
 
 
-def link_files(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path], bool]) -> None:
-    """Puts files into `folder`, as hard links where the file system allows, but for those whose `same` is there."""
+def link_files(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path], bool]) -> list[Path]:
+    """Puts files into `folder`, as hard links where the file system allows, but for those whose `same` is there; where
+    they are then.
+    """
     for path in paths:
         target = folder / path.name
         with explain_os_errors(folder, path.name):
@@ -48,6 +50,7 @@ def link_files(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path],
                     os.link(path, new)
                 except OSError:
                     shutil.copyfile(path, new)
+    return [folder / path.name for path in paths]
 
 
 def same_content(one: Path, other: Path) -> bool:
@@ -78,11 +81,8 @@ def explain_os_errors(folder: Path, name: str) -> Iterator[None]:
                 "again."
             ) from None
         advice = "see that this user may write there"
-        if isinstance(error, NotADirectoryError | FileExistsError) and (no_folder := _no_folder(folder)):
-            advice = f"{no_folder} is no folder, so move it away or name another one"
+        # What stands where the folder or one above it should be: a file, or a link to nowhere.
+        blocking = [path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()]
+        if isinstance(error, NotADirectoryError | FileExistsError) and blocking:
+            advice = f"{blocking[0]} is no folder, so move it away or name another one"
         raise UserError(f"{name} can't be written to {folder} ({error.strerror}): {advice}.") from None
-
-
-def _no_folder(folder: Path) -> Path | None:
-    """What stands where `folder` or one above it should be and is no folder, such as a file or a link to nowhere."""
-    return next((path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()), None)

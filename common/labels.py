@@ -6,6 +6,8 @@ does.
 
 from collections.abc import Mapping
 
+from berth.common.image_names import build_tag
+
 KIT = "berth.kit"
 """On everything that the kit makes: `train`, `serve` or `base` on an image, `run` on a container or a network."""
 
@@ -27,13 +29,19 @@ MACHINE = "berth.machine"
 SOURCE = "org.opencontainers.image"
 """Begins OCI's labels of what an image was made from: `.version`, `.revision`, `.created` and more."""
 
+LEFT_OUT = "berth.left-out"
+"""The parts that a build went without though its profile has them, and why, such as "efa=without,smddp=unpinned"."""
+
+WITHOUT, UNPINNED, UNREACHABLE = "without", "unpinned", "unreachable"
+"""Why: by request (--without), for want of a sha256 in docker/pins.toml, or for its file could not be had."""
+
 DOUBLE = "+double"
 """How the version of a part ends that a test's double stands in for, such as berth.efa="1.47.0+double"."""
 
 
 def exact(found: Mapping[str, str], profile: str) -> str:
     """The tag that says which build an image is, such as 0.1.0-cpu-1a2b3c4d5e6f; its labels name version and commit."""
-    return f"{version(found)}-{profile}-{revision(found)}"
+    return build_tag(version(found), profile, revision(found))
 
 
 def version(found: Mapping[str, str]) -> str:
@@ -44,6 +52,16 @@ def version(found: Mapping[str, str]) -> str:
 def revision(found: Mapping[str, str]) -> str:
     """12 digits of the commit, "-dirty" behind it with uncommitted changes; "none" where nothing says it."""
     return found.get(f"{SOURCE}.revision", "none")
+
+
+def base_name(found: Mapping[str, str]) -> str:
+    """The image that an image's build started from; empty where nothing says it."""
+    return found.get(f"{SOURCE}.base.name", "")
+
+
+def left_out(found: Mapping[str, str]) -> dict[str, str]:
+    """The parts that an image goes without though its profile has them, each with one of the three reasons."""
+    return dict(word.split("=", 1) for word in found.get(LEFT_OUT, "").split(",") if "=" in word)
 
 
 def doubles(found: Mapping[str, str]) -> list[str]:

@@ -6,5 +6,6 @@ asked            which distribution a job asks for, and the variables BERTH_*
 schema           the hyperparameters that an image knows, as JSON
 masking          what a log does not show
 model_files      what a model folder must hold
+splits           which channels run_qa reads, and for what
 archive          model.tar.gz: unpacking one that a stranger may have made
 """

@@ -19,12 +19,22 @@ TOKENIZERS = (
 )
 
 
+def model_homes(folder: Path) -> list[Path]:
+    """The folder itself if it holds a config.json, else all those right below that do, by their names."""
+    if (folder / CONFIG).is_file():
+        return [folder]
+    return sorted(entry for entry in folder.glob("*") if (entry / CONFIG).is_file())
+
+
 def model_home(folder: Path) -> Path | None:
     """The folder itself, or the only folder right below, that holds a config.json."""
-    if (folder / CONFIG).is_file():
-        return folder
-    below = [entry for entry in folder.glob("*") if (entry / CONFIG).is_file()]
-    return below[0] if len(below) == 1 else None
+    homes = model_homes(folder)
+    return homes[0] if len(homes) == 1 else None
+
+
+def first_file(home: Path, names: tuple[str, ...]) -> str | None:
+    """The first of `names` that is a file in `home` and not empty."""
+    return next((name for name in names if (home / name).is_file() and (home / name).stat().st_size), None)
 
 
 def what_is_missing(folder: Path, named: str | Path, tokenizer: bool = True) -> str:
@@ -43,4 +53,4 @@ def what_is_missing(folder: Path, named: str | Path, tokenizer: bool = True) -> 
 
 
 def _any(home: Path, names: tuple[str, ...]) -> bool:
-    return any((home / name).is_file() and (home / name).stat().st_size for name in names)
+    return first_file(home, names) is not None

@@ -119,3 +119,18 @@ def _must_be_an_object(response_dict: dict[str, Any], **_: Any) -> None:
             answer = None
         if not isinstance(answer, dict):
             raise ResponseParserError("no JSON object")
+
+
+def find_settings() -> tuple[str | None, str | None, str]:
+    """Where boto3 found credentials, never what they are, the region, and what is wrong with AWS's settings here.
+
+    Nobody has to have any: without credentials and without a region nothing is wrong.
+    """
+    aws = Aws()
+    credentials = region = None
+    try:
+        credentials = aws.credentials()
+        region = aws.region()
+    except UserError as error:
+        return credentials, region, str(error)
+    return credentials, region, ""

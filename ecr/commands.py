@@ -39,11 +39,11 @@ from berth.images.options import (
     ProfileOption,
     Which,
     WhichArgument,
-    commands,
+    command_group,
 )
 from berth.images.selection import SelectedImage, select_image, select_images
 
-app = commands()
+app = command_group()
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 
 

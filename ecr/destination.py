@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from berth.common.image_names import repository_name
 from berth.ecr import names
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
-from berth.images.local_image import LocalImage, doubles_problem, is_dirty
+from berth.images.local_image import LocalImage, doubles_problem, is_dirty, left_out_problem
 
 SERVERLESS_BYTES = 10 * 1024**3
 """What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""
@@ -83,7 +84,7 @@ def reference_problems(reference: Reference) -> list[str]:
 
 
 def _name(repository: str | None, image: str, derived: bool) -> str:
-    default = "{image}" if derived else "berth-{image}"
+    default = "{image}" if derived else repository_name("{image}")
     return (default if repository is None else repository).replace("{image}", image)
 
 
@@ -132,7 +133,7 @@ def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
         for tag in tags
         if tag != image.exact and _EXACT.fullmatch(tag)
     ]
-    return problems
+    return problems + left_out_problem(image.exact_tag, image.labels, tags)
 
 
 def warnings(image: LocalImage, checkout: str) -> list[str]:

@@ -1,13 +1,6 @@
 """What a user pastes after a push: the image in an estimator, for both generations of SageMaker's SDK. Pure text."""
 
-from collections.abc import Mapping
-
-# A host that the profile fits, for each image.
-_INSTANCES: Mapping[str, tuple[str, str]] = {
-    "cpu": ("ml.c6i.4xlarge", "ml.c6i.xlarge"),
-    "cu130": ("ml.g5.12xlarge", "ml.g5.xlarge"),
-    "cu124": ("ml.p3.16xlarge", "ml.g4dn.xlarge"),
-}
+from berth.images import pins
 
 # SDK v2 makes names of the URI, "berth@sha256-2026-…" of one by digest, which AWS refuses: they are given.
 _TRAIN = """\
@@ -70,7 +63,6 @@ Endpoint.create(endpoint_name="berth", endpoint_config_name="berth")
 
 def snippet(image: str, profile: str, image_uri: str) -> str:
     """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
-    train, serve = _INSTANCES.get(profile, _INSTANCES["cpu"])
-    if image == "train":
-        return _TRAIN.format(uri=image_uri, instance=train)
-    return _SERVE.format(uri=image_uri, instance=serve)
+    profiles = pins.load().profiles
+    hosts = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE].instances
+    return (_TRAIN if image == "train" else _SERVE).format(uri=image_uri, instance=hosts.get(image) or "ml.INSTANCE")

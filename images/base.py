@@ -34,6 +34,14 @@ def local_base(client: docker.DockerClient, pins: Pins, requested: str | None) -
     return None
 
 
+def base_at_hand(pins: Pins, requested: str | None) -> Base | None:
+    """The base that the engine has already; None without one, or without an engine."""
+    try:
+        return local_base(engine.connect(), pins, requested)
+    except UserError:
+        return None
+
+
 def find_base(
     client: docker.DockerClient,
     pins: Pins,
@@ -94,7 +102,7 @@ def _pull(reference: str) -> str | None:
     except APIError as error:
         return str(error.explanation or error).rstrip(".")
     except (RequestException, HTTPError):
-        return f"the registry said nothing for {PULL_SILENCE_S} s"
+        return f"the registry sent nothing for {PULL_SILENCE_S} s"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Builds an image: gathers what `plan.py` needs, runs Docker's command line and follows it. A thin shell."""
+"""Builds an image as it is planned: runs Docker's command line and follows it. A thin shell."""
 
 import os
 import subprocess
@@ -12,13 +12,11 @@ import docker
 from docker.errors import ImageNotFound
 
 from berth.common import engine
-from berth.common.console import Show
-from berth.common.errors import UserError, refuse
-from berth.common.files import explain_os_errors, link_files, same_content, same_size
-from berth.images import build_files, build_network, downloads, pins
-from berth.images.base import find_base, local_base
-from berth.images.buildkit_log import Progress, Step
-from berth.images.plan import Base, BuildPlan, Revision, build_plan, refusals
+from berth.common.errors import UserError
+from berth.common.files import explain_os_errors
+from berth.images import pins
+from berth.images.buildkit_log import BuildStep, Progress
+from berth.images.plan import BuildPlan, Revision
 
 KEPT_LOGS = 20
 _LOG = "the build's log"
@@ -37,7 +35,7 @@ class Built:
 
 def revision(root: Path) -> Revision:
     """The commit of the checkout, and whether what makes an image differs from it: any file that git knows, or a new
-    one in what the engine is sent. A person's own `src/` beside them is his own.
+    one in what the engine is sent. A person's own `src/` next to them is his own.
     """
 
     def git(*words: str) -> str:
@@ -63,83 +61,7 @@ def is_changed(status: str, sent: Sequence[str]) -> bool:
     )
 
 
-def prepare(
-    image: str,
-    profile: pins.Profile,
-    base_image: str | None,
-    *,
-    mirror: str | None = None,
-    dry_run: bool,
-    say: Callable[[str], None],
-    show: Show = lambda *_: None,
-    root: Path = pins.ROOT,
-) -> BuildPlan:
-    """The plan of a build, with its secrets, wheels and files laid out on disk; refusals come before anything is made.
-
-    mirror: where files are fetched from instead of their own URLs; show: told of each piece of a download.
-    """
-    kit = pins.load(root / "docker" / "pins.toml")
-    found = build_network.gather(os.environ)
-    source = downloads.Source(downloads.mirror(mirror), found.ca)
-    folders = (build_files.CACHE, root / "docker" / "files")  # a person may fill the second one as well
-    at_hand = {want: build_files.at_hand(want, folders, say) for want in build_files.of_image(profile, image)}
-    missing = [want for want, path in at_hand.items() if path is None]
-    refuse(refusals(profile, image, root / "docker" / "locks"), source.lacks(missing, ask=not dry_run))
-
-    secrets = found.write_secrets(pins.CACHE / "secrets")
-    link_local_wheels(found, profile, root)
-    if dry_run:
-        for want in missing:
-            say(f"{want.name} is not here: `build` without --dry-run fetches it from {source.shown(want)}.")
-    else:
-        engine.connect()  # where none answers, not after a long download
-        for want in missing:
-            at_hand[want] = downloads.fetch(source, want, build_files.CACHE, say, show)
-    here = [path for path in at_hand.values() if path is not None]
-    link_files(here, root / "docker" / "files", same_content)
-
-    base: Base | None
-    if dry_run:
-        reference = base_image or kit.base_image
-        base = base_at_hand(kit, base_image)
-        if base is None:
-            base = Base(reference, reference.partition("@")[2])
-            say(
-                f"the base {reference} is not on an engine here: `build` without --dry-run pulls it, or makes "
-                f"{kit.imported_base} by docker/base.sh where no registry answers."
-            )
-    else:
-        base = find_base(engine.connect(), kit, base_image, secrets.get("apt-sources"), say)
-    return build_plan(
-        kit,
-        profile,
-        image,
-        version=pins.version(root),
-        revision=revision(root),
-        base=base,
-        secrets=secrets,
-        proxies=found.proxies,
-        rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
-        root=root,
-    )
-
-
-def link_local_wheels(found: build_network.Network, profile: pins.Profile, root: Path) -> None:
-    """Puts the wheels that the profile's locks name, of pip's folders on this machine, into the context `root`."""
-    locks = [path.read_text() for path in sorted((root / "docker" / "locks").glob(f"*/*{profile.name}.txt"))]
-    wheels = build_network.wanted_wheels(found.index.folders, locks)
-    link_files(wheels, root / "docker" / "wheels" / profile.name, same_size)
-
-
-def base_at_hand(kit: pins.Pins, requested: str | None) -> Base | None:
-    """The base that the engine has already; None without one, or without an engine."""
-    try:
-        return local_base(engine.connect(), kit, requested)
-    except UserError:
-        return None
-
-
-def run(plan: BuildPlan, client: Path, on_step: Callable[[Step, Progress], None]) -> Built:
+def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progress], None]) -> Built:
     """Runs a build, with `on_step` called at each step's begin and end; UserError names the failed step and the log."""
     log = _log_file(plan)
     progress = Progress()
@@ -186,10 +108,10 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
             f"`docker builder prune`, then build again. The whole log: {log}"
         )
     if own:
-        said = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
-        return f"{own[0]}{said}\n  The whole log: {log}"
+        output = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
+        return f"{own[0]}{output}\n  The whole log: {log}"
     if step is None:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
         return f"the build failed before its first step: {last.strip()} The whole log: {log}"
     return f"the step `{step.name}` failed; its last lines:\n    {lines}\n  The whole log: {log}"
 

@@ -1,22 +1,23 @@
 """The files of a build that no package index has, such as EFA's installer: which they are, and whether one is right.
 
-`wanted` says what a file brings with it, `of_image` what an image needs, `at_hand` looks in the user's cache and in
-docker/files; sources.py fetches the rest. What has a sha256 is checked by it each time; a signature and its key prove
-themselves in the build.
+`with_signature` says what a file brings with it, `of_images` what images need, `at_hand` looks in the user's cache
+and in docker/files; downloads.py fetches the rest. What has a sha256 is checked by it each time; a signature and its
+key prove themselves in the build.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common.files import sha256
 from berth.images import pins
+from berth.images.parts import parts_of
 
 CACHE = pins.CACHE / "files"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedFile:
     """One file to have, `part` and `version` say what for; sha256 is empty where none is known yet or needed."""
 
     part: str
@@ -27,30 +28,25 @@ class Wanted:
     signed: bool = False
     """Whether it is a signature or its key, which must look like OpenPGP."""
 
-    @property
-    def otherwise(self) -> str:
-        """What to do where it can't be had."""
-        return f"or build with --without {self.part}."
 
-
-def wanted(file: pins.File) -> list[Wanted]:
-    """The file itself and, where it is signed, its signature, which lies beside it, and the key."""
+def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
+    """The file itself and, where it is signed, its signature, which lies next to it, and the key."""
     sha256 = "" if file.sha256 == pins.UNPINNED else file.sha256
-    found = [Wanted(file.part, file.version, file.name, file.url, sha256)]
+    found = [WantedFile(file.part, file.version, file.name, file.url, sha256)]
     if file.key_fingerprint:
         signature = f"{file.url}.sig" if file.url else ""
-        found.append(Wanted(file.part, file.version, f"{file.name}.sig", signature, signed=True))
-        found.append(Wanted(file.part, file.version, file.key_file, file.key_url, signed=True))
+        found.append(WantedFile(file.part, file.version, f"{file.name}.sig", signature, signed=True))
+        found.append(WantedFile(file.part, file.version, file.key_file, file.key_url, signed=True))
     return found
 
 
-def of_image(profile: pins.Profile, image: str) -> list[Wanted]:
-    """What a build of this image needs; a file without a pinned hash is refused elsewhere, and not looked for."""
-    files = [profile.files[part] for part in pins.FILE_PARTS[image] if part in profile.files]
-    return [want for file in files if file.sha256 != pins.UNPINNED for want in wanted(file)]
+def of_images(profile: pins.Profile, images: Sequence[str]) -> list[WantedFile]:
+    """What builds of these images need, each once; a file without a pinned hash is not looked for."""
+    files = [profile.files[part] for part in parts_of(images) if part in profile.files]
+    return [want for file in files if file.sha256 != pins.UNPINNED for want in with_signature(file)]
 
 
-def at_hand(want: Wanted, folders: Iterable[Path], say: Callable[[str], None]) -> Path | None:
+def at_hand(want: WantedFile, folders: Iterable[Path], say: Callable[[str], None]) -> Path | None:
     """The first of these folders' files of that name that is the right one; None without. Says why one is not."""
     for path in (folder / want.name for folder in folders):
         try:
@@ -65,7 +61,7 @@ def at_hand(want: Wanted, folders: Iterable[Path], say: Callable[[str], None]) -
     return None
 
 
-def wrong(want: Wanted, path: Path) -> str:
+def wrong(want: WantedFile, path: Path) -> str:
     """In which way a file is not the wanted one, a few words; empty where it is."""
     if want.signed and not _openpgp(path):
         return "it is no OpenPGP file, perhaps a web page that says why"

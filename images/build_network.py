@@ -92,10 +92,11 @@ class Network:
             found["apt"] = settings
         return found
 
-    def write_secrets(self, folder: Path) -> dict[str, Path]:
+    def write_secrets(self, folder: Path, *, keep_others: bool = False) -> dict[str, Path]:
         """Writes the secrets into `folder`, readable by this user only, and gives their paths by id.
 
-        Those of earlier settings go, for nobody would look for a password there. UserError where the disk refuses.
+        Those of earlier settings go, unless `keep_others` says not to touch them, for nobody would look for a password
+        there. UserError where the disk refuses.
         """
         contents = {
             name: value.read_bytes() if isinstance(value, Path) else value.encode()
@@ -105,10 +106,10 @@ class Network:
         with explain_os_errors(folder, "what a build needs of the network"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             for path in folder.iterdir():
-                if path.name not in contents and not is_being_written(path):
+                if not keep_others and path.name not in contents and not is_being_written(path):
                     path.unlink(missing_ok=True)
             for name, path in paths.items():
-                # Rewritten only when it differs, by rename: a build that runs beside this one reads whole files.
+                # Rewritten only when it differs, by rename: a build that runs next to this one reads whole files.
                 if not path.exists() or path.read_bytes() != contents[name]:
                     with atomic_write(path) as new:
                         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -16,7 +16,7 @@ TAIL = 12
 
 
 @dataclass
-class Step:
+class BuildStep:
     """One step of a build; `stage` is empty for steps of the engine's own, such as loading the context."""
 
     number: int
@@ -44,9 +44,9 @@ class Step:
 class Progress:
     """The steps seen so far, in the order of their first line."""
 
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, BuildStep] = field(default_factory=dict)
 
-    def feed(self, line: str) -> Step | None:
+    def feed(self, line: str) -> BuildStep | None:
         """Takes one line of output; gives the step whose state it changed: begun, done, cached or failed."""
         found = LINE.match(line.rstrip())
         if not found:
@@ -55,7 +55,9 @@ class Progress:
         step = self.steps.get(number)
         if step is None:
             title = TITLE.match(text)
-            step = Step(number, text, stage=(title[1] or "") if title else "", instruction=title[4] if title else "")
+            step = BuildStep(
+                number, text, stage=(title[1] or "") if title else "", instruction=title[4] if title else ""
+            )
             self.steps[number] = step
             return step if title else None
         if text == "CACHED":
@@ -74,7 +76,7 @@ class Progress:
         return step if step.stage or step.failed else None
 
     @property
-    def layers(self) -> list[Step]:
+    def layers(self) -> list[BuildStep]:
         """The steps of the Dockerfile, without the engine's own."""
         return [step for step in self.steps.values() if step.stage]
 
@@ -86,5 +88,5 @@ class Progress:
         return f"{steps} steps, {had} cached"
 
     @property
-    def failure(self) -> Step | None:
+    def failure(self) -> BuildStep | None:
         return next((step for step in self.steps.values() if step.failed), None)

@@ -16,8 +16,9 @@ from docker.models.images import Image
 
 from berth.common import labels, owner
 from berth.common.engine import refusal
+from berth.common.image_names import repository_name
 
-REPOSITORIES = ("berth-train", "berth-serve", "berth-base")
+REPOSITORIES = tuple(map(repository_name, ("train", "serve", "base")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,15 @@ class Item:
         return f"{self.kind} {self.name}" + (f" stays: {self.kept}" if self.kept else "")
 
 
-def clean(client: DockerClient, *, dry_run: bool = False, images: bool = True) -> list[Item]:
+def remove_all(client: DockerClient, *, dry_run: bool = False, images: bool = True) -> list[Item]:
     """Removes, or with `dry_run` only lists, what the kit made; `images` False leaves the images.
 
     Containers go first, then networks, then images, for each needs the ones before it gone.
     """
-    containers = list(_containers(client, dry_run))
-    networks = list(_networks(client, dry_run))
+    containers = list(_containers(client, dry_run=dry_run))
+    networks = list(_networks(client, dry_run=dry_run))
     going = {item.name for item in containers if not item.kept}
-    return [*containers, *networks, *(_images(client, dry_run, going) if images else ())]
+    return [*containers, *networks, *(_images(client, going, dry_run=dry_run) if images else ())]
 
 
 def container_stays(found: Mapping[str, str]) -> str:
@@ -63,7 +64,7 @@ def is_ours(tag: str) -> bool:
     return repository.rpartition("/")[2] in REPOSITORIES
 
 
-def _containers(client: DockerClient, dry_run: bool) -> Iterator[Item]:
+def _containers(client: DockerClient, *, dry_run: bool) -> Iterator[Item]:
     for container in client.containers.list(all=True, filters={"label": labels.KIT}, ignore_removed=True):
         why = container_stays(container.labels)
         if not why and not dry_run:
@@ -71,7 +72,7 @@ def _containers(client: DockerClient, dry_run: bool) -> Iterator[Item]:
         yield Item("container", str(container.name), why)
 
 
-def _networks(client: DockerClient, dry_run: bool) -> Iterator[Item]:
+def _networks(client: DockerClient, *, dry_run: bool) -> Iterator[Item]:
     for network in client.networks.list(filters={"label": labels.KIT}):
         why = run_stays(network.attrs.get("Labels") or {})
         if not why and not dry_run:
@@ -79,7 +80,7 @@ def _networks(client: DockerClient, dry_run: bool) -> Iterator[Item]:
         yield Item("network", str(network.name), why)
 
 
-def _images(client: DockerClient, dry_run: bool, going: set[str]) -> Iterator[Item]:
+def _images(client: DockerClient, going: set[str], *, dry_run: bool) -> Iterator[Item]:
     found = client.images.list(filters={"label": labels.KIT})
     layers = {str(image.id): _layers(image) for image in found}
     named: dict[tuple[str, str], int] = {}

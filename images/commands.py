@@ -8,17 +8,15 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.common import engine
+from berth.common import engine, labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
-from berth.common.errors import UserError
-from berth.images import build as building
-from berth.images import build_network, downloads, image_tests, locks, pins, plan
-from berth.images import clean as cleaning
-from berth.images import doctor as doctoring
-from berth.images import probe as probing
-from berth.images import size as sizing
-from berth.images.buildkit_log import Progress, Step
+from berth.common.errors import UserError, refuse
+from berth.images import build_network, doctor, downloads, image_tests, locks, pins
+from berth.images.budget import budget_of, likely_over_budget, over_budget
+from berth.images.build import Built, run_build
+from berth.images.buildkit_log import BuildStep, Progress
+from berth.images.clean import remove_all
 from berth.images.options import (
     Image,
     ImageArgument,
@@ -27,11 +25,16 @@ from berth.images.options import (
     ProfileOption,
     Which,
     WhichArgument,
-    commands,
+    command_group,
 )
+from berth.images.parts import PartOptions, words_of
+from berth.images.plan import BuildPlan, step_count
+from berth.images.prepare import BuildOptions, prepare
+from berth.images.probe import probe_machine
 from berth.images.selection import select_image, select_images
+from berth.images.size import image_size, render_size
 
-app = commands()
+app = command_group()
 
 MirrorOption = Annotated[
     str | None,
@@ -43,32 +46,44 @@ MirrorOption = Annotated[
 ]
 
 
-@app.command()
-def build(
+@app.command("build")
+def build_images(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     base_image: Annotated[
         str | None, typer.Option(help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one.")
     ] = None,
-    without: Annotated[
+    required: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PART", help="efa, smddp, gdrcopy or cuda-compat: built without; may be given many times."
+            "--with",
+            metavar="PART[,PART…]",
+            help="efa, smddp, gdrcopy or cuda-compat: refused where it can't be had, instead of left out with a line.",
         ),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PART[,PART…]", help="The same parts: built without; may be given many times."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refused where any part that the profile has can't be had.")
+    ] = False,
     mirror: MirrorOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the docker build lines; build nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the docker build lines; build and fetch nothing. The files that the lines read (settings of "
+            "this network, local wheels) are written, named and kept, so that a line holds when it is pasted.",
+        ),
+    ] = False,
 ) -> None:
     """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
     searching = BackgroundTask(engine.find_client)
-    row = pins.load().profile(profile).without(without or [])
-    for line in dict.fromkeys(line for image in which.images for line in plan.left_out(row, image)):
-        say(line)
+    kit = pins.load()
+    parts = PartOptions(words_of(required or []), words_of(without or []), strict)
     with showing_bytes(note) as show:
-        plans = [
-            building.prepare(image, row, base_image, mirror=mirror, dry_run=dry_run, say=say, show=show)
-            for image in which.images
-        ]
+        plans = prepare(kit, which.images, BuildOptions(profile, parts, base_image, mirror, dry_run), say, show)
     if dry_run:
         for planned in plans:
             result.print(escape(planned.command(str(_client_or_docker(searching)))))
@@ -76,6 +91,8 @@ def build(
     client = searching.result()
     for planned in plans:
         built = _build_one(planned, client)
+        if warning := likely_over_budget(engine.connect(), planned.tags[0], kit):
+            say(f"warning: {warning}")
         result.print(f"{built.plan.tags[0]}  {built.image_id}")
 
 
@@ -86,7 +103,7 @@ def _client_or_docker(searching: BackgroundTask[Path]) -> Path:
         return Path("docker")
 
 
-def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
+def _build_one(planned: BuildPlan, client: Path) -> Built:
     """Builds one image; a terminal sees a bar and the running step, a log sees a line when a step ends.
 
     Only for a step that did something: what the cache has is counted at the end. Without a number, for BuildKit runs
@@ -94,15 +111,15 @@ def _build_one(planned: plan.BuildPlan, client: Path) -> building.Built:
     """
     say(f"building {planned.tags[0]}")
     with progress_bar(note, transient=True, disable=not note.is_terminal) as bar:
-        task = bar.add_task(planned.image, total=plan.step_count(planned.image, pins.ROOT))
+        task = bar.add_task(planned.image, total=step_count(planned.image, pins.ROOT))
 
-        def show(step: Step, progress: Progress) -> None:
+        def show(step: BuildStep, progress: Progress) -> None:
             ended = sum(each.ended for each in progress.layers)
             bar.update(task, completed=ended, description=escape(f"{planned.image}: {step.name}"))
             if step.ended and not step.failed and not step.cached:
                 bar.print(escape(f"  {step.name}  {step.seconds:.1f} s"), soft_wrap=True)
 
-        built = building.run(planned, client, show)
+        built = run_build(planned, client, show)
     say(f"built {planned.tags[1]}: {built.steps}, {built.seconds:.1f} s; the whole log: {built.log}")
     return built
 
@@ -118,50 +135,56 @@ def run_tests(
     raise typer.Exit(image_tests.run(tuple(each.kit for each in chosen), chosen[0].profile))
 
 
-@app.command()
-def size(
+@app.command("size")
+def show_size(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show an image's bytes by layer and by package, and the budget of the kit's own."""
-    client = engine.connect()
+    """Show an image's bytes by layer and by package, and the budget of the kit's own.
+
+    Exit code 1 if one is over its budget. An image on a base of your own is measured, not judged.
+    """
+    client, kit = engine.connect(), pins.load()
     found = []
     for each in select_images(client, which.images, profile, image):
-        budget = None if each.derived else pins.load().profile(each.profile).budget[each.kit]
+        budget = None if each.derived else budget_of(kit, each.kit, each.profile, each.labels)
         with doing(f"{each.name}: measuring the layers") as step:
-            measured = sizing.image_size(client, each.name, budget_mb=budget, step=step)
+            measured = image_size(client, each.name, budget_mb=budget, step=step)
         if not as_json:
-            result.print(sizing.render(measured))
-        found.append(asdict(measured))
+            result.print(render_size(measured))
+        if budget is None and not each.derived:
+            say(f"{each.name} is not compared with a budget: it stands on {labels.base_name(each.labels)}.")
+        found.append(measured)
     if as_json:
-        print_json(found)
+        print_json([asdict(measured) for measured in found])
+    refuse(filter(None, map(over_budget, found)))
 
 
-@app.command()
-def doctor() -> None:
-    """Say what this machine lacks, and how to mend it. Exit code 0 if the images can be built here."""
-    findings = doctoring.findings(probing.probe())
-    result.print(doctoring.render(findings))
-    raise typer.Exit(0 if doctoring.can_build(findings) else 1)
+@app.command("doctor")
+def check_machine(context: typer.Context) -> None:
+    """Say what this machine lacks, and how to fix it. Exit code 0 if the images can be built here."""
+    found = doctor.findings(probe_machine(find_aws=context.obj))  # build.py hands it in
+    result.print(doctor.render(found))
+    raise typer.Exit(0 if doctor.can_build(found) else 1)
 
 
-@app.command()
-def shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
+@app.command("shell")
+def open_shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
     """Open a shell in an image."""
     engine.become_shell(select_image(engine.connect(), image.value, profile).name)
 
 
-@app.command()
-def clean(
+@app.command("clean")
+def remove_made(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
     keep_images: Annotated[
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
 ) -> None:
     """Remove the containers, networks and images that the kit made."""
-    items = cleaning.clean(engine.connect(), dry_run=dry_run, images=not keep_images)
+    items = remove_all(engine.connect(), dry_run=dry_run, images=not keep_images)
     for item in items:
         result.print(escape(str(item)))
     gone = sum(not item.kept for item in items)

@@ -1,4 +1,4 @@
-"""What is missing on this machine, with the exact command that mends it.
+"""What is missing on this machine, with the exact command that fixes it.
 
 Every check is a small pure function from what was seen (`images/probe.py`) to a Finding. `can_build` says whether the
 default profile can be built here.
@@ -12,6 +12,8 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
+from berth.common import labels
+from berth.common.image_names import parse
 from berth.images.probe import Probe
 
 DISK_WANTED_GB = 15.0
@@ -34,7 +36,7 @@ class Finding:
 
 
 def findings(seen: Probe) -> list[Finding]:
-    """Every check's finding, in the order in which a person would mend things."""
+    """Every check's finding, in the order in which a person would fix things."""
     return [finding for check in CHECKS if (finding := check(seen)) is not None]
 
 
@@ -43,14 +45,14 @@ def can_build(found: Sequence[Finding]) -> bool:
     return all(finding.status != "missing" for finding in found)
 
 
-def engine(seen: Probe) -> Finding:
+def check_engine(seen: Probe) -> Finding:
     """A Docker engine that answers."""
     if seen.engine is None:
         return Finding("Docker engine", "missing", seen.engine_error, "sudo sh docker/engine.sh")
     return Finding("Docker engine", "ok", f"{seen.engine['ServerVersion']}, {seen.engine['OperatingSystem']}")
 
 
-def client(seen: Probe) -> Finding:
+def check_client(seen: Probe) -> Finding:
     """A docker command that can drive BuildKit."""
     if seen.client is None:
         remedy = "sudo apt-get install docker-buildx   # on Debian 12, which has none: docker.io"
@@ -61,7 +63,7 @@ def client(seen: Probe) -> Finding:
     return Finding("BuildKit client", "ok", seen.client)
 
 
-def architecture(seen: Probe) -> Finding:
+def check_architecture(seen: Probe) -> Finding:
     """An engine that runs linux/amd64, the only platform of the images."""
     name = "Architecture"
     where = seen.machine if seen.engine is None else seen.engine["Architecture"]
@@ -81,7 +83,7 @@ def architecture(seen: Probe) -> Finding:
     return Finding(name, "missing", f"{where}, and the images are for linux/amd64", remedy)
 
 
-def disk(seen: Probe) -> Finding:
+def check_disk(seen: Probe) -> Finding:
     """Room where the engine keeps its images."""
     name, remedy = "Disk", "docker builder prune   # old layers; python build.py clean removes the kit's images as well"
     if seen.disk_free is None:
@@ -98,7 +100,7 @@ def disk(seen: Probe) -> Finding:
     return Finding(name, "ok", f"{free}; both images want {DISK_WANTED_GB:.0f}, with CUDA {DISK_CUDA_GB:.0f}")
 
 
-def base(seen: Probe) -> Finding:
+def check_base(seen: Probe) -> Finding:
     """The image that a build starts from: there, to be pulled, or to be made of the package archive."""
     name = "Base image"
     if seen.base is not None:
@@ -111,7 +113,7 @@ def base(seen: Probe) -> Finding:
     return Finding(name, "missing", f"not there, and can't be pulled ({seen.registry_error})", remedy)
 
 
-def index(seen: Probe) -> Finding:
+def check_index(seen: Probe) -> Finding:
     """The package index, which every layer asks that is not in the build cache."""
     if seen.index_error:
         remedy = "pip config set global.index-url https://INDEX/simple   # and global.cert for a CA of your own"
@@ -119,8 +121,8 @@ def index(seen: Probe) -> Finding:
     return Finding("Package index", "ok", seen.index)
 
 
-def memory(seen: Probe) -> Finding:
-    """Memory for training the demo's model beside everything else."""
+def check_memory(seen: Probe) -> Finding:
+    """Memory for training the demo's model next to everything else."""
     has = f"{seen.memory / _GB:.0f} GB"
     if seen.memory < MEMORY_WANTED_GB * _GB:
         remedy = "python build.py run train … -p per_device_train_batch_size=4"
@@ -128,7 +130,7 @@ def memory(seen: Probe) -> Finding:
     return Finding("Memory", "ok", has)
 
 
-def gpu(seen: Probe) -> Finding:
+def check_gpu(seen: Probe) -> Finding:
     """GPUs, and the runtime that hands them to containers; a build needs neither."""
     if not seen.gpus:
         return Finding("GPU", "ok", "none (only --gpus needs one)")
@@ -142,7 +144,7 @@ def gpu(seen: Probe) -> Finding:
     return Finding("GPU", "ok", has)
 
 
-def efa(seen: Probe) -> Finding | None:
+def check_efa(seen: Probe) -> Finding | None:
     """EFA between hosts: this machine's devices, and what each training image with CUDA says of its plugin.
 
     Nothing on a machine that has neither a device nor a GPU, unless a plugin is broken.
@@ -154,11 +156,34 @@ def efa(seen: Probe) -> Finding | None:
     if not left_out and not broken:
         return Finding("EFA", "ok", message) if seen.efa_devices or seen.gpus else None
     profile = (left_out + broken)[0].rpartition(":")[2]
-    remedy = f"python build.py build train --profile {profile}   # with efa; a closed network gives --mirror"
+    remedy = f"python build.py build train --profile {profile} --with efa   # a closed network gives --mirror"
     return Finding("EFA", "warn", message, remedy)
 
 
-def compose(seen: Probe) -> Finding:
+def check_left_out(seen: Probe) -> Finding | None:
+    """What images here were built without, and why; nothing where none lacks a part that its profile has."""
+    if not seen.left_out:
+        return None
+    why = {
+        labels.WITHOUT: "as asked",
+        labels.UNPINNED: "no sha256 in docker/pins.toml",
+        labels.UNREACHABLE: "its file could not be had",
+    }
+    message = "; ".join(
+        f"{tag} is without {', '.join(f'{part} ({why.get(word, word)})' for part, word in parts.items())}"
+        for tag, parts in seen.left_out.items()
+    )
+    for tag, parts in seen.left_out.items():
+        if lost := [part for part, word in parts.items() if word != labels.WITHOUT]:
+            image, profile = parse(tag) or ("", "")
+            remedy = (
+                f"python build.py build {image} --profile {profile} --with {','.join(lost)}   # says how to have it"
+            )
+            return Finding("Left out", "warn", message, remedy)
+    return Finding("Left out", "ok", message)
+
+
+def check_compose(seen: Probe) -> Finding:
     """Compose, by which the SageMaker SDK's local mode starts containers; `run` does without."""
     if seen.compose is None:
         return Finding(
@@ -170,7 +195,7 @@ def compose(seen: Probe) -> Finding:
     return Finding("Compose", "ok", seen.compose)
 
 
-def leftovers(seen: Probe) -> Finding | None:
+def check_leftovers(seen: Probe) -> Finding | None:
     """Containers and networks of runs whose process is gone, which every run tries to remove; nothing without them."""
     if not seen.leftovers:
         return None
@@ -184,14 +209,14 @@ def leftovers(seen: Probe) -> Finding | None:
     )
 
 
-def tests(seen: Probe) -> Finding:
+def check_tests(seen: Probe) -> Finding:
     """What the images' tests need, which a push runs first."""
     if not seen.tests:
         return Finding("Tests", "warn", "not installed: a push tests its images first", "make setup-tests")
     return Finding("Tests", "ok", "installed")
 
 
-def credentials(seen: Probe) -> Finding:
+def check_credentials(seen: Probe) -> Finding:
     """AWS credentials and region, which only a push to ECR needs."""
     name = "AWS"
     has = [f"credentials ({seen.credentials})"] if seen.credentials else []
@@ -208,7 +233,22 @@ def credentials(seen: Probe) -> Finding:
     return Finding(name, "ok", ", ".join(has))
 
 
-CHECKS = (engine, client, architecture, disk, base, index, memory, gpu, efa, compose, leftovers, tests, credentials)
+CHECKS = (
+    check_engine,
+    check_client,
+    check_architecture,
+    check_disk,
+    check_base,
+    check_index,
+    check_memory,
+    check_gpu,
+    check_efa,
+    check_left_out,
+    check_compose,
+    check_leftovers,
+    check_tests,
+    check_credentials,
+)
 
 
 def passes_gpus(info: Mapping[str, Any]) -> bool:

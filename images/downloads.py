@@ -1,7 +1,7 @@
 """Where files that no package index has are fetched from: a mirror, or, without one, each file's own URL.
 
 A mirror is a folder or an http(s) address that has the files under their own names; with one, nothing else is asked.
-`Source` says what can't be had from there and fetches, checked, what can; `fetch_and_pin` records what it got.
+`FileSource` says what can't be had from there and fetches, checked, what can; `fetch_and_pin` records what it got.
 """
 
 import os
@@ -18,17 +18,27 @@ import requests
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
+from berth.common import labels
 from berth.common.console import Show
 from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors, sha256
 from berth.images import build_files, pins
-from berth.images.build_files import Wanted, wanted, wrong
+from berth.images.build_files import WantedFile, with_signature, wrong
 from berth.images.build_network import gather, in_few_words, innermost, without_password
+from berth.images.parts import Lack
 
 PAUSES_S = (1, 4)
 """Seconds before a dropped connection is tried again, as often as there are numbers."""
 _TIMEOUT_S = (10, 60)  # to connect, and between two pieces
 _PIECE = 1 << 20
+
+
+class FileLack(UserError):
+    """A file can't be had: why, and what to do about it, other than to build without its part."""
+
+    def __init__(self, want: WantedFile, reason: str, remedy: str) -> None:
+        self.lack = Lack(want.part, labels.UNREACHABLE, reason, remedy)
+        super().__init__(self.lack.refusal)
 
 
 class _Dropped(Exception):
@@ -68,41 +78,45 @@ def _is_address(place: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Source:
+class FileSource:
     """Where files are fetched from: a mirror as `mirror` gives it, empty for each file's own URL; `ca` a CA bundle."""
 
     mirror: str = ""
     ca: Path | None = None
 
-    def origin(self, want: Wanted) -> str:
+    def origin(self, want: WantedFile) -> str:
         """The path or address of a file; empty where it has none."""
         if not self.mirror:
             return want.url
         return f"{self.mirror}/{quote(want.name)}" if _is_address(self.mirror) else str(Path(self.mirror) / want.name)
 
-    def shown(self, want: Wanted) -> str:
+    def shown(self, want: WantedFile) -> str:
         """The same, fit to be printed."""
         return without_password(self.origin(want))
 
-    def lacks(self, wants: Iterable[Wanted], *, ask: bool = True) -> list[str]:
-        """What can't be had from here, a sentence each; with `ask` False no network is touched."""
-        sentences: dict[str, None] = {}
-        silent: set[str] = set()
+    def lacks(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[Lack]:
+        """What can't be had from here, once a reason and part; with `ask` False no network is touched."""
+        found: dict[Lack, None] = {}
+        silent: dict[str, Lack] = {}
         for want in wants:
             host = urlsplit(self.origin(want)).netloc
+            if host in silent:
+                found[replace(silent[host], part=want.part)] = None
             if host in silent or (host and not ask):
                 continue
             try:
                 _retried(lambda want=want: self._look(want))  # type: ignore[misc]
             except _Dropped as error:
-                sentences[self._unreached(want, error)] = None
-                silent.add(host)
-            except UserError as lack:
-                sentences[str(lack)] = None
-        return list(sentences)
+                silent[host] = self._unreached(want, error).lack
+                found[silent[host]] = None
+            except FileLack as refused:
+                found[refused.lack] = None
+        return list(found)
 
-    def fetch(self, want: Wanted, folder: Path, show: Show = lambda *_: None) -> Path:
+    def fetch(self, want: WantedFile, folder: Path, say: Callable[[str], None], show: Show = lambda *_: None) -> Path:
         """Fetches a file into `folder`, checked before it has its name there; UserError leaves nothing behind."""
+        say(f"fetching {want.name} from {self.shown(want)}")
+        began = time.monotonic()
         target = folder / want.name
         with explain_os_errors(folder, want.name):
             folder.mkdir(parents=True, exist_ok=True)
@@ -110,20 +124,22 @@ class Source:
                 try:
                     _retried(lambda: self._pour(want, new, show))
                 except _Dropped as error:
-                    raise UserError(self._unreached(want, error)) from None
+                    raise self._unreached(want, error) from None
                 fault = wrong(want, new)
                 if fault:
-                    raise UserError(
-                        f"{want.name} from {self.shown(want)} is not the file that it should be, and was deleted: "
-                        f"{fault}; look what is there, {want.otherwise}"
+                    raise FileLack(
+                        want,
+                        f"{want.name} from {self.shown(want)} is not the file that it should be, and was deleted",
+                        f"{fault}; look what is there",
                     )
+        say(f"fetched {want.name}: {target.stat().st_size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
         return target
 
-    def _look(self, want: Wanted) -> None:
+    def _look(self, want: WantedFile) -> None:
         with self._opened(want):
             pass
 
-    def _pour(self, want: Wanted, target: Path, show: Show) -> None:
+    def _pour(self, want: WantedFile, target: Path, show: Show) -> None:
         done = 0
         with self._opened(want) as (pieces, total), target.open("wb") as file:
             for piece in pieces:
@@ -132,20 +148,21 @@ class Source:
                 show(want.name, done, total)
 
     @contextmanager
-    def _opened(self, want: Wanted) -> Iterator[tuple[Iterator[bytes], int]]:
+    def _opened(self, want: WantedFile) -> Iterator[tuple[Iterator[bytes], int]]:
         """A file's pieces, and how many bytes they will be."""
         origin = self.origin(want)
         if not origin:
-            raise UserError(
-                f"{want.part} {want.version} has no url in docker/pins.toml: give --mirror FOLDER|URL that has "
-                f"{want.name}, {want.otherwise}"
+            raise FileLack(
+                want,
+                f"{want.part} {want.version} has no url in docker/pins.toml",
+                f"give --mirror FOLDER|URL that has {want.name}",
             )
         if not _is_address(origin):
             try:
                 file = Path(origin).open("rb")  # noqa: SIM115  # below, for what it refuses is told from a full disk
             except OSError as error:
                 lacking = isinstance(error, FileNotFoundError)
-                raise UserError(self._lack(want) if lacking else _unreadable(origin, want, error)) from None
+                raise (self._lack(want) if lacking else _unreadable(origin, want, error)) from None
             with file:
                 yield _pieces(file, origin, want), os.fstat(file.fileno()).st_size
             return
@@ -155,45 +172,47 @@ class Source:
             headers = {"Accept-Encoding": "identity"}
             with requests.get(origin, stream=True, timeout=_TIMEOUT_S, verify=verify, headers=headers) as answer:
                 if answer.status_code in (404, 410):
-                    raise UserError(self._lack(want))
+                    raise self._lack(want)
                 if 400 <= answer.status_code < 500:
-                    raise UserError(
-                        f"{self._place(want)} answers {answer.status_code} {answer.reason} for {want.name}: see that "
-                        f"it may be read from there, give --mirror another place, {want.otherwise}"
+                    raise FileLack(
+                        want,
+                        f"{self._place(want)} answers {answer.status_code} {answer.reason} for {want.name}",
+                        "see that it may be read from there, give --mirror another place",
                     )
                 answer.raise_for_status()
                 yield answer.raw.stream(_PIECE, decode_content=False), int(answer.headers.get("Content-Length", 0))
         except (RequestException, HTTPError) as error:
             raise _Dropped(in_few_words(innermost(error))) from None
 
-    def _unreached(self, want: Wanted, error: "_Dropped") -> str:
-        return (
-            f"{want.name} can't be fetched from {self._place(want)} ({error}): look at the network, give --mirror "
-            f"FOLDER|URL that has it, {want.otherwise}"
+    def _unreached(self, want: WantedFile, error: "_Dropped") -> FileLack:
+        return FileLack(
+            want,
+            f"{want.name} can't be fetched from {self._place(want)} ({error})",
+            "look at the network, give --mirror FOLDER|URL that has it",
         )
 
-    def _place(self, want: Wanted) -> str:
+    def _place(self, want: WantedFile) -> str:
         """The mirror, or the host of the file's own URL."""
         return f"the mirror {without_password(self.mirror)}" if self.mirror else str(urlsplit(want.url).hostname)
 
-    def _lack(self, want: Wanted) -> str:
+    def _lack(self, want: WantedFile) -> FileLack:
         what = f"{want.name}, which {want.part} {want.version} needs"
         if self.mirror:
-            return f"{self._place(want)} lacks {what}: put it there, {want.otherwise}"
-        return f"{self.shown(want)} is not there: mend its url in docker/pins.toml, give --mirror, {want.otherwise}"
+            return FileLack(want, f"{self._place(want)} lacks {what}", "put it there")
+        return FileLack(want, f"{self.shown(want)} is not there", "fix its url in docker/pins.toml, give --mirror")
 
 
-def _pieces(file: BinaryIO, origin: str, want: Wanted) -> Iterator[bytes]:
+def _pieces(file: BinaryIO, origin: str, want: WantedFile) -> Iterator[bytes]:
     """Of a mirror's file, whose faults are told from those of the disk that it is written to."""
     try:
         while piece := file.read(_PIECE):
             yield piece
     except OSError as error:
-        raise UserError(_unreadable(origin, want, error)) from None
+        raise _unreadable(origin, want, error) from None
 
 
-def _unreadable(origin: str, want: Wanted, error: OSError) -> str:
-    return f"{origin} can't be read ({error.strerror}): see that this user may read it, {want.otherwise}"
+def _unreadable(origin: str, want: WantedFile, error: OSError) -> FileLack:
+    return FileLack(want, f"{origin} can't be read ({error.strerror})", "see that this user may read it")
 
 
 def _retried(act: Callable[[], None]) -> None:
@@ -206,23 +225,16 @@ def _retried(act: Callable[[], None]) -> None:
     return act()
 
 
-def fetch(source: Source, want: Wanted, folder: Path, say: Callable[[str], None], show: Show) -> Path:
-    """`Source.fetch`, with a line before it and one after it."""
-    say(f"fetching {want.name} from {source.shown(want)}")
-    began = time.monotonic()
-    path = source.fetch(want, folder, show)
-    say(f"fetched {want.name}: {path.stat().st_size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
-    return path
-
-
-def fetch_and_pin(file: pins.File, path: Path, place: str | None, say: Callable[[str], None], show: Show) -> pins.File:
-    """Fetches a file anew, with its signature and key, into the cache, and records its sha256 in `path`, a pins.toml.
+def fetch_and_pin(
+    file: pins.PinnedFile, path: Path, place: str | None, say: Callable[[str], None], show: Show
+) -> pins.PinnedFile:
+    """Fetches a file again, with its signature and key, into the cache, and records its sha256 in `path`, a pins.toml.
 
     UserError where it is pinned already and differs. place: a mirror, None for the file's own URL.
     """
-    source = Source(mirror(place), gather(os.environ).ca)
-    refuse(source.lacks(wanted(file)))
-    fetched = [fetch(source, want, build_files.CACHE, say, show) for want in wanted(file)]
+    source = FileSource(mirror(place), gather(os.environ).ca)
+    refuse(lack.refusal for lack in source.lacks(with_signature(file)))
+    fetched = [source.fetch(want, build_files.CACHE, say, show) for want in with_signature(file)]
     pinned = replace(file, sha256=sha256(fetched[0]))
     if file.sha256 == pins.UNPINNED:
         with explain_os_errors(path.parent, path.name), atomic_write(path) as new:

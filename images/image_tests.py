@@ -29,7 +29,7 @@ def derived_command(kit: str) -> list[str]:
 def run_derived(image: SelectedImage, environ: Mapping[str, str] = os.environ, *, to_stderr: bool = False) -> int:
     """Runs those tests; like `run`."""
     mine = {"BERTH_PROFILE": image.profile, "BERTH_IMAGE": image.name, "BERTH_IMAGE_KIT": image.kit}
-    return _run(derived_command(image.kit), {**environ, **mine}, to_stderr)
+    return _run(derived_command(image.kit), {**environ, **mine}, to_stderr=to_stderr)
 
 
 def installed() -> bool:
@@ -44,10 +44,10 @@ def run(
 
     to_stderr: for a command whose stdout is its result.
     """
-    return _run(command(images), {**environ, "BERTH_PROFILE": profile}, to_stderr)
+    return _run(command(images), {**environ, "BERTH_PROFILE": profile}, to_stderr=to_stderr)
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str], to_stderr: bool) -> int:
+def _run(command: Sequence[str], environ: Mapping[str, str], *, to_stderr: bool) -> int:
     if not installed():
         raise UserError("the tests' packages are not installed here: run `make setup-tests`, then this again.")
     out = sys.stderr if to_stderr else None

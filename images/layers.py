@@ -42,28 +42,57 @@ class Layer:
     compressed: int
 
 
+@dataclass(frozen=True, slots=True)
+class SavedLayer:
+    """A layer as an archive tells of it: the sha256 of its plain tar, and what made it."""
+
+    diff_id: str
+    made_by: str
+
+
+def saved_layers(read: Callable[[str], bytes], links: Mapping[str, str]) -> list[tuple[SavedLayer, str]]:
+    """The layers of an archive, lowest first, each with the name of its member.
+
+    read: the bytes of a member by name; links: where the archive's links lead, by name, for the older form holds a
+    layer that occurs twice once, and a link.
+    """
+    manifest = json.loads(read("manifest.json"))[0]
+    config = json.loads(read(posixpath.normpath(manifest["Config"])))
+    diff_ids: list[str] = config["rootfs"]["diff_ids"]
+    made_by = labels_of(config.get("history", []), len(diff_ids))
+    names = [_followed(links, posixpath.normpath(name)) for name in manifest["Layers"]]
+    return [(SavedLayer(*each), name) for *each, name in zip(diff_ids, made_by, names, strict=True)]
+
+
+def link_target(name: str, target: str) -> str:
+    """The name of the member that an archive's link `name` leads to."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+
+
+def _followed(links: Mapping[str, str], name: str) -> str:
+    return _followed(links, links[name]) if name in links else name
+
+
 def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Callable[[str], None]) -> list[Layer]:
     """The layers in `archive`, lowest first.
 
     known: digest → (size, compressed) of layers that need not be read again. step: called with what was just done.
     """
     with tarfile.open(archive) as tar:
-        manifest = _json(tar, "manifest.json")[0]
-        config = _json(tar, manifest["Config"])
-        members = [_layer_member(tar, name) for name in manifest["Layers"]]
-    digests: list[str] = config["rootfs"]["diff_ids"]
-    places = [(member.offset_data, member.size) for member in members]
+        members = {posixpath.normpath(each.name): each for each in tar}
+        links = {name: link_target(name, each.linkname) for name, each in members.items() if each.issym()}
+        saved = saved_layers(lambda name: _content(tar, members[name]), links)
 
     def size_of(number: int) -> tuple[int, int]:
-        size = known.get(digests[number]) or measure(archive, *places[number])
-        step(f"layer {number + 1} of {len(digests)} is measured")
+        layer, member = saved[number]
+        size = known.get(layer.diff_id) or measure(archive, members[member].offset_data, members[member].size)
+        step(f"layer {number + 1} of {len(saved)} is measured")
         return size
 
     # zlib works outside the interpreter's lock, so threads are enough.
     with ThreadPoolExecutor(2) as pool:
-        sizes = list(pool.map(size_of, range(len(digests))))
-    made_by = labels_of(config.get("history", []), len(digests))
-    return [Layer(digest, label, *size) for digest, label, size in zip(digests, made_by, sizes, strict=True)]
+        sizes = list(pool.map(size_of, range(len(saved))))
+    return [Layer(layer.diff_id, layer.made_by, *size) for (layer, _), size in zip(saved, sizes, strict=True)]
 
 
 def measure(archive: Path, offset: int, length: int) -> tuple[int, int]:
@@ -98,9 +127,20 @@ def names_of(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> di
     """What made each layer, by its digest, from what the engine says of an image's history (newest first, with steps
     that made none); empty where that does not fit the image.
     """
-    steps = [str(each.get("CreatedBy") or each.get("Comment") or "") for each in reversed(history)]
-    made = labels_of([{"created_by": step} for step in steps if not _NO_LAYER.match(step)], len(digests))
+    made = labels_of([{"created_by": step} for step, _ in _steps(history)], len(digests))
     return {digest: name for digest, name in zip(digests, made, strict=True) if name}
+
+
+def plain_sizes(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, int]:
+    """The bytes of each layer, plain, by its digest, from the same; empty where that does not fit the image."""
+    sizes = [size for _, size in _steps(history)]
+    return dict(zip(digests, sizes, strict=True)) if len(sizes) == len(digests) else {}
+
+
+def _steps(history: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """What made each layer, lowest first, and its bytes, of the engine's history."""
+    steps = [(str(each.get("CreatedBy") or each.get("Comment") or ""), each) for each in reversed(history)]
+    return [(step, int(each.get("Size", 0))) for step, each in steps if not _NO_LAYER.match(step)]
 
 
 def short_label(created_by: str) -> str:
@@ -118,15 +158,7 @@ def short_label(created_by: str) -> str:
     return text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
 
 
-def _layer_member(tar: tarfile.TarFile, name: str) -> tarfile.TarInfo:
-    """The file of a layer; the older archive holds a layer that occurs twice once, and a link."""
-    member = tar.getmember(name)
-    if member.issym():
-        return _layer_member(tar, posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)))
-    return member
-
-
-def _json(tar: tarfile.TarFile, name: str) -> Any:
-    member = tar.extractfile(name)
-    assert member is not None, f"{name} is a file in every archive of docker save"
-    return json.load(member)
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    assert file is not None, "a JSON document is a file in every archive of docker save"
+    return file.read()

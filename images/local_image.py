@@ -1,13 +1,12 @@
 """A built image on this machine's engine, as far as a registry is concerned: its names, labels, layers and id."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import docker
-
 from berth.common import labels
-from berth.images.selection import SelectedImage, select_image
+from berth.common.image_names import image_name
+from berth.images.selection import SelectedImage
 
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
@@ -61,7 +60,7 @@ class LocalImage:
     @property
     def exact_tag(self) -> str:
         """The whole name of it on the engine."""
-        return self.tag if self.derived else f"berth-{self.image}:{self.exact}"
+        return self.tag if self.derived else image_name(self.image, self.exact)
 
     @property
     def doubles(self) -> tuple[str, ...]:
@@ -73,7 +72,7 @@ class LocalImage:
         """The versions inside, by part, as its labels name them."""
         prefix = "berth."
         known = {name.removeprefix(prefix): text for name, text in self.labels.items() if name.startswith(prefix)}
-        return {name: text for name, text in sorted(known.items()) if name not in ("kit", "profile")}
+        return {name: text for name, text in sorted(known.items()) if name not in ("kit", "profile", "left-out")}
 
     @property
     def id_is_config(self) -> bool:
@@ -102,18 +101,30 @@ def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
     ]
 
 
+def left_out_problem(name: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
+    """Why the image `name` with these labels may not get these tags: the parts that it goes without and nobody left
+    out, in one sentence; under its own name it may be pushed.
+    """
+    means = {labels.UNPINNED: "no sha256 was pinned", labels.UNREACHABLE: "its file could not be had"}
+    lost = {part: why for part, why in labels.left_out(found).items() if why != labels.WITHOUT}
+    if not tags or not lost:
+        return []
+    parts = ",".join(lost)
+    why = ", ".join(f"{part} ({means.get(reason, reason)})" for part, reason in lost.items())
+    return [
+        f"{name} was built without {why}, which nobody asked for, so it can't be tagged {', '.join(tags)}: build it "
+        f"with `--with {parts}`, or with `--without {parts}` if that is what you want; without --tag it goes under its "
+        "own name."
+    ]
+
+
 def is_dirty(revision: str) -> bool:
     """Whether a revision is not that of a commit alone."""
     return revision.endswith(_DIRTY) or revision == "none"
 
 
-def local_image(client: docker.DockerClient, image: str, profile: str) -> LocalImage:
-    """The image built last for a profile; UserError says how to build it."""
-    return of_chosen(select_image(client, image, profile))
-
-
 def of_chosen(chosen: SelectedImage) -> LocalImage:
-    """The same of an image that may be somebody's own, built FROM one of the kit's."""
+    """The image that a command is for, which may be somebody's own, built FROM one of the kit's."""
     found = described(chosen.kit, chosen.profile, chosen.name, chosen.attrs)
     return replace(found, derived=True, own_name=(chosen.repository, chosen.tag)) if chosen.derived else found
 

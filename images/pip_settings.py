@@ -30,9 +30,9 @@ def of_machine(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_make(settings: Mapping[str, str]) -> str:
-    """NAME=VALUE of what uv has to be told, words of make: the parts of a value are separated by commas, not spaces."""
-    told = ("index-url", "cert", "find-links")
-    return " ".join(f"{name}={','.join(settings[name].split())}" for name in told if settings.get(name, "").split())
+    """NAME=VALUE of what uv has to know, words of make: the parts of a value are separated by commas, not spaces."""
+    needed = ("index-url", "cert", "find-links")
+    return " ".join(f"{name}={','.join(settings[name].split())}" for name in needed if settings.get(name, "").split())
 
 
 if __name__ == "__main__":

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common import labels
+from berth.common.engine import BUILDKIT
 from berth.common.errors import UserError
+from berth.common.image_names import build_tag, image_name
 from berth.images import pins
-
-# BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
-# the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.
-BUILDKIT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,30 @@ class Base:
 
     reference: str
     digest: str
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The checkout that is built: its folder, the kit's version and revision, and, by image, what its Dockerfile's
+    arguments are where none is passed (`pins.rendered_arguments`), which is not what pins.toml says between an edit of
+    it and `build.py pins`.
+    """
+
+    root: Path
+    version: str
+    revision: Revision
+    rendered: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Provided:
+    """What lies ready for a build: its base, its secrets as files by id, and the names of the variables of this
+    machine's proxies, whose values stay out of it.
+    """
+
+    base: Base
+    secrets: Mapping[str, Path]
+    proxies: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -62,20 +84,22 @@ class BuildPlan:
 
 def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[str, str]:
     """`berth-train:0.1.0-cpu-1a2b3c4d5e6f`, which stays, and `berth-train:cpu`, which moves."""
-    return f"berth-{image}:{version}-{profile}-{revision}", f"berth-{image}:{profile}"
+    return image_name(image, build_tag(version, profile, str(revision))), image_name(image, profile)
 
 
-def image_labels(profile: pins.Profile, version: str, revision: Revision, base: Base) -> dict[str, str]:
+def image_labels(profile: pins.Profile, image: str, checkout: Checkout, base: Base) -> dict[str, str]:
     """The labels that the Dockerfile can't know; its own say the profile and the versions inside."""
     found = {
-        f"{labels.SOURCE}.version": version,
-        f"{labels.SOURCE}.revision": str(revision),
+        f"{labels.SOURCE}.version": checkout.version,
+        f"{labels.SOURCE}.revision": str(checkout.revision),
         f"{labels.SOURCE}.base.name": base.reference,
         f"{labels.SOURCE}.base.digest": base.digest,
         f"{labels.SOURCE}.licenses": "Apache-2.0",
     }
-    if revision.created:
-        found[f"{labels.SOURCE}.created"] = revision.created
+    if checkout.revision.created:
+        found[f"{labels.SOURCE}.created"] = checkout.revision.created
+    if left_out := [f"{part}={why}" for part, why in profile.left_out.items() if part in pins.FILE_PARTS[image]]:
+        found[labels.LEFT_OUT] = ",".join(left_out)
     return found
 
 
@@ -96,12 +120,6 @@ def refusals(profile: pins.Profile, image: str, locks: Path) -> list[str]:
                 f"{part} {file.version} is built for torch {file.torch}, and profile {profile.name} has torch "
                 f"{profile.torch}: change one of the two in docker/pins.toml, or build with --without {part}."
             )
-        elif file.sha256 == pins.UNPINNED:
-            reasons.append(
-                f"{part} {file.version} of profile {profile.name} has no sha256 in docker/pins.toml: run `python "
-                f"build.py pins --fetch {file.key}`, which downloads it and records its hash, or build with --without "
-                f"{part}."
-            )
     if not (locks / "pytorch" / f"{profile.name}.txt").exists():
         reasons.append(
             f"profile {profile.name} has no locks in docker/locks: run `python build.py pins --profile "
@@ -110,49 +128,21 @@ def refusals(profile: pins.Profile, image: str, locks: Path) -> list[str]:
     return reasons
 
 
-def left_out(profile: pins.Profile, image: str) -> list[str]:
-    """What an image for GPUs goes without, and what that means, a line each; nothing of it concerns one for CPUs."""
-    means = {
-        "efa": "NCCL over TCP between hosts",
-        "smddp": "smddp requests run on NCCL",
-        "gdrcopy": "CUDA copies small messages"
-        + (", and SMDDP, which asks for it, may not load" if "smddp" in profile.files else ""),
-        "cuda-compat": "the host's driver is used as it is",
-    }
-    parts = pins.FILE_PARTS[image] if profile.cuda else ()
-    return [f"{part}: left out, {means[part]}" for part in parts if part not in profile.files]
-
-
-def build_plan(
-    kit: pins.Pins,
-    profile: pins.Profile,
-    image: str,
-    *,
-    version: str,
-    revision: Revision,
-    base: Base,
-    secrets: Mapping[str, Path],
-    proxies: Sequence[str] = (),
-    rendered: Mapping[str, str],
-    root: Path,
-) -> BuildPlan:
-    """The build of one image; `secrets` are files by id, `proxies` names of variables, whose values stay out of it.
-
-    rendered: what the Dockerfile's arguments are where none is passed (`pins.rendered_arguments`), which is not what
-    pins.toml says between an edit of it and `build.py pins`.
-    """
+def build_plan(kit: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided) -> BuildPlan:
+    """The build of one image."""
     if image not in pins.IMAGES:
         raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
-    arguments = {**pins.build_arguments(kit, profile, image), "BASE_IMAGE": base.reference}
-
+    arguments = {**pins.build_arguments(kit, profile, image), "BASE_IMAGE": provided.base.reference}
+    root, rendered = checkout.root, checkout.rendered[image]
     options = ["--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
     for name, value in arguments.items():
         if value != rendered.get(name):
             options += ["--build-arg", f"{name}={value}"]
-    for name in proxies:
+    for name in provided.proxies:
         options += ["--build-arg", name]
-    for name, path in sorted(secrets.items()):
+    for name, path in sorted(provided.secrets.items()):
         options += ["--secret", f"id={name},src={path}"]
-    for name, value in image_labels(profile, version, revision, base).items():
+    for name, value in image_labels(profile, image, checkout, provided.base).items():
         options += ["--label", f"{name}={value}"]
-    return BuildPlan(image, profile.name, tuple(options), tags(image, profile.name, version, revision), root)
+    names = tags(image, profile.name, checkout.version, checkout.revision)
+    return BuildPlan(image, profile.name, tuple(options), names, root)

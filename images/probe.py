@@ -1,12 +1,12 @@
 """What a build, a run or a push would find on this machine: engine, tools, disk, network, credentials.
 
-`probe` looks and decides nothing, quietly: what is not there is a finding of `images/doctor.py`, not an error.
+`probe_machine` looks and decides nothing, quietly: what is not there is a finding of `images/doctor.py`, not an error.
 """
 
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from requests.exceptions import RequestException
 
 from berth.common import labels, owner
 from berth.common.concurrency import BackgroundTask
-from berth.common.containers import run_once
+from berth.common.containers import Access, run_once
 from berth.common.engine import connect, find_client
 from berth.common.errors import UserError
+from berth.common.image_names import image_name
 from berth.common.subprocesses import ask
 from berth.images import build_network, image_tests, pins
 from berth.images.base import local_base
@@ -36,8 +37,9 @@ class Probe:
 
     `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
     docker/base.sh can run here; `index_error` says why the package index gives no answer. `networks` is what each
-    training image with CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs
-    whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
+    training image with CUDA says of its way between hosts, by tag; `left_out` the parts that images
+    here were built without, each with the word for why, by tag. `leftovers` are containers and networks of runs whose
+    process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
     need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
     sentence with which a push would refuse what is set here for AWS.
     """
@@ -58,6 +60,7 @@ class Probe:
     gpus: Sequence[str] = field(default_factory=tuple)
     efa_devices: int = 0
     networks: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     compose: str | None = None
     leftovers: Sequence[str] = field(default_factory=tuple)
     tests: bool = False
@@ -66,9 +69,13 @@ class Probe:
     aws_error: str = ""
 
 
-def probe() -> Probe:
-    """Looks at everything; side by side at what lies beyond a network, for there each waits for itself."""
-    asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(aws_settings)
+FindAws = Callable[[], tuple[str | None, str | None, str]]
+"""Finds where AWS's clients have credentials, the region, and why a push would refuse AWS's settings here."""
+
+
+def probe_machine(find_aws: FindAws) -> Probe:
+    """Looks at everything; at the same time at what lies beyond a network, for there each waits for itself."""
+    asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(find_aws)
     engine, engine_error = _engine()
     client, client_error = _client()
     base, registry_error = _base() if engine else (None, "")
@@ -91,6 +98,7 @@ def probe() -> Probe:
         gpus=ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
         efa_devices=_efa_devices(),
         networks=_networks() if engine else {},
+        left_out=_left_out() if engine else {},
         compose=_compose(),
         leftovers=_leftovers() if engine else (),
         tests=image_tests.installed(),
@@ -164,22 +172,33 @@ def _efa_devices(folder: Path = Path("/sys/class/infiniband")) -> int:
 
 def _networks() -> dict[str, str]:
     """What the training images with CUDA say of EFA when they are asked, in a container each."""
-    client, said = connect(), {}
+    client, lines = connect(), {}
     nodes = [str(node) for node in sorted(Path("/dev/infiniband").glob("uverbs*"))]
     for name, profile in pins.load().profiles.items():
-        tag = f"berth-train:{name}"
+        tag = image_name("train", name)
         if profile.cuda and client.images.list(tag):
             try:
                 question = ["python", "-P", "-m", "berth.train.efa"]
-                printed = run_once(client, tag, question, devices=nodes, patience_s=_CONTAINER_PATIENCE_S)
-                said[tag] = printed.decode(errors="replace").strip()
+                printed = run_once(client, tag, question, Access(devices=nodes), patience_s=_CONTAINER_PATIENCE_S)
+                lines[tag] = printed.decode(errors="replace").strip()
             except (UserError, DockerException, RequestException) as error:
-                said[tag] = f"can't be asked: {_reason(error)}"
-    return said
+                lines[tag] = f"can't be asked: {_reason(error)}"
+    return lines
+
+
+def _left_out() -> dict[str, dict[str, str]]:
+    """What the images of every profile were built without, by their labels; those that lack nothing are not named."""
+    tags = [image_name(image, name) for name in pins.profile_names() for image in pins.IMAGES]
+    try:
+        client = connect(timeout_s=_PATIENCE_S)
+        found = {tag: labels.left_out(image.labels) for tag in tags for image in client.images.list(tag)}
+    except (UserError, DockerException, RequestException):
+        return {}
+    return {tag: parts for tag, parts in found.items() if parts}
 
 
 def _leftovers() -> list[str]:
-    """What runs left on the engine whose owner is gone, as `local/leftovers.py` would remove it."""
+    """What runs left on the engine whose owner is gone, as `local/cleanup.py` would remove it."""
     try:
         client = connect(timeout_s=_PATIENCE_S)
         containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
@@ -195,24 +214,6 @@ def _leftovers() -> list[str]:
 def _compose() -> str | None:
     """The first line that a compose says of itself, in either of its two forms."""
     for command in (["docker-compose", "--version"], ["docker", "compose", "version"]):
-        told = ask(command)
-        if told:
-            return told.splitlines()[0]
+        if output := ask(command):
+            return output.splitlines()[0]
     return None
-
-
-def aws_settings() -> tuple[str | None, str | None, str]:
-    """Where boto3 found credentials, never what they are, the region, and what is wrong with AWS's settings here.
-
-    Nobody has to have any: without credentials and without a region nothing is wrong.
-    """
-    from berth.ecr.aws import Aws  # boto3 takes half a second, which `run` would pay as well
-
-    aws = Aws()
-    credentials = region = None
-    try:
-        credentials = aws.credentials()
-        region = aws.region()
-    except UserError as error:
-        return credentials, region, str(error)
-    return credentials, region, ""

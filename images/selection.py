@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from docker import DockerClient
+from docker.models.images import Image
 
 from berth.common import labels
 from berth.common.engine import find_image
 from berth.common.errors import UserError
+from berth.common.image_names import image_name, repository_name
 from berth.images import pins
 
 
@@ -36,7 +38,7 @@ class SelectedImage:
     @property
     def repository(self) -> str:
         """What it is called without host and tag: berth-train, or what its owner calls it; empty of an id."""
-        return own_name(self.name)[0] if self.derived else f"berth-{self.kit}"
+        return own_name(self.name)[0] if self.derived else repository_name(self.kit)
 
     @property
     def tag(self) -> str:
@@ -54,6 +56,11 @@ def own_name(name: str) -> tuple[str, str]:
     return rest if is_host else path, tag
 
 
+def find_built_image(client: DockerClient, name: str) -> Image:
+    """An image of the engine; where one of the kit's is missing, the UserError says the command that builds it."""
+    return find_image(client, name, pins.profile_names())
+
+
 def select_image(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> SelectedImage:
     """The image `name`, or without one the image that was built last for `kit` and `profile`.
 
@@ -63,25 +70,29 @@ def select_image(client: DockerClient, kit: str | None, profile: str, name: str 
     """
     if name is None:
         pins.load().profile(profile)  # one that there is not is said as that
-        found = find_image(client, f"berth-{kit}:{profile}")
-        return SelectedImage(f"berth-{kit}:{profile}", str(found.id), str(kit), profile, False, found.attrs)
-    found = find_image(client, name)
+        name = image_name(str(kit), profile)
+        found = find_built_image(client, name)
+        return SelectedImage(name, str(found.id), str(kit), profile, derived=False, attrs=found.attrs)
+    found = find_built_image(client, name)
     its_kit, its_profile = found.labels.get(labels.KIT, ""), found.labels.get(labels.PROFILE, "")
     if its_kit not in pins.IMAGES or not its_profile:
-        begin = f"berth-{kit or pins.IMAGES[0]}:{profile}"
+        begin = image_name(kit or pins.IMAGES[0], profile)
         raise UserError(
             f"{name} was not built FROM an image of the kit (it has no label {labels.KIT} of one): let its Dockerfile "
             f"begin with `FROM {begin}`, and build it again."
         )
     if kit not in (None, its_kit):
-        raise UserError(f"{name} was built FROM berth-{its_kit}, and this is for berth-{kit}: name another image.")
+        raise UserError(
+            f"{name} was built FROM {repository_name(its_kit)}, and this is for {repository_name(str(kit))}: name "
+            "another image."
+        )
     if profile not in (pins.DEFAULT_PROFILE, its_profile):
         raise UserError(
             f"{name} was built FROM the profile {its_profile}, and --profile says {profile}: leave --profile out, the "
             "image has its own."
         )
     # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it.
-    ours = {f"berth-{its_kit}:{tag}" for tag in (its_profile, labels.exact(found.labels, its_profile))}
+    ours = {image_name(its_kit, tag) for tag in (its_profile, labels.exact(found.labels, its_profile))}
     derived = not any(tag.rpartition("/")[2] in ours for tag in found.tags)
     return SelectedImage(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
 

@@ -32,7 +32,7 @@ TOP_PACKAGES = 15
 _MB = 1_000_000
 # The layers of files that are no packages, EFA, SMDDP with GDRCopy, and cuda-compat: a build may leave each out, and
 # whether it does is no matter of the budget.
-_FILE_LAYERS = ("efa", "smdistributed", "compat")
+FILE_LAYERS = ("efa", "smdistributed", "compat")
 _NOTICED_MB = 0.1
 _USER_CACHE = CACHE / "sizes"
 _SAVED = "image-"
@@ -40,7 +40,7 @@ _STALE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class PackageSize:
     """One Python package in the image; sizes in bytes, `compressed` as one gzip stream of its own."""
 
     name: str
@@ -58,7 +58,7 @@ class ImageSize:
 
     image: str
     layers: tuple[Layer, ...]
-    packages: tuple[Package, ...]
+    packages: tuple[PackageSize, ...]
     budget_mb: float | None = None
 
     @property
@@ -74,12 +74,17 @@ class ImageSize:
     @property
     def files(self) -> int:
         """Bytes, gzipped, of the layers of files that are no packages."""
-        return sum(layer.compressed for layer in self.layers if layer.made_by in _FILE_LAYERS)
+        return sum(layer.compressed for layer in self.layers if layer.made_by in FILE_LAYERS)
+
+    @property
+    def over_mb(self) -> float:
+        """Compressed megabytes above the budget, negative below it; 0 without one."""
+        return 0.0 if self.budget_mb is None else (self.compressed - self.files) / _MB - self.budget_mb
 
     @property
     def within_budget(self) -> bool:
         """Whether the compressed image, without its files that are no packages, keeps its budget."""
-        return self.budget_mb is None or self.compressed - self.files <= self.budget_mb * _MB
+        return self.over_mb <= 0
 
     @property
     def weight(self) -> str:
@@ -91,12 +96,11 @@ class ImageSize:
         line = f"{self.image}: {self.weight}"
         if self.budget_mb is None:
             return line
-        over = (self.compressed - self.files) / _MB - self.budget_mb
         besides = ""
         if self.files > _NOTICED_MB * _MB:
             besides = f" besides {self.files / _MB:.1f} MB of EFA, SMDDP or cuda-compat"
         return f"{line}; budget {self.budget_mb:.0f} MB compressed{besides}, " + (
-            f"{-over:.1f} MB to spare" if self.within_budget else f"exceeded by {over:.1f} MB"
+            f"{-self.over_mb:.1f} MB to spare" if self.within_budget else f"exceeded by {self.over_mb:.1f} MB"
         )
 
 
@@ -134,10 +138,10 @@ def kept_size(
     if kept is None:
         return None
     layers = tuple(Layer(**each) for each in kept["layers"])
-    return ImageSize(image, layers, tuple(Package(**each) for each in kept["packages"]), budget_mb)
+    return ImageSize(image, layers, tuple(PackageSize(**each) for each in kept["packages"]), budget_mb)
 
 
-def render(measured: ImageSize) -> Group:
+def render_size(measured: ImageSize) -> Group:
     """The tables and the verdict, for a rich console."""
     # Text, for in a plain title `:train:` would be taken for an emoji.
     title = Text(f"{measured.image}: layers, lowest first")
@@ -157,7 +161,7 @@ def render(measured: ImageSize) -> Group:
 
 
 def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[str], None]) -> list[Layer]:
-    """Saves the image beside the cache and reads its layers; those that the cache knows are not compressed again."""
+    """Saves the image next to the cache and reads its layers; those that the cache knows are not compressed again."""
     digests: list[str] = client.images.get(image_id).attrs["RootFS"]["Layers"]
     known = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := _load(cache, digest))}
     with explain_os_errors(cache, "the image"):
@@ -170,8 +174,8 @@ def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[st
                 for chunk in client.images.get(image_id).save(chunk_size=1 << 20):
                     file.write(chunk)
             except RequestException as error:
-                said = in_few_words(innermost(error))
-                raise UserError(f"the engine does not hand the image over ({said}): see that it is well.") from None
+                reason = in_few_words(innermost(error))
+                raise UserError(f"the engine does not hand the image over ({reason}): see that it is well.") from None
             file.flush()
             step("the engine has handed the image over")
             layers = read_layers(Path(file.name), known, step)
@@ -180,7 +184,7 @@ def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[st
     return layers
 
 
-def _packages(client: DockerClient, image_id: str) -> list[Package]:
+def _packages(client: DockerClient, image_id: str) -> list[PackageSize]:
     """What the image's own Python says of its packages; an image without Python has none."""
     try:
         out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
@@ -188,7 +192,13 @@ def _packages(client: DockerClient, image_id: str) -> list[Package]:
         if "executable file not found" in str(error.explanation):
             return []
         raise
-    return [Package(*row) for row in json.loads(out)]
+    return [PackageSize(*row) for row in json.loads(out)]
+
+
+def kept_layer(digest: str, cache: Path | None = None) -> int | None:
+    """Compressed bytes of a layer that was measured before, in whatever image; None for another one."""
+    kept = _load(cache or _USER_CACHE, digest)
+    return None if kept is None else int(kept["compressed"])
 
 
 def _entry(cache: Path, digest: str) -> Path:

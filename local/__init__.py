@@ -1,9 +1,23 @@
 """A SageMaker on your machine, for jobs and endpoints of the kit's images.
 
-opt_ml       what a container finds in /opt/ml, laid out as SageMaker does
-job          a training job on one or many hosts          serving  an endpoint on a loopback port
-checks       what a container would refuse, before it     endings  how the hosts ended
-lent         this machine's CA and index, for pip         results  what a job left, without following its links
-session      everything that one run starts, gone at its end; leftovers finds what a kill -9 left
-demo         the kit's main job, from the embedded sample to an answer
+opt_ml             what a container finds in /opt/ml, laid out as SageMaker does
+checks             what a container would refuse, before there is one
+job                a training job on one or many hosts
+endpoint           a served model on a loopback port
+demo               the kit's main job, from the embedded sample to an answer
+gpu_check          the images' own check of this machine's GPUs
+session            everything that one run starts, gone at its end
+cleanup            what a run leaves, also one that was killed, and its removal
+chown              files that a container wrote as root, made the caller's
+signals            Ctrl-C and SIGTERM as a flag
+pip_secrets        this machine's CA, index and wheels, for a job's pip
+output_folders     the folders of results: one run at a time writes to each
+host_states        how a job's hosts ended
+results            what a host left in /opt/ml, without following its links
+artifacts          what comes home of a job: its archives and checkpoints
+archive            model.tar.gz: packing and unpacking
+log_stream         a container's log while it runs
+job_log            train.log and the hosts' failure files
+training_progress  steps and metrics in the lines of a log
+plot               training.png
 """

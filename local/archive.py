@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from berth.common.errors import UserError
+from berth.common.files import atomic_write
 from berth.contract import model_files
-from berth.contract.archive import ArchiveError
-from berth.contract.archive import unpack as unpack_archive
+from berth.contract.archive import ArchiveError, unpack
 from berth.local import results
 
 # Weights hardly shrink: level 1 takes a third of the time of level 9 for the same size within a few percent.
@@ -21,34 +21,21 @@ _GZIP_LEVEL = 1
 
 
 def pack(files: Mapping[str, Path], archive: Path) -> Path | None:
-    """Writes `files`, name in the archive → regular file, to `archive`, aside first and then renamed.
+    """Writes `files`, name in the archive → regular file, to `archive`, whole or not at all.
 
     None, and no archive, if there is no file. Names are sorted and owners left out: the same files give the same list.
     """
     if not files:
         return None
-    aside = archive.with_name(f".{archive.name}.{os.getpid()}.part")
     try:
-        with tarfile.open(aside, "w:gz", compresslevel=_GZIP_LEVEL) as tar:
+        with atomic_write(archive) as new, tarfile.open(new, "w:gz", compresslevel=_GZIP_LEVEL) as tar:
             for name, path in sorted(files.items()):
-                with results.opened(path) as file:
+                with results.open_regular(path) as file:
                     tar.addfile(_header(name, os.fstat(file.fileno())), file)
-        aside.replace(archive)
     except OSError as error:
         why = error.strerror or error
-        raise UserError(f"{archive} can't be written ({why}): make room or choose another --output.") from None
-    finally:
-        aside.unlink(missing_ok=True)
+        raise UserError(f"{archive} can't be written ({why}): free some space or choose another --output.") from None
     return archive
-
-
-def unpack(archive: Path, folder: Path) -> Path:
-    """Unpacks an archive into the new `folder`, of which nothing is left if that fails."""
-    try:
-        unpack_archive(archive, folder)
-    except ArchiveError as error:
-        raise UserError(str(error)) from None
-    return folder
 
 
 def model_folder(model: Path, scratch: Path) -> Path:
@@ -60,7 +47,11 @@ def model_folder(model: Path, scratch: Path) -> Path:
     if not model.exists():
         raise UserError(f"there is no file or folder {model}: pass a model folder or a model.tar.gz.")
     if not model.is_dir():
-        return unpack(model, scratch / "model")
+        try:
+            unpack(model, scratch / "model")
+        except ArchiveError as error:
+            raise UserError(str(error)) from None
+        return scratch / "model"
     home = model.resolve()
     if all(path.resolve().is_relative_to(home) for path in home.rglob("*") if path.is_symlink()):
         return home

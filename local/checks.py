@@ -14,15 +14,14 @@ from berth.contract.deprecated import OLD_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.launch_options import read_launch_options
 from berth.contract.schema import SchemaError, read_schema
+from berth.contract.splits import SPLITS
 from berth.images import pins
 from berth.qa import files
 from berth.qa.faults import DataError
 
 PROGRAM = "sagemaker_program"
 _SCHEMAS = pins.CACHE / "hyperparameters"
-_ASK = ("python", "-P", "-m", "berth.train.finetune.schema")
-# What run_qa reads for each split: the task that wants it, and its channels, of which the first that is there counts.
-_SPLITS = {"train": ("do_train", ("train", "training")), "validation": ("do_eval", ("validation",))}
+_PRINT_SCHEMA = ("python", "-P", "-m", "berth.train.finetune.schema")
 
 
 def program_of(hyperparameters: Mapping[str, str]) -> str | None:
@@ -30,16 +29,17 @@ def program_of(hyperparameters: Mapping[str, str]) -> str | None:
     return unquote(hyperparameters.get(PROGRAM, "")) or None
 
 
-def check_wishes(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Refuses what is wrong about the distribution that is asked for, and variables BERTH_* that there are not."""
+def check_launch_options(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """Refuses a distribution that can't be, and variables BERTH_* that there are not."""
     refuse(read_launch_options(hyperparameters, program_of(hyperparameters), environment).problems)
 
 
 def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:
     """Refuses channels that run_qa will read and that hold no data file, by the user's own path."""
-    for split, (task, names) in _SPLITS.items():
-        wanted = unquote(hyperparameters.get(task, "")).strip().lower() not in FALSE_WORDS
-        name = next((name for name in names if name in channels), None)
+    for split, source in SPLITS.items():
+        given = unquote(hyperparameters.get(source.task, str(source.by_default)))
+        wanted = given.strip().lower() not in FALSE_WORDS
+        name = next((name for name in source.channels if name in channels), None)
         if name is not None and wanted and f"{split}_file" not in hyperparameters:
             try:
                 files.find(channels[name])
@@ -66,7 +66,7 @@ def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
     except (OSError, SchemaError):
         pass
     try:
-        text = run_once(client, image, _ASK).decode()
+        text = run_once(client, image, _PRINT_SCHEMA).decode()
         options = read_schema(text)
     except (CommandFailed, SchemaError, UnicodeDecodeError):
         return None
@@ -77,8 +77,8 @@ def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
     return options
 
 
-def check_hosts(hosts: int, mb_each: float, available_mb: float) -> None:
-    """Refuses more hosts than this machine's memory has room for, by the least that one takes."""
+def check_memory(hosts: int, mb_each: float, available_mb: float) -> None:
+    """Refuses more hosts than fit into this machine's memory, by the least that one takes."""
     if hosts > 1 and hosts * mb_each > available_mb:
         raise UserError(
             f"{hosts} hosts need about {hosts * mb_each / 1000:.0f} GB of memory at the least "
@@ -96,7 +96,7 @@ def available_mb(engines_mb: float) -> float:
         return engines_mb
 
 
-def least_mb(own_program: bool) -> float:
+def least_mb(*, own_program: bool) -> float:
     """Megabytes that one host takes before it has read any data, as measured; see the constants."""
     return OWN_PROGRAM_MB if own_program else RUN_QA_MB
 

@@ -14,20 +14,20 @@ from berth.common.console import result, say
 from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.options import NamedImageOption, ProfileOption, commands
+from berth.images.options import NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, select_image
 from berth.local import checks, opt_ml
-from berth.local import demo as demonstration
-from berth.local import gpu_check as gpu_checking
-from berth.local import job as local_job
-from berth.local import serving as local_serving
+from berth.local.demo import run_demo
+from berth.local.endpoint import EndpointOptions, serve_until_interrupted
+from berth.local.gpu_check import measure_gpus
+from berth.local.job import TrainingJob, run_training_job
 from berth.local.session import engine_errors
 
 _DEFAULT_PROGRAM = "train.py"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-app = commands()
-run_app = commands("Run an image as SageMaker does, on this machine.")
+app = command_group()
+run_app = command_group("Run an image as SageMaker does, on this machine.")
 app.add_typer(run_app, name="run")
 
 
@@ -65,60 +65,56 @@ def run_train(
     """Run a training job on this machine. Each host is a container; the model comes as model.tar.gz."""
     hyperparameters = _pairs(hyperparameter or [], "--hyperparameter") | _program(code, entry_point)
     variables = _variables(environment or [])
-    if code is None and data is None:
-        raise UserError("--data is missing: pass SQuAD data, or --code with a program of your own.", 2)
-    if (
-        model is None
-        and code is None
-        and "model_name_or_path" not in hyperparameters
-        and not (data is not None and (data / "model").exists())
-    ):
-        raise UserError(
-            "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME where the hub answers."
-        )
-    channels = opt_ml.channels_of(data, needed=code is None)
-    told = opt_ml.with_model(hyperparameters, has_model=model is not None, has_code=code is not None)
-    chosen = _checked(told, variables, channels, image, profile)
-    done = local_job.run_train(
-        channels or None,
-        image=chosen.name,
+    if code is None:
+        _require_input(data, model, hyperparameters)
+    job = TrainingJob(
+        channels={} if data is None else opt_ml.find_channels(data),
         output=output,
-        model=model,
         hosts=hosts,
         hyperparameters=hyperparameters,
         environment=variables,
+        model=model,
         code=code,
         checkpoints=checkpoints,
         gpus=gpus,
-        log=_plain,
-        say=say,
     )
+    chosen = _checked_image(job, image, profile)
+    done = run_training_job(job, image=chosen.name, log=_print_line, say=say)
     if done.exit_code != 0:
         raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
     if done.model_archive is not None:
         result.print(escape(str(done.model_archive)))
 
 
-def _checked(
-    told: Mapping[str, str], variables: Mapping[str, str], channels: Mapping[str, Path], image: str | None, profile: str
-) -> SelectedImage:
+def _require_input(data: Path | None, model: Path | None, hyperparameters: Mapping[str, str]) -> None:
+    """Refuses a job of run_qa's without data, or without a model to start from."""
+    if data is None:
+        raise UserError("--data is missing: pass SQuAD data, or --code with a program of your own.", 2)
+    if model is None and "model_name_or_path" not in hyperparameters and not (data / "model").exists():
+        raise UserError(
+            "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME where the hub answers."
+        )
+
+
+def _checked_image(job: TrainingJob, image: str | None, profile: str) -> SelectedImage:
     """The image to run; UserError for what its container would refuse only after seconds."""
-    checks.check_wishes(told, variables)
-    own = checks.program_of(told) is not None
+    hyperparameters = job.all_hyperparameters
+    checks.check_launch_options(hyperparameters, job.environment)
+    own = checks.program_of(hyperparameters) is not None
     if not own:
-        checks.check_data(channels, told)
+        checks.check_data(job.channels, hyperparameters)
     with engine_errors():
         client = connect()
         chosen = select_image(client, "train", profile, image)
         if not own:
-            checks.check_hyperparameters(client, chosen.id, told)
+            checks.check_hyperparameters(client, chosen.id, hyperparameters)
     return chosen
 
 
 def _ending(code: int, reason: str) -> str:
     """The last line of a job that failed: its reason, and its exit code unless the reason names that already."""
-    said = reason or "see its log above."
-    return said if f"exit code {code}" in said else f"the job ended with exit code {code}: {said}"
+    why = reason or "see its log above."
+    return why if f"exit code {code}" in why else f"the job ended with exit code {code}: {why}"
 
 
 def _program(code: Path | None, entry_point: str | None) -> dict[str, str]:
@@ -152,8 +148,8 @@ def run_serve(
     """Serve a model on 127.0.0.1 until interrupted."""
     with engine_errors():
         chosen = select_image(connect(), "serve", profile, image)
-    code = local_serving.run_serve(model, image=chosen.name, port=port, gpus=gpus, log=_plain, say=say)
-    raise typer.Exit(code)
+    options = EndpointOptions(model, chosen.name, port=port, gpus=gpus)
+    raise typer.Exit(serve_until_interrupted(options, log=_print_line, say=say))
 
 
 def _pairs(words: list[str], option: str) -> dict[str, str]:
@@ -176,12 +172,12 @@ def _variables(words: list[str]) -> dict[str, str]:
     return _pairs([word if "=" in word else f"{word}={os.environ[word]}" for word in words], "--env")
 
 
-def _plain(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)
 
 
-@app.command()
-def demo(
+@app.command("demo")
+def show_demo(
     output: Annotated[Path, typer.Option(help="Where the model and the plot go.")] = Path("out"),
     profile: ProfileOption = pins.DEFAULT_PROFILE,
 ) -> None:
@@ -189,16 +185,16 @@ def demo(
     with engine_errors():
         client = connect()
         train, serve = (select_image(client, image, profile).name for image in ("train", "serve"))
-    raise typer.Exit(demonstration.demo(train, serve, output, result))
+    raise typer.Exit(run_demo(train, serve, output, result))
 
 
 @app.command("gpu-check")
-def gpu_check(
+def check_gpus(
     profile: ProfileOption = "cu130",
     output: Annotated[Path, typer.Option("--json", help="Where everything that was found goes.")] = Path(
         "out/gpu-check.json"
     ),
 ) -> None:
     """Measure this machine's GPUs in both images. Exit code 0 if no check fails."""
-    passed = gpu_checking.gpu_check(profile, output, log=_plain, say=say)
+    passed = measure_gpus(profile, output, log=_print_line, say=say)
     raise typer.Exit(0 if passed else 1)

@@ -19,14 +19,15 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.common.console import progress_bar
-from berth.common.engine import connect, find_image
+from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images.pins import ROOT
 from berth.images.size import kept_size
-from berth.local import loglines
-from berth.local.job import TrainOutcome, run_train, writable
+from berth.local.endpoint import EndpointOptions, ask, deploy
+from berth.local.job import TrainingJob, TrainOutcome, run_training_job
+from berth.local.output_folders import check_writable
 from berth.local.plot import write_plot
-from berth.local.serving import ask, serving
+from berth.local.training_progress import EvaluationProgress, TrainingStep, is_metric, read_progress
 
 F1_FLOOR = 45.0
 QUESTIONS_FLOOR = 500
@@ -54,7 +55,7 @@ HYPERPARAMETERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DemoQuestion:
     """A question to ask the served model, and the answer that a person gives."""
 
     question: str
@@ -63,12 +64,12 @@ class Question:
 
 
 QUESTIONS = (
-    Question(
+    DemoQuestion(
         "What is used for inference?",
         "My Name is Philipp and I live in Nuremberg. This model is used with sagemaker for inference.",
         "sagemaker",
     ),
-    Question(
+    DemoQuestion(
         "What does Philipp do for living?",
         "My Name is Philipp and I am a data scientist who lives in Tacoma, Washington.",
         "data scientist",
@@ -76,7 +77,7 @@ QUESTIONS = (
 )
 
 
-def demo(
+def run_demo(
     train_image: str,
     serve_image: str,
     out: Path,
@@ -89,9 +90,7 @@ def demo(
     hyperparameters: over those of the demo. Raises UserError if something can't run, Interrupted after a signal.
     """
     began = time.monotonic()
-    out = writable(out)
-    for image in (train_image, serve_image):
-        find_image(connect(), image)
+    out = check_writable(out)
     console.rule("1. fine-tune in the training image")
     outcome = _train(train_image, out, {**HYPERPARAMETERS, **(hyperparameters or {})}, console)
     if outcome.model_archive is None:
@@ -115,13 +114,13 @@ def demo(
         highlight=False,
     )
     console.print(f"The demo took {time.monotonic() - began:.0f} s.", highlight=False)
-    failed = verdict(metrics)
+    failed = shortfalls(metrics)
     for sentence in failed:
         console.print(sentence, style="bold red", highlight=False)
     return 1 if failed else 0
 
 
-def verdict(metrics: Mapping[str, Any]) -> list[str]:
+def shortfalls(metrics: Mapping[str, Any]) -> list[str]:
     """Why the demo failed, one sentence each; empty if the model is good enough on enough questions."""
     failed = []
     if metrics["eval_samples"] < QUESTIONS_FLOOR:
@@ -135,7 +134,7 @@ def verdict(metrics: Mapping[str, Any]) -> list[str]:
     return failed
 
 
-def model_folder() -> Path:
+def pretrained_model() -> Path:
     """The pretrained model's folder, without importing its package."""
     found = importlib.util.find_spec(MODEL_PACKAGE)
     folder = Path(found.origin).parent / "model" if found and found.origin else None
@@ -152,7 +151,7 @@ def read_member(archive: Path, name: str) -> Any:
         except KeyError:
             member = None
         if member is None:
-            raise UserError(f"{archive} holds no {name}: the training image is not one of this kit; build it anew.")
+            raise UserError(f"{archive} holds no {name}: the training image is not one of this kit; build it again.")
         return json.load(member)
 
 
@@ -160,18 +159,16 @@ def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: C
     """The training job under a progress bar; its whole log is in train.log."""
     channels = {"train": ROOT / "sample/squad-train.json.xz", "validation": ROOT / "sample/squad-heldout.json.xz"}
     with progress_bar(console) as progress:
-        return run_train(
-            channels,
+        job = TrainingJob(channels, output=out, model=pretrained_model(), hyperparameters=hyperparameters)
+        return run_training_job(
+            job,
             image=image,
-            output=out,
-            model=model_folder(),
-            hyperparameters=hyperparameters,
-            log=_show(progress),
+            log=_progress_sink(progress),
             say=lambda line: progress.print(line, markup=False, highlight=False),
         )
 
 
-def _show(progress: Progress) -> Callable[[str], None]:
+def _progress_sink(progress: Progress) -> Callable[[str], None]:
     """A sink for log lines that moves the bars by those that say how far the job is.
 
     Where the console is no terminal, and so shows no bars, those lines themselves are printed.
@@ -180,13 +177,13 @@ def _show(progress: Progress) -> Callable[[str], None]:
     evaluating = progress.add_task("held-out questions, %", total=100, visible=False)
 
     def sink(line: str) -> None:
-        said = loglines.read(line)
-        if said is not None and not progress.console.is_terminal:
+        read = read_progress(line)
+        if not progress.console.is_terminal and (read is not None or is_metric(line)):
             progress.print(line, markup=False, highlight=False)
-        match said:
-            case loglines.Step(number, total, loss):
+        match read:
+            case TrainingStep(number, total, loss):
                 progress.update(training, completed=number, total=total, description=f"training, loss {loss:.2f}")
-            case loglines.Evaluated(percent):
+            case EvaluationProgress(percent):
                 progress.update(evaluating, completed=percent, visible=True)
 
     return sink
@@ -221,10 +218,8 @@ def _answers(model: Path, image: str, console: Console) -> Table:
     with (
         (model.parent / "serve.log").open("w", buffering=1) as file,
         console.status("waiting for the inference image"),
-        serving(
-            model,
-            image=image,
-            port=None,
+        deploy(
+            EndpointOptions(model, image, port=None),
             log=lambda line: print(line, file=file),
             say=lambda line: console.print(line, markup=False, highlight=False),
         ) as endpoint,

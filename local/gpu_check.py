@@ -15,21 +15,31 @@ from typing import Any
 
 from docker import DockerClient
 
-from berth.common.engine import connect, find_image
+from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.build import revision
-from berth.local.job import SHM_SIZE, make, writable
-from berth.local.logs import Follower
-from berth.local.session import Session, engine_errors, is_running, require_gpus
+from berth.images.selection import select_image
+from berth.local.log_stream import ErrorLines, LogFollower
+from berth.local.output_folders import check_writable, make_folder
+from berth.local.session import (
+    SHM_SIZE,
+    ContainerSpec,
+    RunSession,
+    bind,
+    engine_errors,
+    is_running,
+    require_gpus,
+)
 
 _FOLDER = "/check"
 _FILE = "report.json"
-_ERROR = "berth: error: "
+# The inference image brings this one; in the training image it is skipped.
+_ROW = "inference=berth.serve.gpu_check:INFERENCE"
 _POLL_SECONDS = 0.25
 
 
-def gpu_check(
+def measure_gpus(
     profile: str,
     target: Path,
     *,
@@ -45,13 +55,11 @@ def gpu_check(
     if not kit.profile(profile).cuda:
         others = " or ".join(name for name, each in kit.profiles.items() if each.cuda)
         raise UserError(f"The images of profile {profile} have no CUDA and use no GPU: choose --profile {others}.")
-    images = [f"berth-{image}:{profile}" for image in pins.IMAGES]
     with engine_errors():
         client = connect()
         require_gpus(client, instead="run `python bench/gpu.py`, which needs no Docker")
-        for image in images:
-            find_image(client, image)
-        make(writable(target.parent))
+        images = [select_image(client, image, profile).name for image in pins.IMAGES]
+        make_folder(check_writable(target.parent))
         reports = {image: _check(client, image, log, say) for image in images}
         target.write_text(
             json.dumps(summary(reports, client.version()["Version"]), indent=2, ensure_ascii=False) + "\n"
@@ -79,28 +87,22 @@ def passed(reports: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Callable[[str], None]) -> dict[str, Any]:
     """The report of one image."""
-    errors: list[str] = []
-
-    def listen(line: str) -> None:
-        log(line)
-        if line.startswith(_ERROR):
-            errors.append(line.removeprefix(_ERROR))
-
+    lines = ErrorLines(log)
     say(f"Checking the GPUs in {image}; it takes minutes.")
-    with Session(client, image, say=say, stop_grace=5.0) as session:
+    with RunSession(client, image, say=say, stop_grace=5.0) as session:
         folder = session.scratch / "check"
         folder.mkdir()
-        container = session.create(
+        spec = ContainerSpec(
             "check",
             entrypoint=["python", "-P", "-m", "berth.runtime.gpu.bench.check"],
-            command=["--json", f"{_FOLDER}/{_FILE}"],
-            mounts={_FOLDER: (folder, False)},
-            environment={},
+            command=["--row", _ROW, "--json", f"{_FOLDER}/{_FILE}"],
+            mounts=[bind(_FOLDER, folder)],
             gpus=True,
             shm_size=SHM_SIZE,
             offline=True,
         )
-        follower = Follower(container, listen, threading.Lock())
+        container = session.create(spec)
+        follower = LogFollower(container, lines, threading.Lock())
         try:
             session.start(container)
         except UserError as error:
@@ -114,6 +116,6 @@ def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Ca
             report: dict[str, Any] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             code = container.attrs["State"]["ExitCode"]
-            reason = errors[-1] if errors else "see its log above."
+            reason = lines.errors[-1] if lines.errors else "see its log above."
             raise UserError(f"The check in {image} ended with exit code {code} and no result: {reason}") from None
     return report

@@ -1,17 +1,16 @@
 """A training job on this machine: /opt/ml, N hosts with a network of their own, their logs, and model.tar.gz.
 
-What SageMaker does with an image, data and hyperparameters, `run_train` does with containers: lay out, start, follow,
-collect, and leave nothing behind but the output folder.
+What SageMaker does with an image, data and hyperparameters, `run_training_job` does with containers: lay out, start,
+follow, collect, and leave nothing behind but the output folder.
 """
 
 import contextlib
 import math
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from docker.errors import DockerException
@@ -20,19 +19,19 @@ from requests.exceptions import RequestException
 
 from berth.common.engine import connect
 from berth.common.errors import UserError
-from berth.local import archive, checks, leftovers, opt_ml, results
-from berth.local.endings import failures_of, first_failed, state_of
-from berth.local.exclusive import LOCK, exclusive
-from berth.local.joblog import JobLog
-from berth.local.lent import lend
-from berth.local.logs import Follower
-from berth.local.session import Session, engine_errors, require_gpus
+from berth.local import archive, artifacts, checks, opt_ml, results
+from berth.local.chown import FolderSnapshot, chown_new_files
+from berth.local.host_states import first_failed, read_failures, read_state
+from berth.local.job_log import JobLog
+from berth.local.log_stream import LogFollower
+from berth.local.output_folders import check_writable, lock_folders, make_folder
+from berth.local.pip_secrets import write_pip_secrets
+from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, require_gpus
 from berth.local.signals import Interrupted
 
-# /dev/shm of each host: Docker's 64 MB are too few for data loaders (a bus error).
-SHM_SIZE = "1g"
 _TIMED_OUT = 124
 _POLL_SECONDS = 0.25
+_STOP_GRACE = 10.0
 # After one host failed the others have this long to end by themselves: the train entry takes about a second, a user's
 # own program that waits for its peers would wait for ever.
 _PEERS_GRACE = 30.0
@@ -43,7 +42,7 @@ class TrainOutcome:
     """How a job ended.
 
     `exit_code` is that of the first host that failed, 0 if none did, 124 at the time limit; `reason` is what that host
-    said, in one line. `failures` says per host why (the text of /opt/ml/output/failure first, else what the engine
+    gave, in one line. `failures` says per host why (the text of /opt/ml/output/failure first, else what the engine
     knows). Archives and checkpoints are None where the job left none.
     """
 
@@ -57,14 +56,21 @@ class TrainOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainJob:
-    """What is asked for, checked: the hosts' names, the channels by name, and folders that can be written to."""
+class TrainingJob:
+    """What a job is asked for.
 
-    output: Path
-    hosts: list[str]
+    channels: name → a file or folder, none only for a program that needs none (opt_ml.find_channels has those of a
+    folder). model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied to
+    /opt/ml/code (hyperparameter sagemaker_program names the file); where it has a requirements.txt, pip gets this
+    machine's CA and indexes. checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays;
+    without one they are kept (in `output`) only if the job does not end well. timeout: seconds.
+    """
+
     channels: Mapping[str, Path]
-    hyperparameters: Mapping[str, str]
-    environment: Mapping[str, str]
+    output: Path
+    hosts: int = 1
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     model: Path | None = None
     code: Path | None = None
     checkpoints: Path | None = None
@@ -72,93 +78,82 @@ class TrainJob:
     timeout: float | None = None
 
     @property
+    def all_hyperparameters(self) -> dict[str, str]:
+        """With those that say where the model and the code lie in a container."""
+        return opt_ml.add_paths(self.hyperparameters, has_model=self.model is not None, has_code=self.code is not None)
+
+    @property
     def folders(self) -> list[Path]:
         """The user's folders that the job writes to."""
         return [self.output] if self.checkpoints is None else [self.output, self.checkpoints]
 
 
-def run_train(
-    data: Path | Mapping[str, Path] | None,
-    *,
-    image: str,
-    output: Path,
-    model: Path | None = None,
-    hosts: int = 1,
-    hyperparameters: Mapping[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    code: Path | None = None,
-    checkpoints: Path | None = None,
-    gpus: bool = False,
-    timeout: float | None = None,
-    stop_grace: float = 10.0,
-    log: Callable[[str], None] = print,
-    say: Callable[[str], None] = print,
+def run_training_job(
+    job: TrainingJob, *, image: str, log: Callable[[str], None] = print, say: Callable[[str], None] = print
 ) -> TrainOutcome:
-    """Runs a training job in `hosts` containers of `image`; writes model.tar.gz into `output`, owned by the caller.
+    """Runs a job in containers of `image`; writes model.tar.gz into the job's `output`, owned by the caller.
 
-    data: a file, a folder (see opt_ml.find_channels), the channels by name, or None for a program that needs none.
-    model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied to /opt/ml/code
-    (hyperparameter sagemaker_program names the file); where it has a requirements.txt, pip gets this machine's CA and
-    indexes. checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays; without one they are
-    kept (in `output`) only if the job does not end well. timeout, stop_grace: seconds. log takes the containers' lines,
-    which stay in `output` as well (train.log), and say takes ours.
+    log takes the containers' lines, which stay in `output` as well (train.log), and say takes ours.
 
     Raises UserError before any container starts if the input can't work, and Interrupted after a signal, when
     everything it started is gone.
     """
-    names = opt_ml.host_names(hosts)
-    channels = opt_ml.channels_of(data, needed=code is None)
-    if model is not None and opt_ml.MODEL_CHANNEL in channels:
+    job = _check(job)
+    with engine_errors():
+        client = connect()
+        if job.gpus:
+            require_gpus(client)
+        engine = client.info()
+        least_mb = checks.least_mb(own_program=job.code is not None)
+        checks.check_memory(job.hosts, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
+        if job.hosts > 1:
+            # The hosts share this machine's cores, where on SageMaker each has its own.
+            share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // job.hosts))}
+            job = replace(job, environment={**share, **job.environment})
+        with RunSession(client, image, say=say, stop_grace=_STOP_GRACE) as session:
+            job = replace(job, channels=_all_channels(session, job))
+            for folder in job.folders:
+                make_folder(folder)
+            with lock_folders(job.folders):
+                return _run(session, job, log)
+
+
+def _check(job: TrainingJob) -> TrainingJob:
+    """The job with absolute folders for its results; UserError for what can't work."""
+    opt_ml.host_names(job.hosts)
+    if job.channels or job.code is None:
+        opt_ml.check_channels(job.channels)
+    if job.model is not None and opt_ml.MODEL_CHANNEL in job.channels:
         raise UserError(
             "The data has a channel called model, and so has --model: rename the folder or leave --model out."
         )
-    if code is not None and not code.is_dir():
-        raise UserError(f"there is no folder {code}: pass the folder that holds your program.")
-    job = TrainJob(
-        writable(output),
-        names,
-        channels,
-        opt_ml.with_model(hyperparameters or {}, has_model=model is not None, has_code=code is not None),
-        environment or {},
-        model,
-        code,
-        None if checkpoints is None else writable(checkpoints),
-        gpus,
-        timeout,
-    )
-    with engine_errors():
-        client = connect()
-        if gpus:
-            require_gpus(client)
-        engine = client.info()
-        checks.check_hosts(hosts, checks.least_mb(code is not None), checks.available_mb(engine["MemTotal"] / 1e6))
-        with Session(client, image, say=say, stop_grace=stop_grace) as session:
-            # The hosts share this machine's cores, where on SageMaker each has its own.
-            share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // hosts))} if hosts > 1 else {}
-            channels = _all_channels(session, job)
-            for folder in job.folders:
-                make(folder)
-            with exclusive(job.folders):
-                return _run(session, job, channels, share, log)
+    if job.code is not None and not job.code.is_dir():
+        raise UserError(f"there is no folder {job.code}: pass the folder that holds your program.")
+    output = check_writable(job.output)
+    return replace(job, output=output, checkpoints=None if job.checkpoints is None else check_writable(job.checkpoints))
 
 
-def _run(
-    session: Session,
-    job: TrainJob,
-    channels: Mapping[str, Path],
-    share: Mapping[str, str],
-    log: Callable[[str], None],
-) -> TrainOutcome:
-    """The whole job inside its session; `share` are variables that each host gets for its part of this machine."""
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A job whose containers are made: by host, in their order; checkpoints: their folder, as it was before."""
+
+    session: RunSession
+    job: TrainingJob
+    containers: Mapping[str, Container]
+    checkpoints: FolderSnapshot
+    log: JobLog
+
+
+def _run(session: RunSession, job: TrainingJob, log: Callable[[str], None]) -> TrainOutcome:
+    """The whole job inside its session."""
     saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
     saved.mkdir(exist_ok=True)
-    before = leftovers.Before.of(saved)
-    with JobLog(job.output, log, session.interrupts) as lines:
-        containers = _create_hosts(session, job, channels, share, saved)
-        return _carry_out(session, job, containers, before, lines)
+    before = FolderSnapshot.take(saved)
+    with JobLog(job.output, log, session.interrupts) as job_log:
+        return _carry_out(_Running(session, job, _create_hosts(session, job, saved), before, job_log))
 
 
-def _all_channels(session: Session, job: TrainJob) -> dict[str, Path]:
+def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
     """The job's channels and the model's, which is refused if it is none."""
     channels = dict(job.channels)
     if job.model is not None:
@@ -170,143 +165,118 @@ def _all_channels(session: Session, job: TrainJob) -> dict[str, Path]:
     return channels
 
 
-def _create_hosts(
-    session: Session, job: TrainJob, channels: Mapping[str, Path], share: Mapping[str, str], saved: Path
-) -> dict[str, Container]:
+def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[str, Container]:
     """Lays out each host's /opt/ml and makes its container; `saved` is where they all keep checkpoints."""
-    lent = lend(job.code, session.scratch, os.environ)
-    read_only = {**opt_ml.channel_mounts(channels), **lent.mounts}
-    environment = {"TRAINING_JOB_NAME": f"berth-{session.run_id}", **share, **lent.environment, **job.environment}
+    secrets = write_pip_secrets(job.code, session.scratch, os.environ)
+    read_only = {**opt_ml.channel_mounts(job.channels), **secrets.mounts}
+    hosts = opt_ml.host_names(job.hosts)
 
     def create(name: str) -> Container:
         root = session.scratch / name
-        opt_ml.lay_out(
-            root,
+        config = opt_ml.HostConfig(
             host=name,
-            hosts=job.hosts,
+            hosts=hosts,
             instance_type="local_gpu" if job.gpus else "local",
-            hyperparameters=job.hyperparameters,
-            channels=channels,
+            hyperparameters=job.all_hyperparameters,
+            channels=job.channels,
             code=job.code,
         )
-        mounts = {opt_ml.ROOT: (root, False), f"{opt_ml.ROOT}/checkpoints": (saved, False)}
-        mounts |= {there: (here, True) for there, here in read_only.items()}
-        return session.create(
-            name, command=["train"], mounts=mounts, environment=environment, gpus=job.gpus, shm_size=SHM_SIZE
+        opt_ml.create_host_folder(root, config)
+        spec = ContainerSpec(
+            name,
+            command=["train"],
+            mounts=[
+                bind(opt_ml.ROOT, root),
+                bind(f"{opt_ml.ROOT}/checkpoints", saved),
+                *(bind(target, source, read_only=True) for target, source in read_only.items()),
+            ],
+            environment={"TRAINING_JOB_NAME": f"berth-{session.run_id}", **secrets.environment, **job.environment},
+            gpus=job.gpus,
+            shm_size=SHM_SIZE,
         )
+        return session.create(spec)
 
-    session.network()
-    return dict(zip(job.hosts, session.many(create, job.hosts, "Made"), strict=True))
+    session.make_network()
+    return dict(zip(hosts, session.in_parallel(create, hosts, "Made"), strict=True))
 
 
-def _carry_out(
-    session: Session,
-    job: TrainJob,
-    containers: Mapping[str, Container],
-    before: leftovers.Before,
-    lines: JobLog,
-) -> TrainOutcome:
+def _carry_out(run: _Running) -> TrainOutcome:
     """Starts the hosts, follows them to their end, and brings home what they left."""
     began = time.monotonic()
+    session, containers = run.session, list(run.containers.values())
     lock = threading.Lock()
-    followers: list[Follower] = []
+    followers: list[LogFollower] = []
     try:
-        for name, container in containers.items():
-            followers.append(Follower(container, lines.of(name), lock))
-        session.many(session.start, list(containers.values()), "Started")
-        timed_out = _wait(session, containers.values(), job.timeout)
+        for name, container in run.containers.items():
+            followers.append(LogFollower(container, run.log.sink_of(name), lock))
+        session.in_parallel(session.start, containers, "Started")
+        timed_out = _wait(session, containers, run.job.timeout)
     except BaseException as error:  # a signal, or an engine that fails: what the job has saved so far stays
         with contextlib.suppress(DockerException, RequestException):
-            _settle(session, followers, before)
-        _keep(session, before.folder, job.output)
+            _settle(run, followers)
+        artifacts.keep_checkpoints(session, run.checkpoints.folder, run.job.output)
         if isinstance(error, Interrupted):
-            raise _stopped(session, job, containers, lines, error) from None
+            raise _stopped(run, error) from None
         raise
-    _settle(session, followers, before)
-    states = {name: state_of(container) for name, container in containers.items()}
-    roots = {name: session.scratch / name for name in containers}
-    failures = failures_of(session.scratch, states)
+    _settle(run, followers)
+    return _collect(run, began, timed_out=timed_out)
+
+
+def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
+    """How the hosts ended, and what they left, brought home; began: when the job did, by the monotonic clock."""
+    session, job = run.session, run.job
+    states = {name: read_state(container) for name, container in run.containers.items()}
+    roots = {name: session.scratch / name for name in run.containers}
+    failures = read_failures(session.scratch, states)
     first = first_failed(states)
     exit_code = _TIMED_OUT if timed_out else 0 if first is None else states[first].exit_code
     if timed_out:
-        failures = dict.fromkeys(containers, f"The job was stopped at its time limit of {job.timeout:.0f} s.")
-    reason = next(iter(failures[first or job.hosts[0]].splitlines()), "") if failures else ""
+        failures = dict.fromkeys(run.containers, f"The job was stopped at its time limit of {job.timeout:.0f} s.")
+    reason = next(iter(failures[first or next(iter(states))].splitlines()), "") if failures else ""
     kept = model_archive = None
     if exit_code == 0:
-        model_archive = _pack(session, roots, "model", job.output / "model.tar.gz")
+        model_archive = artifacts.pack_folder(session, roots, "model", job.output / "model.tar.gz")
         if model_archive is None:
             session.say("The job left no model: there is no file in /opt/ml/model.")
     else:
-        kept = _keep(session, before.folder, job.output)
-        files = lines.keep_failures(failures)
-        session.say(f"The whole log is {lines.path}; why the job failed stands in {files} beside it.")
-        _set_aside(session, job.output / "model.tar.gz")
-    packed = _pack(session, roots, "output/data", job.output / "output.tar.gz")
+        kept = artifacts.keep_checkpoints(session, run.checkpoints.folder, job.output)
+        files = run.log.keep_failures(failures)
+        session.say(f"The whole log is {run.log.path}; why the job failed is in {files} next to it.")
+        artifacts.rename_earlier(session, job.output / "model.tar.gz")
+    packed = artifacts.pack_folder(session, roots, "output/data", job.output / "output.tar.gz")
     return TrainOutcome(exit_code, time.monotonic() - began, model_archive, packed, kept, failures, reason)
 
 
-def _stopped(
-    session: Session, job: TrainJob, containers: Mapping[str, Container], lines: JobLog, stop: Interrupted
-) -> Interrupted:
+def _stopped(run: _Running, stop: Interrupted) -> Interrupted:
     """Brings home why the hosts ended that a signal stopped, and says that they leave no model; what is to be raised,
     which says once what each of them has written to the log.
     """
+    session = run.session
     files = ""
-    # An engine that has gone, or a disk that is full, does not keep the job from being said to have been stopped.
+    # An engine that has gone, or a full disk, is no reason not to say that the job was stopped.
     with contextlib.suppress(DockerException, RequestException, UserError):
-        files = lines.keep_failures(
-            failures_of(session.scratch, {name: state_of(each) for name, each in containers.items()})
-        )
+        states = {name: read_state(each) for name, each in run.containers.items()}
+        files = run.log.keep_failures(read_failures(session.scratch, states))
     for name in ("model.tar.gz", "output.tar.gz"):
-        _set_aside(session, job.output / name)
-    if any(results.look(session.scratch / name, "model", f"{opt_ml.ROOT}/model").files for name in containers):
-        session.say(f"What lay in {opt_ml.ROOT}/model is not kept: no model.tar.gz is made of a job that was stopped.")
-    beside = f", and how its hosts ended stands in {files} beside it" if files else ""
-    return Interrupted(stop.signum, f"the job was stopped by {stop.by}; its log is {lines.path}{beside}")
+        artifacts.rename_earlier(session, run.job.output / name)
+    model = f"{opt_ml.ROOT}/model"
+    if any(results.read_folder(session.scratch / name, "model", model).files for name in run.containers):
+        session.say(f"What was in {model} is not kept: no model.tar.gz is made of a job that was stopped.")
+    failures = f", and how its hosts ended is in {files} next to it" if files else ""
+    return Interrupted(stop.signum, f"the job was stopped by {stop.by}; its log is {run.log.path}{failures}")
 
 
-def _pack(session: Session, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
-    """The archive of one folder of every host, of a name that several have the first host's file; if it can't be
-    written, the folders stay where the error says.
-    """
-    files: dict[str, Path] = {}
-    for host, root in roots.items():
-        found = results.look(root, folder, f"{opt_ml.ROOT}/{folder}")
-        if twice := sorted(found.files.keys() & files.keys()):
-            names = f"such as {twice[0]!r}, which an earlier host left too"
-            session.say(f"{target.name}: {len(twice)} file(s) of {host} stay out, {names}.")
-        files = {**found.files, **files}
-        if sentence := found.sentence(f"{opt_ml.ROOT}/{folder} of {host}"):
-            session.say(sentence)
-    try:
-        packed = archive.pack(files, target)
-        if packed is None:
-            _set_aside(session, target)
-        return packed
-    except UserError as error:
-        rescued = session.rescue([root / folder for root in roots.values() if not results.no_folder(root, folder)])
-        raise UserError(f"{error} What the job wrote is kept in {rescued}.") from None
-
-
-def _set_aside(session: Session, earlier: Path) -> None:
-    """Renames an archive of an earlier job where this one left none: nobody shall take it for this job's."""
-    if earlier.exists():
-        aside = earlier.with_name(f"earlier-{earlier.name}")
-        earlier.replace(aside)
-        session.say(f"{earlier.name} was of an earlier job: it is {aside} now.")
-
-
-def _wait(session: Session, containers: Collection[Container], timeout: float | None) -> bool:
+def _wait(session: RunSession, containers: Collection[Container], timeout: float | None) -> bool:
     """Until every host has ended, or the others' grace after a failure has passed; True at the time limit."""
     limit = math.inf if timeout is None else time.monotonic() + timeout
     patience = math.inf
     left = list(containers)
     while left:
         session.interrupts.wait(_POLL_SECONDS)
-        running = session.running()
+        running = session.list_running()
         ended = [each for each in left if each.id not in running]
         left = [each for each in left if each.id in running]
-        if patience == math.inf and any(state_of(each).exit_code != 0 for each in ended):
+        if patience == math.inf and any(read_state(each).exit_code != 0 for each in ended):
             patience = time.monotonic() + _PEERS_GRACE
         if time.monotonic() > limit:
             return True
@@ -316,45 +286,10 @@ def _wait(session: Session, containers: Collection[Container], timeout: float | 
     return False
 
 
-def _settle(session: Session, followers: Sequence[Follower], before: leftovers.Before) -> None:
+def _settle(run: _Running, followers: Sequence[LogFollower]) -> None:
     """Stops what still runs, lets the logs come to their end, and makes the files the caller's own."""
-    session.stop()
+    run.session.stop()
     for follower in followers:
         follower.join(10.0)
-    session.hand_over()
-    leftovers.hand_over_new(session.client, session.image, before)
-
-
-def _keep(session: Session, checkpoints: Path, output: Path) -> Path | None:
-    """What a job that did not end well saved on the way stays, so that a next one can go on from it."""
-    ours = checkpoints.is_relative_to(session.scratch)
-    for path, kind in list(results.strangers(checkpoints, f"{opt_ml.ROOT}/checkpoints")):
-        shown = repr(path.relative_to(checkpoints).as_posix())
-        session.say(f"Among the checkpoints is {shown}, {kind}: " + ("it is removed." if ours else "do not follow it."))
-        if ours:
-            path.unlink()
-    if not any(path.name != LOCK for path in checkpoints.iterdir()):
-        return None
-    if ours:
-        checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
-    session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to go on from them.")
-    return checkpoints
-
-
-def writable(folder: Path) -> Path:
-    """A folder for results, refused before the work if it could not be made or take them after it. Makes nothing."""
-    whole = folder.absolute()
-    there = next(each for each in (whole, *whole.parents) if os.path.lexists(each))
-    if not there.is_dir():
-        raise UserError(f"{folder} can't be made ({there} is no folder): choose another.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{there} is not yours to write to: choose another.")
-    return whole
-
-
-def make(folder: Path) -> None:
-    """Makes a folder for results, and those above it, if they are not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} can't be made ({error.strerror}): choose another.") from None
+    run.session.chown_scratch()
+    chown_new_files(run.session.client, run.session.image, run.checkpoints)

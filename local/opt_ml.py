@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common.errors import UserError
@@ -29,6 +30,21 @@ _KNOWN_CHANNELS = ("train", "validation", "test")
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MOST_CHANNELS = 20
 _GROUP = "homogeneousCluster"
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    """What one host finds in /opt/ml: who it is, who the others are, and its job.
+
+    channels: name → path here; code: the folder of the user's program.
+    """
+
+    host: str
+    hosts: Sequence[str]
+    instance_type: str
+    hyperparameters: Mapping[str, str]
+    channels: Mapping[str, Path]
+    code: Path | None = None
 
 
 def host_names(count: int) -> list[str]:
@@ -52,17 +68,6 @@ def find_channels(data: Path) -> dict[str, Path]:
     folders = [] if data.is_file() else sorted(each for each in data.iterdir() if each.is_dir() and not _hidden(each))
     names = {folder.name for folder in folders}
     channels = {folder.name: folder for folder in folders} if names & set(_KNOWN_CHANNELS) else {"train": data}
-    check_channels(channels)
-    return channels
-
-
-def channels_of(data: Path | Mapping[str, Path] | None, needed: bool) -> dict[str, Path]:
-    """The channels of what the user gave as data, which may be nothing where it is not `needed`."""
-    if data is None and not needed:
-        return {}
-    if isinstance(data, Path):
-        return find_channels(data)
-    channels = dict(data or {})
     check_channels(channels)
     return channels
 
@@ -91,21 +96,21 @@ def channel_files(path: Path) -> list[Path]:
 
 
 def channel_mounts(channels: Mapping[str, Path]) -> dict[str, Path]:
-    """Where each channel appears in the container: path there → path here; a file lies in its channel's folder."""
+    """Where each channel appears: path in the container → path here; a file lies in its channel's folder."""
     return {
         f"{CHANNELS_AT}/{name}/{path.name}" if path.is_file() else f"{CHANNELS_AT}/{name}": path.absolute()
         for name, path in channels.items()
     }
 
 
-def with_model(hyperparameters: Mapping[str, str], has_model: bool, has_code: bool) -> dict[str, str]:
-    """The hyperparameters, told where the model channel and the user's code lie unless they say so themselves."""
-    told = dict(hyperparameters)
+def add_paths(hyperparameters: Mapping[str, str], *, has_model: bool, has_code: bool) -> dict[str, str]:
+    """The hyperparameters, and where the model channel and the user's code lie unless they say so themselves."""
+    complete = dict(hyperparameters)
     if has_model:
-        told.setdefault(MODEL_HYPERPARAMETER, f"{CHANNELS_AT}/{MODEL_CHANNEL}")
+        complete.setdefault(MODEL_HYPERPARAMETER, f"{CHANNELS_AT}/{MODEL_CHANNEL}")
     if has_code:
-        told.setdefault("sagemaker_submit_directory", f"{ROOT}/code")
-    return told
+        complete.setdefault("sagemaker_submit_directory", f"{ROOT}/code")
+    return complete
 
 
 def hyperparameters_json(hyperparameters: Mapping[str, str]) -> str:
@@ -139,31 +144,25 @@ def inputdataconfig_json(channels: Sequence[str]) -> str:
     return json.dumps(dict.fromkeys(sorted(channels), described), indent=2) + "\n"
 
 
-def lay_out(
-    root: Path,
-    *,
-    host: str,
-    hosts: Sequence[str],
-    instance_type: str,
-    hyperparameters: Mapping[str, str],
-    channels: Mapping[str, Path],
-    code: Path | None = None,
-) -> None:
-    """Makes one host's /opt/ml at `root`, with empty places for the channels, which are mounted over them."""
+def create_host_folder(root: Path, config: HostConfig) -> None:
+    """Makes one host's /opt/ml at `root`, with an empty file or folder for each channel to be mounted over."""
     for folder in ("input/config", "input/data", "model", "output/data", "checkpoints", "code"):
         (root / folder).mkdir(parents=True)
-    config = root / "input/config"
-    (config / "hyperparameters.json").write_text(hyperparameters_json(hyperparameters))
-    (config / "resourceconfig.json").write_text(resourceconfig_json(host, hosts, instance_type))
-    (config / "inputdataconfig.json").write_text(inputdataconfig_json(list(channels)))
-    for place, source in channel_mounts(channels).items():
-        here = root / Path(place).relative_to(ROOT)
+    texts = {
+        "hyperparameters": hyperparameters_json(config.hyperparameters),
+        "resourceconfig": resourceconfig_json(config.host, config.hosts, config.instance_type),
+        "inputdataconfig": inputdataconfig_json(list(config.channels)),
+    }
+    for name, text in texts.items():
+        (root / f"input/config/{name}.json").write_text(text)
+    for target, source in channel_mounts(config.channels).items():
+        here = root / Path(target).relative_to(ROOT)
         if source.is_file():
             here.parent.mkdir(parents=True, exist_ok=True)
             here.touch()
         else:
             here.mkdir(parents=True)
-    if code is not None:
+    if (code := config.code) is not None:
         ignored = shutil.ignore_patterns("__pycache__", ".git")
         try:
             shutil.copytree(code, root / "code", dirs_exist_ok=True, ignore=ignored, ignore_dangling_symlinks=True)

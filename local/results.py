@@ -1,8 +1,8 @@
-"""What a job left below a host's /opt/ml, looked at without following a link that leads out of it.
+"""What a job left below a host's /opt/ml, read without following a link that leads out of it.
 
 A program is root in its container and may leave anything where results are expected: a link that leads to this
 machine's own files, a device, a pipe that nobody writes to. Only regular files come home. The containers have ended by
-then, so what was looked at is what is opened.
+then, so what was checked is what is opened.
 """
 
 import os
@@ -22,7 +22,7 @@ _MISSING = "missing"
 
 
 @dataclass(slots=True)
-class Found:
+class ResultFolder:
     """files: name in the folder → the regular file that holds its content; left_out: what is no such file, and why."""
 
     files: dict[str, Path] = field(default_factory=dict)
@@ -37,14 +37,14 @@ class Found:
         return f"Not taken from {of}, where only files of its own may come home: {named}."
 
 
-def look(root: Path, folder: str, there: str) -> Found:
+def read_folder(root: Path, folder: str, there: str) -> ResultFolder:
     """The files of `folder` below `root`, which the container knew as `there`.
 
     A link that leads to a file of the folder stands for that file. Every other link, devices, pipes and sockets are
     left out, and all of the folder where it is no folder itself, or one on the way to it is a link.
     """
-    found = Found()
-    if why := no_folder(root, folder):
+    found = ResultFolder()
+    if why := folder_fault(root, folder):
         found.left_out += [why] if why != _MISSING else []
         return found
     home = root / folder
@@ -53,7 +53,7 @@ def look(root: Path, folder: str, there: str) -> Found:
         for name in sorted([*names, *(each for each in folders if (here / each).is_symlink())]):
             path = here / name
             shown = path.relative_to(home).as_posix()
-            target = _behind(home, PurePosixPath(shown), there) if path.is_symlink() else path
+            target = _resolve_inside(home, PurePosixPath(shown), there) if path.is_symlink() else path
             if target is None:
                 found.left_out.append(f"{shown!r} (a link that leads out of it)")
             elif (kind := _kind(target)) == _FILE:
@@ -63,7 +63,7 @@ def look(root: Path, folder: str, there: str) -> Found:
     return found
 
 
-def no_folder(root: Path, folder: str) -> str:
+def folder_fault(root: Path, folder: str) -> str:
     """Why `folder` below `root` is none that may be looked into; empty if it is one."""
     at = root
     for part in PurePosixPath(folder).parts:
@@ -75,35 +75,35 @@ def no_folder(root: Path, folder: str) -> str:
     return ""
 
 
-def opened(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """A regular file, opened for reading; OSError for anything else, and never through a link."""
     if _kind(path) != _FILE:  # before it is opened: opening a device may do something
         raise OSError(f"{path.name!r} is {_kind(path)} and no regular file")
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
-def failure(root: Path) -> str:
+def read_failure(root: Path) -> str:
     """What a host wrote to /opt/ml/output/failure, as far as anybody reads it; empty where it wrote none."""
-    told = root / "output/failure"
-    why = no_folder(root, "output")
-    if why == _MISSING or (not why and _kind(told) == _NOTHING):
+    path = root / "output/failure"
+    why = folder_fault(root, "output")
+    if why == _MISSING or (not why and _kind(path) == _NOTHING):
         return ""
     try:
         if why:
             raise OSError(why)
-        with opened(told) as file:
+        with open_regular(path) as file:
             return file.read(_FAILURE_BYTES).decode(errors="replace").strip()
     except OSError as error:
         return f"The job's /opt/ml/output/failure is not read: {error}."
 
 
-def strangers(folder: Path, there: str) -> Iterator[tuple[Path, str]]:
+def unsafe_entries(folder: Path, there: str) -> Iterator[tuple[Path, str]]:
     """What in a folder is neither a file nor a folder nor a link that stays inside, each with what it is."""
     for at, folders, names in os.walk(folder):
         for name in [*names, *folders]:
             path = Path(at) / name
             kind = _kind(path)
-            if kind == _LINK and _behind(folder, PurePosixPath(path.relative_to(folder)), there) is None:
+            if kind == _LINK and _resolve_inside(folder, PurePosixPath(path.relative_to(folder)), there) is None:
                 yield path, "a link that leads out of it"
             elif kind not in (_FILE, _FOLDER, _LINK):
                 yield path, kind
@@ -126,7 +126,7 @@ def _kind(path: Path) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _behind(home: Path, name: PurePosixPath, there: str) -> Path | None:
+def _resolve_inside(home: Path, name: PurePosixPath, there: str) -> Path | None:
     """Where `name` in the folder `home` leads, a step at a time and never out of it; None if it would.
 
     A link with an absolute target was made for the container, where the folder was `there`.

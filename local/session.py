@@ -1,7 +1,7 @@
 """One run on the engine: its network, its containers, its scratch folder, and the promise that all of it goes away.
 
 Everything carries the run's labels (owner.py), so that what this process could not remove, because it was killed,
-is found and removed by `leftovers.sweep` at the next call.
+is found and removed by `cleanup.remove_stale_runs` at the next call.
 """
 
 import json
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -22,19 +23,45 @@ from requests.exceptions import RequestException
 
 from berth.common import labels, owner
 from berth.common.console import few
-from berth.common.engine import find_image
 from berth.common.errors import UserError
 from berth.images.doctor import passes_gpus
-from berth.local import leftovers
+from berth.images.selection import find_built_image
+from berth.local import cleanup
+from berth.local.chown import chown_folder
 from berth.local.signals import Interrupts
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _PROGRESS_SECONDS = 2.0
+# /dev/shm of a container that trains: Docker's 64 MB are too few for data loaders (a bus error).
+SHM_SIZE = "1g"
 
 
-class Session:
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """A container to make. host: its name in the run and on the network; entrypoint: in place of the image's own;
+    ports: `8080/tcp` → (address, port) of this machine; shm_size: of /dev/shm, as Docker writes it; offline: on no
+    network, instead of the run's.
+    """
+
+    host: str
+    command: Sequence[str]
+    mounts: Sequence[Mount]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: Sequence[str] | None = None
+    ports: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    shm_size: str | None = None
+    gpus: bool = False
+    offline: bool = False
+
+
+def bind(target: str, source: Path, *, read_only: bool = False) -> Mount:
+    """`source` of this machine at `target` in a container."""
+    return Mount(target, str(source), type="bind", read_only=read_only)
+
+
+class RunSession:
     """A run in the making; a context manager whose end removes all that it started, whatever happened.
 
     `say` takes one line for the user. Containers get SIGTERM first and `stop_grace` seconds; a second Ctrl-C cuts that
@@ -48,29 +75,29 @@ class Session:
         self.stop_grace = stop_grace
         self.run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         self.interrupts = Interrupts()
-        self.scratch = leftovers.scratch_root() / self.run_id
+        self.scratch = cleanup.scratch_root() / self.run_id
         self._labels = owner.this_process().labels(self.run_id)
         self._network: str | None = None
 
     def __enter__(self) -> Self:
-        find_image(self.client, self.image)  # refused before anything is made
-        leftovers.sweep(self.client, self.image, self.say)
+        find_built_image(self.client, self.image)  # refused before anything is made
+        cleanup.remove_stale_runs(self.client, self.image, self.say)
         self.scratch.mkdir(parents=True)
         record = {**owner.this_process().record(), "image": self.image}
-        (self.scratch / leftovers.RECORD).write_text(json.dumps(record))
+        (self.scratch / cleanup.RECORD).write_text(json.dumps(record))
         self.interrupts.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
             self.stop()
-            leftovers.remove_run(self.client, self.run_id, self.say)
-            leftovers.remove_scratch(self.client, self.image, self.scratch)
+            cleanup.remove_run(self.client, self.run_id, self.say)
+            cleanup.remove_scratch(self.client, self.image, self.scratch)
         finally:
             self.interrupts.__exit__(*error)
 
-    def network(self) -> str:
-        """The run's private network, made at first use."""
+    def make_network(self) -> str:
+        """The name of the run's private network, made at the first call."""
         if self._network is None:
             name = f"berth-{self.run_id}"
             try:
@@ -82,46 +109,29 @@ class Session:
             self._network = name
         return self._network
 
-    def create(
-        self,
-        host: str,
-        *,
-        command: Sequence[str],
-        mounts: Mapping[str, tuple[Path, bool]],
-        environment: Mapping[str, str],
-        gpus: bool = False,
-        shm_size: str | None = None,
-        ports: Mapping[str, tuple[str, int]] | None = None,
-        entrypoint: Sequence[str] | None = None,
-        offline: bool = False,
-    ) -> Container:
-        """A container called `host`, not started; mounts: path there → (path here, read-only).
-
-        It is on the run's network, `offline` on none. `entrypoint` goes in place of the image's own.
-        """
-        if offline:
-            place: dict[str, Any] = {"network_mode": "none"}
+    def create(self, spec: ContainerSpec) -> Container:
+        """A container, not started."""
+        if spec.offline:
+            connection: dict[str, Any] = {"network_mode": "none"}
         else:
-            network = self.network()
-            endpoint = self.client.api.create_endpoint_config(aliases=[host])
-            place = {"network": network, "networking_config": {network: endpoint}}
+            network = self.make_network()
+            endpoint = self.client.api.create_endpoint_config(aliases=[spec.host])
+            connection = {"network": network, "networking_config": {network: endpoint}}
         self.interrupts.check()
         return self.client.containers.create(
             self.image,
-            list(command),
-            name=f"berth-{self.run_id}-{host}",
-            hostname=host,
+            list(spec.command),
+            name=f"berth-{self.run_id}-{spec.host}",
+            hostname=spec.host,
             labels=self._labels,
-            entrypoint=None if entrypoint is None else list(entrypoint),
-            mounts=[
-                Mount(there, str(here), type="bind", read_only=read_only) for there, (here, read_only) in mounts.items()
-            ],
-            environment=dict(environment),
-            device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if gpus else None,
-            shm_size=shm_size,
-            ports={**(ports or {})},
+            entrypoint=None if spec.entrypoint is None else list(spec.entrypoint),
+            mounts=list(spec.mounts),
+            environment=dict(spec.environment),
+            device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if spec.gpus else None,
+            shm_size=spec.shm_size,
+            ports={**spec.ports},
             security_opt=["no-new-privileges"],
-            **place,
+            **connection,
         )
 
     def start(self, container: Container) -> None:
@@ -132,51 +142,51 @@ class Session:
         except APIError as error:
             raise UserError(f"The engine can't start {container.name} from {self.image}: {error.explanation}") from None
 
-    def many(self, work: Callable[[Item], Result], items: Sequence[Item], done: str) -> list[Result]:
+    def in_parallel(self, work: Callable[[Item], Result], items: Sequence[Item], done: str) -> list[Result]:
         """What `work` gives for each host, a few at a time; says how far it is. What fails first ends the others."""
-        told = time.monotonic()
-        with ThreadPoolExecutor(leftovers.CALLS_AT_ONCE) as pool:
+        said_at = time.monotonic()
+        with ThreadPoolExecutor(cleanup.CALLS_AT_ONCE) as pool:
             working = [pool.submit(work, each) for each in items]
             try:
                 for number, each in enumerate(as_completed(working), 1):
                     each.result()
-                    if time.monotonic() - told > _PROGRESS_SECONDS:
-                        told = time.monotonic()
+                    if time.monotonic() - said_at > _PROGRESS_SECONDS:
+                        said_at = time.monotonic()
                         self.say(f"{done} {number} of {len(items)} hosts")
             finally:
                 for each in working:
                     each.cancel()
         return [each.result() for each in working]
 
-    def running(self) -> dict[str, str]:
+    def list_running(self) -> dict[str, str]:
         """The run's containers that run, id → host, by one question to the engine for all of them."""
         found = self.client.api.containers(filters={"label": f"{labels.RUN}={self.run_id}"})
         return {str(each["Id"]): str(each["Names"][0]).rpartition(f"{self.run_id}-")[2] for each in found}
 
     def stop(self) -> None:
         """SIGTERM to every running container of the run, then SIGKILL after the grace, or at the next Ctrl-C."""
-        running = self.running()
+        running = self.list_running()
         if not running:
             return
         seen = self.interrupts.count
         self.say(f"Stopping {len(running)} container(s), at most {self.stop_grace:.0f} s; Ctrl-C stops them at once.")
-        leftovers.at_once([partial(self.client.api.kill, each, "SIGTERM") for each in running])
+        cleanup.call_engine([partial(self.client.api.kill, each, "SIGTERM") for each in running])
         deadline = time.monotonic() + self.stop_grace
         while running and time.monotonic() < deadline and self.interrupts.count == seen:
             time.sleep(0.1)
-            running = self.running()
+            running = self.list_running()
         if running and self.interrupts.count == seen:
             hosts = sorted(running.values())
             were = "was" if len(hosts) == 1 else "were"
             self.say(f"{few(hosts)} did not end within {self.stop_grace:.0f} s and {were} killed.")
-        leftovers.at_once([partial(self.client.api.kill, each) for each in running])
+        cleanup.call_engine([partial(self.client.api.kill, each) for each in running])
 
-    def hand_over(self) -> None:
+    def chown_scratch(self) -> None:
         """Gives the run's files, which root in the containers wrote, to the caller."""
-        leftovers.hand_over(self.client, self.image, self.scratch)
+        chown_folder(self.client, self.image, self.scratch)
 
     def rescue(self, folders: Sequence[Path]) -> Path:
-        """Moves `folders` of the scratch folder, which is about to go, beside it: on the same disk it takes no room."""
+        """Moves `folders` of the scratch folder, which is about to go, next to it: on its disk that takes no space."""
         kept = self.scratch.with_name(f"kept-{self.run_id}")
         for folder in folders:
             target = kept / folder.relative_to(self.scratch)

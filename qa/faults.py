@@ -55,8 +55,8 @@ class Faults:
         files = [f"{file}, {_in_file(list(of_file))}" for file, of_file in groupby(shown, lambda row: row.where.file)]
         if len(rows) > SHOWN:
             files.append(f"and {len(rows) - SHOWN} more")
-        told = {row.where for row in shown}
-        remedies = "; ".join(dict.fromkeys(fault.do for fault in self.all if fault.where in told))
+        named = {row.where for row in shown}
+        remedies = "; ".join(dict.fromkeys(fault.do for fault in self.all if fault.where in named))
         if len(rows) == 1:
             return f"{files[0]}; {remedies}."
         return f"{len(rows)} rows can't be used: {'; '.join(files)}. {remedies[0].upper()}{remedies[1:]}."

@@ -79,7 +79,7 @@ def rows(path: Path) -> Iterator[Row | Fault]:
             yield from _line_rows(path, text)
             return
         raise DataError(
-            f"{path} is not JSON, line {error.lineno} column {error.colno}: {error.msg}; mend or replace the file."
+            f"{path} is not JSON, line {error.lineno} column {error.colno}: {error.msg}; fix or replace the file."
         ) from None
     yield from _json_rows(path, content)
 

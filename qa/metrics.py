@@ -43,6 +43,7 @@ def f1(prediction: str, gold: str, empty: float = 0.0) -> float:
 def evaluate(
     predictions: Mapping[str, str],
     examples: Sequence[Example],
+    *,
     version_2_with_negative: bool | None = None,
 ) -> dict[str, float]:
     """Scores of `predictions` (id → text; empty means "no answer") on all examples.
@@ -63,7 +64,7 @@ def evaluate(
     for i, example in enumerate(examples):
         prediction = predictions.get(example.id)
         if prediction is not None:
-            golds = _golds(example, v2)
+            golds = _golds(example, v2=v2)
             exact[i] = max(exact_match(prediction, gold) for gold in golds)
             overlap[i] = max(f1(prediction, gold, empty=float(v2)) for gold in golds)
     has_answer = np.array([bool(example.answers) for example in examples])
@@ -78,6 +79,6 @@ def evaluate(
     return {key: value if isinstance(value, int) else float(value) for key, value in scores.items()}
 
 
-def _golds(example: Example, v2: bool) -> list[str]:
+def _golds(example: Example, *, v2: bool) -> list[str]:
     texts = [answer.text for answer in example.answers]
     return [text for text in texts if normalize(text)] or [""] if v2 else texts

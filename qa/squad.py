@@ -26,7 +26,7 @@ _MISPLACED = (
     "white space or line ends)",
 )
 MISPLACED_LIMIT = 0.10
-"""Above this share of questions with answers beside their offsets, the offsets of the whole data set are wrong."""
+"""Above this share of questions whose answers are not at their offsets, the offsets of the whole data set are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Example:
     """Where it was read, for messages."""
 
 
-def read(path: Path, version_2_with_negative: bool = False, offsets: bool = False) -> list[Example]:
+def read(path: Path, *, version_2_with_negative: bool = False, offsets: bool = False) -> list[Example]:
     """All questions of a data file or of the data files in a folder, in order.
 
     Raises DataError when a file is not SQuAD or is empty; and one that lists every question that lacks its id, its text
@@ -67,7 +67,7 @@ def read(path: Path, version_2_with_negative: bool = False, offsets: bool = Fals
         parsed = False
         for row in rows(file):
             parsed = parsed or isinstance(row, Row) or not row.what.startswith(NOT_JSON)
-            found = _example(row, version_2_with_negative) if isinstance(row, Row) else [row]
+            found = _example(row, version_2_with_negative=version_2_with_negative) if isinstance(row, Row) else [row]
             if isinstance(found, Example) and (first := seen.get(found.id)) and found.where:
                 there = first.place if first.file == file else f"{first.file}, {first.place}"
                 what = f"the id {found.id!r} stands at {there} too"
@@ -125,8 +125,8 @@ def _places(examples: Sequence[Example]) -> str:
     files: dict[str, list[Fault]] = {}
     for fault in map(_misplaced_fault, examples[:SHOWN]):
         files.setdefault(str(fault.where.file), []).append(fault)
-    told = [f"{file}, {at(faults)}" if file != "." else at(faults) for file, faults in files.items()]
-    return "; ".join([*told, *([f"and {len(examples) - SHOWN} more"] if len(examples) > SHOWN else [])])
+    places = [f"{file}, {at(faults)}" if file != "." else at(faults) for file, faults in files.items()]
+    return "; ".join([*places, *([f"and {len(examples) - SHOWN} more"] if len(examples) > SHOWN else [])])
 
 
 def _misplaced_fault(example: Example) -> Fault:
@@ -143,7 +143,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _example(row: Row, version_2_with_negative: bool) -> Example | list[Fault]:
+def _example(row: Row, *, version_2_with_negative: bool) -> Example | list[Fault]:
     fields = row.fields
     id_ = fields.get("id")
     if isinstance(id_, int) and not isinstance(id_, bool):
@@ -154,7 +154,7 @@ def _example(row: Row, version_2_with_negative: bool) -> Example | list[Fault]:
         faults.append(('the question has no "id"', LIKE_ROWS))
     faults += [wrong for key in ("question", "context") if (wrong := _text_fault(fields, key))]
     impossible = fields.get("is_impossible") is True
-    answers = _answers(fields, impossible)
+    answers = _answers(fields, impossible=impossible)
     if isinstance(answers, str):
         faults.append((answers, LIKE_ROWS))
     elif impossible and answers:
@@ -175,7 +175,7 @@ def _text_fault(fields: Mapping[str, Any], key: str) -> tuple[str, str] | None:
     return None
 
 
-def _answers(fields: Mapping[str, Any], impossible: bool) -> tuple[Answer, ...] | str:
+def _answers(fields: Mapping[str, Any], *, impossible: bool) -> tuple[Answer, ...] | str:
     """From `[{"text", "answer_start"}, …]` (official) or `{"text": […], "answer_start": […]}` (flat rows); a text that
     says what is wrong.
     """

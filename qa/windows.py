@@ -96,6 +96,7 @@ def make_windows(
     examples: Sequence[Example | tuple[str, str]],
     max_length: int = 384,
     stride: int = 128,
+    *,
     label: bool = False,
     serving: Serving | None = None,
 ) -> list[Window]:
@@ -130,7 +131,7 @@ def make_windows(
                 raise WindowError(_too_long(name, room, max_length, stride, length_name), index)
             counter.add(_begins(size, room, advancing), others + min(size, room), index)
             answer = _first_answer(example) if label else None
-            windows.extend(_cut(_Pair(index, encoding, tokenizer), room, advancing, label, answer))
+            windows.extend(_cut(_Pair(index, encoding, tokenizer), room, advancing, answer, label=label))
     return windows
 
 
@@ -235,7 +236,7 @@ def _too_long(name: str, room: int, max_length: int, stride: int, length_name: s
     )
 
 
-def _cut(pair: _Pair, room: int, stride: int, label: bool, answer: tuple[int, int] | None) -> Iterator[Window]:
+def _cut(pair: _Pair, room: int, stride: int, answer: tuple[int, int] | None, *, label: bool) -> Iterator[Window]:
     """The windows of a pair, each with up to `room` tokens of its context."""
     before = pair.begin
     tokens = pair.answer_tokens(answer) if answer is not None else None

@@ -1,1 +1,10 @@
-"""What both images run on, beside qa/: a subprocess with a limit, and `gpu`, which judges driver and GPUs."""
+"""What both images run on, next to qa/.
+
+cpus          the CPUs of this container, in whole ones
+dispatch      process 1: the image's own command, or another in its place
+log           how a line of the log begins
+subprocesses  a command or a function in a child process, with a limit that holds
+gpu           the driver and the GPUs: whether torch can run on them, and what they do
+
+Which files a model consists of stands in berth.contract.model_files, which the user's machine reads as well.
+"""

@@ -1,14 +1,25 @@
-"""A child process with a time limit that holds even where the child can't be killed.
+"""A child process with a time limit that holds even where the child can't be killed: a command, or a function.
 
 Inside a hung driver a process sleeps in the kernel (state D in ps), and SIGKILL waits with it until the driver comes
-back, if it ever does. subprocess.run would wait as long, beyond its own time limit; here the child is left behind.
+back, if it ever does. subprocess.run and multiprocessing would wait as long, beyond any limit of their own; here the
+child is left behind.
 """
 
 import contextlib
+import os
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-KILLED_SECONDS = 2.0  # for a killed child to be gone; any but a sleeper in the kernel goes at once
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+_KILLED_SECONDS = 2.0  # for a killed child to be gone; any but a sleeper in the kernel goes at once
+_LAST_SECONDS = 15.0  # for an orderly end, once the result is there: the driver frees memory, caches are written
 
 
 def run(
@@ -31,18 +42,104 @@ def run(
         errors="replace",
     )
     try:
-        said, errors = child.communicate(timeout=limit)
-        return subprocess.CompletedProcess(command, child.returncode, said, errors)
+        output, errors = child.communicate(timeout=limit)
+        return subprocess.CompletedProcess(command, child.returncode, output, errors)
     finally:
-        end(child)
+        _end_command(child)
 
 
-def end(child: subprocess.Popen[str]) -> None:
+def _end_command(child: subprocess.Popen[str]) -> None:
     """Kill the child if it still runs, and wait for it, but not for ever: one that stays ends with its container."""
     if child.returncode is None:
         child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(KILLED_SECONDS)
+            child.wait(_KILLED_SECONDS)
     for pipe in (child.stdout, child.stderr):
         if pipe is not None:
             pipe.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """How a function ended: its value, or in `error` one line that says why there is none, and the traceback."""
+
+    value: Any = None
+    error: str = ""
+    trace: str = ""
+
+
+def call(function: Callable[[], Any], limit: float, environment: Mapping[str, str] | None = None) -> CallResult:
+    """Call `function`, which can be pickled, in a child that has `limit` seconds; whatever becomes of it, the caller
+    gets a value or a sentence. `environment` adds to this process's.
+
+    The child is a new interpreter (a process that forked could not use CUDA) in a process group of its own, which ends
+    with it: ranks and compilers that it started go too. What it prints goes to stderr.
+    """
+    import multiprocessing  # not needed where a command is run, which is at the start of every job
+    from multiprocessing.connection import wait
+
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_call, args=(function, dict(environment or {}), sender))
+    deadline = time.monotonic() + limit
+    process.start()
+    sender.close()  # so that the child's death closes the pipe
+    try:
+        if not wait([receiver], timeout=max(0.0, deadline - time.monotonic())):
+            return CallResult(error=f"it took longer than {limit:.0f} s and was stopped")
+        result = receiver.recv()
+        process.join(_LAST_SECONDS)
+        assert isinstance(result, CallResult)
+        return result
+    except EOFError:
+        process.join(_LAST_SECONDS)
+        return CallResult(error=_death(process.exitcode))
+    finally:
+        _end_group(process)
+        receiver.close()
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line: its type and the line that says what happened.
+
+    The last line where the text is a traceback (of a rank), else the first, with the next one where it ends in a colon
+    (torch's `backend='inductor' raised:`).
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback ") for line in lines):
+        return lines[-1]
+    message = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _call(function: Callable[[], Any], environment: Mapping[str, str], sender: "Connection") -> None:
+    os.setsid()
+    os.dup2(2, 1)
+    os.environ.update(environment)
+    try:
+        result = CallResult(function())
+    except Exception as error:
+        result = CallResult(error=one_line(error), trace=traceback.format_exc())
+    sender.send(result)
+    sender.close()
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"it was killed by {signal.Signals(-code).name}"
+    return f"it ended with exit code {code} before it had a result"
+
+
+def _end_group(process: Any) -> None:
+    """Kill what is left of the child's group, and the child itself if it has not come as far as to make one."""
+    for kill in (lambda: os.killpg(process.pid, signal.SIGKILL), process.kill):
+        try:
+            kill()
+        except (ProcessLookupError, PermissionError):
+            continue
+    process.join(_KILLED_SECONDS)
+    if process.is_alive():
+        from multiprocessing.process import _children  # type: ignore[attr-defined]
+
+        # Left behind, by the interpreter too, which would join it before it ends itself.
+        _children.discard(process)

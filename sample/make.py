@@ -1,7 +1,7 @@
 """Makes the demo's data, an excerpt of SQuAD v1.1, from the full files: `python sample/make.py FOLDER`.
 
-FOLDER holds train-v1.1.json.xz and dev-v1.1.json.xz in the official layout. Written beside this script, the same bytes
-on every run (README.md has their checksums):
+FOLDER holds train-v1.1.json.xz and dev-v1.1.json.xz in the official layout. Written next to this script, the same
+bytes on every run (README.md has their checksums):
 
 * squad-train.json.xz: 5,000 questions to fine-tune on in minutes on a CPU, so only contexts under 560 characters. The
   articles take turns, one context each, until there are enough. A context gives two questions, so that the model

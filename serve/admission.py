@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import Limits
+from berth.serve.limits import RequestLimits
 
 
 class Share:
@@ -37,7 +37,7 @@ class Share:
 class Admission:
     """The server's shares."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.bodies = Share(limits.held_bodies, f"{limits.held_bodies} bytes of requests are being received already")
         self.unread = Share(limits.unread_bodies, f"{limits.unread_bodies} bytes of requests wait to be read already")
         self.requests = Share(limits.requests, f"{limits.requests} requests wait for an answer already")

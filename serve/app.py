@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from berth.serve import content
 from berth.serve.admission import Admission
 from berth.serve.errors import Kind, ServeError, foreseen
-from berth.serve.limits import Limits
+from berth.serve.limits import RequestLimits
 from berth.serve.reader import Reader
 from berth.serve.service import Service
 
@@ -53,13 +53,13 @@ def create_app(service: Service) -> ASGIApp:
         try:
             body = await _body(request, limits, take)
             with admission.requests.hold(1):
-                return await _unless_gone(request, answering(body, request.headers))
+                return await _unless_gone(request, respond(body, request.headers))
         except ClientDisconnect:
             return Response(status_code=499)  # for the log line only: nginx's number for "client closed request"
         finally:
             admission.bodies.give(received)
 
-    async def answering(body: bytes, headers: Headers) -> Response:
+    async def respond(body: bytes, headers: Headers) -> Response:
         service.check_ready()
         accept = headers.get("accept")
         content.check_accept(accept)  # before the model works for an answer that can't be sent
@@ -70,20 +70,20 @@ def create_app(service: Service) -> ASGIApp:
         return Response(written, media_type=media_type)
 
     routes = [
-        Route("/ping", _answering(ping), methods=["GET"]),
-        Route("/invocations", _answering(invocations), methods=["POST"]),
+        Route("/ping", _with_error_bodies(ping), methods=["GET"]),
+        Route("/invocations", _with_error_bodies(invocations), methods=["POST"]),
     ]
     return _AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route}))
 
 
-def _answering(endpoint: Endpoint) -> Endpoint:
+def _with_error_bodies(endpoint: Endpoint) -> Endpoint:
     """`endpoint`, with every exception turned into the one body shape.
 
     Done here and not by Starlette's own handler for exceptions, which raises them again for the server to log a second
     time.
     """
 
-    async def answering(request: Request) -> Response:
+    async def guarded(request: Request) -> Response:
         try:
             return await endpoint(request)
         except Exception as error:
@@ -93,10 +93,10 @@ def _answering(endpoint: Endpoint) -> Endpoint:
                 ServeError(Kind.NOT_READY, "the server stops before it could answer: send the request again")
             )
 
-    return answering
+    return guarded
 
 
-async def _body(request: Request, limits: Limits, take: Callable[[int], None]) -> bytes:
+async def _body(request: Request, limits: RequestLimits, take: Callable[[int], None]) -> bytes:
     """The request's body; ServeError if it is too large (413), or if `take` refuses the size of a part (503).
 
     A body that is refused is read on and thrown away, up to a limit, so that a client that is still sending reads the
@@ -124,21 +124,21 @@ async def _body(request: Request, limits: Limits, take: Callable[[int], None]) -
     return b"".join(chunks)
 
 
-async def _unless_gone(request: Request, answering: Coroutine[Any, Any, Response]) -> Response:
-    """What `answering` gives; it is cancelled, and ClientDisconnect raised, when the client goes before."""
+async def _unless_gone(request: Request, responding: Coroutine[Any, Any, Response]) -> Response:
+    """What `responding` gives; it is cancelled, and ClientDisconnect raised, when the client goes before."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    answer, end = asyncio.create_task(answering), asyncio.create_task(gone())
+    response, end = asyncio.create_task(responding), asyncio.create_task(gone())
     try:
-        await asyncio.wait((answer, end), return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            return answer.result()
+        await asyncio.wait((response, end), return_when=asyncio.FIRST_COMPLETED)
+        if response.done():
+            return response.result()
         raise ClientDisconnect
     finally:
-        answer.cancel()
+        response.cancel()
         end.cancel()
 
 

@@ -15,26 +15,26 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import Limits
+from berth.serve.limits import RequestLimits
 
 log = logging.getLogger(__name__)
 
-Stage = Literal["header", "body", "idle", "answer"]
+Stage = Literal["header", "body", "idle", "response"]
 
 NO_HTTP = "the request is no valid HTTP/1.1: send it with an HTTP library"
 
 
-class Waiting:
+class WaitingConnections:
     """The connections of one server that wait for their clients, longest first."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[ClientConnection, None] = {}
 
-    def add(self, connection: "Connection") -> None:
+    def add(self, connection: "ClientConnection") -> None:
         self._connections.setdefault(connection)
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: "ClientConnection") -> None:
         self._connections.pop(connection, None)
 
     def close_longest(self) -> None:
@@ -47,7 +47,7 @@ class Waiting:
 class StrictConnection(h11.Connection):
     """h11's parser without what proxies read in two ways, which lets one request hide another (RFC 9112, section 11.2).
 
-    Refused are Transfer-Encoding beside Content-Length (section 6.1 allows to) or in HTTP/1.0 (there it must be taken
+    Refused are Transfer-Encoding next to Content-Length (section 6.1 allows to) or in HTTP/1.0 (there it must be taken
     for faulty), and lines of a header that end with a bare line feed, which section 2.2 leaves to the recipient.
     """
 
@@ -61,14 +61,14 @@ class StrictConnection(h11.Connection):
         if isinstance(event, h11.Request):
             names = {name for name, _ in event.headers}
             if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
-                raise h11.RemoteProtocolError("Transfer-Encoding beside Content-Length, or in HTTP/1.0")
+                raise h11.RemoteProtocolError("Transfer-Encoding next to Content-Length, or in HTTP/1.0")
         return event
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """uvicorn's protocol with deadlines, a limit on connections, and refusals in the server's one body shape."""
 
-    def __init__(self, waiting: Waiting, **options: Any) -> None:
+    def __init__(self, waiting: WaitingConnections, **options: Any) -> None:
         super().__init__(**options)
         self.conn = StrictConnection(h11.SERVER)
         self._waiting = waiting
@@ -80,7 +80,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._look()
+        self._update_stage()
         if len(self.connections) > self._limits.connections:
             self._waiting.close_longest()
 
@@ -95,7 +95,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Some bytes of a request, or of several."""
         super().data_received(data)
-        self._look()
+        self._update_stage()
 
     def on_response_complete(self) -> None:
         """The last byte of an answer has been written, though perhaps not been taken yet."""
@@ -105,14 +105,14 @@ class Connection(H11Protocol):
             self._taking = None
         if self.transport.get_write_buffer_size():
             self._taking = self.loop.call_later(self._limits.taking_seconds, self._abort_unless_taken)
-        self._look()
+        self._update_stage()
 
     def send_400_response(self, msg: str) -> None:
         """What uvicorn calls when h11 can't read a request."""
         self._refuse(ServeError(Kind.BAD_REQUEST, NO_HTTP))
 
-    def _look(self) -> None:
-        """Which stage the connection has come to; a new one has a deadline of its own."""
+    def _update_stage(self) -> None:
+        """Note the stage that the connection has come to; a new one has a deadline of its own."""
         stage = self._stage_now()
         if stage == self._stage or self.transport.is_closing():
             return
@@ -120,7 +120,7 @@ class Connection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        if stage == "answer":
+        if stage == "response":
             self._waiting.remove(self)
             return
         self._waiting.add(self)
@@ -133,7 +133,7 @@ class Connection(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY:
             return "body"
         if self.conn.their_state is not h11.IDLE and self.cycle is not None and not self.cycle.response_complete:
-            return "answer"
+            return "response"
         return "idle" if self.timeout_keep_alive_task is not None else "header"
 
     def _too_late(self, stage: Stage, seconds: float) -> None:

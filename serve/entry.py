@@ -1,10 +1,7 @@
-"""`serve`: process 1 of the inference image.
+"""`serve`: process 1 of the inference image; it serves the model in /opt/ml/model.
 
-    IMAGE            serve the model in /opt/ml/model
-    IMAGE serve      the same; this is what SageMaker sends
-    IMAGE COMMAND …  run COMMAND in place of the server (a shell, a script)
-
-Everything a user can get wrong before the server runs is one sentence on stderr and a non-zero exit code.
+Other commands than `serve` run in its place (runtime/dispatch.py). Everything a user can get wrong before the server
+runs is one sentence on stderr and a non-zero exit code.
 """
 
 import logging
@@ -14,12 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from berth.runtime.dispatch import OwnCommand, run_command
 from berth.runtime.gpu import driver, start
 from berth.serve import log
 
 logger = logging.getLogger("berth.serve.entry")  # and not `__main__`, which is its name when run by -m
-
-CANNOT_RUN, NOT_FOUND, USAGE = 126, 127, 2  # as a shell has them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,16 +25,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     start.unblock_signals()
     log.configure()
-    command = list(sys.argv[1:] if arguments is None else arguments)
-    if command in ([], ["serve"]):
-        return _serve()
-    if command[0] == "train":
-        logger.error("this is the inference image: to train, run the training image (berth-train)")
-        return USAGE
-    if command[0] == "serve" or command[0].startswith("-"):
-        logger.error("`serve` takes no arguments (`%s`): settings are environment variables", " ".join(command))
-        return USAGE
-    return _become(command)
+    own = OwnCommand("serve", _serve, _refusal, _not_run)
+    return run_command(sys.argv[1:] if arguments is None else arguments, own)
+
+
+def _refusal(arguments: Sequence[str]) -> str:
+    if arguments[0] == "train":
+        return "this is the inference image: to train, run the training image (berth-train)"
+    if arguments[0] == "serve" or arguments[0].startswith("-"):
+        return f"`serve` takes no arguments (`{' '.join(arguments)}`): settings are environment variables"
+    return ""
+
+
+def _not_run(name: str, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"`{name}` is no command in this image: run it without arguments to serve"
+    return f"`{name}` can't be run: {error.strerror}"
 
 
 def _serve() -> int:
@@ -59,19 +61,6 @@ def _serve() -> int:
     except server.SettingError as error:
         logger.error("%s", error)
         return 1
-
-
-def _become(command: list[str]) -> int:
-    """Replace this process by `command`; only a failure returns."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        os.execvp(command[0], command)
-    except FileNotFoundError:
-        logger.error("`%s` is no command in this image: run it without arguments to serve", command[0])
-        return NOT_FOUND
-    except OSError as error:
-        logger.error("`%s` can't be run: %s", command[0], error.strerror)
-        return CANNOT_RUN
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class ServeError(Exception):
     because the request has not been read to its end.
     """
 
-    def __init__(self, kind: Kind, message: str, retry_after: int | None = None, close: bool = False) -> None:
+    def __init__(self, kind: Kind, message: str, retry_after: int | None = None, *, close: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
@@ -61,7 +61,7 @@ class ServeError(Exception):
         return int(STATUS[self.kind])
 
     def headers(self) -> dict[str, str]:
-        """The response's headers beside those of its body."""
+        """The response's headers next to those of its body."""
         found = {"retry-after": str(self.retry_after)} if self.retry_after is not None else {}
         return found | ({"connection": "close"} if self.close else {})
 

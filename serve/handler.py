@@ -14,11 +14,11 @@ from typing import Any
 
 from berth.qa.spans import SERVING, AnswersTooLongError, LogitsError, Span, predict
 from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows
-from berth.serve import content, models, request
+from berth.serve import content, models
 from berth.serve.engines.engine import Engine, never
 from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import Limits
-from berth.serve.request import Parameters, Question, Request
+from berth.serve.limits import RequestLimits
+from berth.serve.request import Parameters, Question, Request, parse
 
 WINDOW = 384  # tokens of a window and
 STRIDE = 128  # tokens shared by neighbours: the defaults of the former pipeline, and of the training recipe
@@ -38,7 +38,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRequest:
     """A request that is ready for the model: nothing of it can be refused for its size any more but its answers."""
 
     request: Request
@@ -49,11 +49,11 @@ class Prepared:
 class QuestionAnsweringHandler:
     """The handler that serves unless the user brings his own functions."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: RequestLimits | None = None) -> None:
+        self.limits = limits or RequestLimits()
 
     def default_model_fn(self, model_dir: str | Path) -> Model:
-        """Find and load the model under `model_dir`; models.ModelError with one sentence if it can't be served."""
+        """Find and load the model under `model_dir`; models.ModelFilesError with one sentence if it can't be served."""
         files = models.find(Path(model_dir))
         from berth.serve.engines import pytorch  # seconds of import, and needless if files are missing
 
@@ -66,13 +66,13 @@ class QuestionAnsweringHandler:
     def default_input_fn(self, input_data: bytes | str, content_type: str | None) -> Request:
         """The checked request in a body; ServeError (400, 415)."""
         content.check_content_type(content_type)
-        return request.parse(content.decode(input_data))
+        return parse(content.decode(input_data))
 
-    def prepare(self, data: Request, model: Model) -> Prepared:
+    def prepare(self, data: Request, model: Model) -> PreparedRequest:
         """The request's windows, made in any thread; ServeError if they are too many (413) or can't be made (400)."""
         self.limits.check_texts(data.questions)
-        windows = make(data, model, self.limits)
-        return Prepared(data, windows, sum(len(window.input_ids) for window in windows))
+        windows = request_windows(data, model, self.limits)
+        return PreparedRequest(data, windows, sum(len(window.input_ids) for window in windows))
 
     def default_predict_fn(self, data: Request, model: Model) -> Any:
         """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
@@ -83,10 +83,10 @@ class QuestionAnsweringHandler:
         """
         return self.predict(self.prepare(data, model), model)
 
-    def predict(self, prepared: Prepared, model: Model, cancelled: Callable[[], bool] = never) -> Any:
+    def predict(self, prepared: PreparedRequest, model: Model, cancelled: Callable[[], bool] = never) -> Any:
         """The second half of `default_predict_fn`, in the thread that owns the model; CancelledError: see Engine."""
-        spans = answer(prepared, model, self.limits, cancelled)
-        ranked: list[list[Answer]] = [[as_answer(span) for span in best] for best in spans]
+        spans = best_spans(prepared, model, self.limits, cancelled)
+        ranked: list[list[Answer]] = [[answer_of(span) for span in best] for best in spans]
         answers = ranked if prepared.request.parameters.top_k > 1 else [best[0] for best in ranked]
         return answers[0] if prepared.request.single else answers
 
@@ -96,9 +96,9 @@ class QuestionAnsweringHandler:
         return content.encode(prediction), content.JSON
 
 
-def make(asked: Request, model: Model, limits: Limits) -> list[Window]:
+def request_windows(request: Request, model: Model, limits: RequestLimits) -> list[Window]:
     """The windows of all questions; ServeError as `prepare` says."""
-    parameters = asked.parameters
+    parameters = request.parameters
     length = parameters.max_seq_len or min(WINDOW, model.engine.max_length)
     if length > model.engine.max_length:
         raise ServeError(
@@ -106,7 +106,7 @@ def make(asked: Request, model: Model, limits: Limits) -> list[Window]:
             f"`parameters.max_seq_len` is {length}: this model takes at most {model.engine.max_length} tokens",
         )
     # An unpaired surrogate has no UTF-8, so the tokenizer can't read it; a character for a character keeps the offsets.
-    readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in asked.questions]
+    readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in request.questions]
     try:
         return make_windows(
             model.tokenizer,
@@ -118,11 +118,13 @@ def make(asked: Request, model: Model, limits: Limits) -> list[Window]:
     except TooManyWindowsError as error:
         raise limits.too_many_windows(error.windows, error.tokens) from error
     except WindowError as error:
-        place = _place(asked, error.example)
-        raise ServeError(Kind.BAD_REQUEST, f"{place} can't be used: {error}") from error
+        part = _part(request, error.example)
+        raise ServeError(Kind.BAD_REQUEST, f"{part} can't be used: {error}") from error
 
 
-def answer(prepared: Prepared, model: Model, limits: Limits, cancelled: Callable[[], bool] = never) -> list[list[Span]]:
+def best_spans(
+    prepared: PreparedRequest, model: Model, limits: RequestLimits, cancelled: Callable[[], bool] = never
+) -> list[list[Span]]:
     """The best spans of each question, best first, `top_k` or fewer, never none; ServeError as default_predict_fn says.
 
     A context without any token (white space, control characters) gets the empty answer at 0 to 0 with score 0.
@@ -146,13 +148,13 @@ def answer(prepared: Prepared, model: Model, limits: Limits, cancelled: Callable
         raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
 
 
-def _place(asked: Request, question: int | None) -> str:
+def _part(request: Request, question: int | None) -> str:
     """What of the request is at fault, as the client wrote it."""
     if question is None:
         return "`parameters`"
-    return "`inputs`" if asked.single else f"`inputs[{question}]`"
+    return "`inputs`" if request.single else f"`inputs[{question}]`"
 
 
-def as_answer(span: Span) -> Answer:
+def answer_of(span: Span) -> Answer:
     """A span as the client reads it."""
     return {"score": float(span.score), "start": int(span.start), "end": int(span.end), "answer": span.answer}

@@ -24,7 +24,7 @@ BOUNDS = {"top_k": (1, 1000), "max_answer_len": (1, 384), "max_seq_len": (1, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Every limit that is no bound of a parameter; the first three come from the outside, the others follow."""
 
     tokens: int = REQUEST_TOKENS
@@ -124,7 +124,7 @@ class Limits:
             f"send fewer questions, a shorter context or a smaller doc_stride, or raise {TOKENS_VARIABLE}",
         )
 
-    def too_large(self, size: str, close: bool = False) -> ServeError:
+    def too_large(self, size: str, *, close: bool = False) -> ServeError:
         """The refusal (413) of a body of that size."""
         variable = PAYLOAD_VARIABLE if self.body == self.payload else TOKENS_VARIABLE
         return ServeError(

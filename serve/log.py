@@ -7,6 +7,8 @@ collect both streams; stderr is never buffered and writes characters that are no
 import logging
 import sys
 
+from berth.runtime.log import PREFIX
+
 
 class LineFormatter(logging.Formatter):
     """`berth: text`, with the level from WARNING on (`berth: warning: text`); libraries' lines name the library."""
@@ -16,7 +18,7 @@ class LineFormatter(logging.Formatter):
         own = record.name == "berth" or record.name.startswith("berth.")
         source = "" if own else f"{record.name}: "
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"berth: {level}{source}{text}"
+        return f"{PREFIX}{level}{source}{text}"
 
 
 def configure() -> None:
@@ -25,4 +27,4 @@ def configure() -> None:
     handler.setFormatter(LineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("berth").setLevel(logging.INFO)
-    logging.captureWarnings(True)
+    logging.captureWarnings(capture=True)

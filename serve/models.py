@@ -2,19 +2,19 @@
 
 A look at file names only, so that an incomplete model is named in milliseconds, before torch is imported. SageMaker
 unpacks `model.tar.gz` into /opt/ml/model; archives made by hand often hold one folder more, and local mode leaves the
-archive itself lying beside its contents. Both are accepted.
+archive itself lying next to its contents. Both are accepted.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+from berth.contract.model_files import CONFIG, TOKENIZERS, WEIGHTS, first_file, model_homes
+
 USER_CODE = "code/inference.py"
 
 
-class ModelError(Exception):
+class ModelFilesError(Exception):
     """The model can't be served; one sentence says what is wrong with which folder and what to do."""
 
 
@@ -29,46 +29,44 @@ class ModelFiles:
 
 
 def find(model_dir: Path) -> ModelFiles:
-    """The model in `model_dir`, or in the one folder inside it; ModelError names the first thing that is missing."""
+    """The model in `model_dir`, or in the one folder inside it; ModelFilesError says all that is missing."""
     folder = _model_folder(model_dir)
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}/config.json can't be read ({error}): save the model again") from error
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise ModelError(f"{folder}/config.json names no `model_type`: save the model with `save_pretrained`")
-    weights = _first(folder, WEIGHTS)
+    weights, tokenizer = first_file(folder, WEIGHTS), first_file(folder, TOKENIZERS)
+    faults = [fault for fault in [_config_fault(folder / CONFIG)] if fault]
     if weights is None:
-        raise ModelError(
-            f"{folder} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`): save the model beside its config.json"
+        faults.append(
+            f"{folder} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`): save the model next to its {CONFIG}"
         )
-    tokenizer = _first(folder, TOKENIZERS)
     if tokenizer is None:
-        raise ModelError(
-            f"{folder} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it beside the model"
-        )
+        faults.append(f"{folder} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it next to the model")
+    if weights is None or tokenizer is None or faults:
+        raise ModelFilesError("; ".join(faults))
     candidates = (model_dir / USER_CODE, folder / USER_CODE)
     user_code = next((path for path in candidates if path.is_file()), None)
     return ModelFiles(folder, weights, tokenizer, user_code)
 
 
-def _first(folder: Path, names: tuple[str, ...]) -> str | None:
-    """The first of `names` that is a file in `folder` and not empty."""
-    return next((name for name in names if (folder / name).is_file() and (folder / name).stat().st_size), None)
+def _config_fault(path: Path) -> str:
+    """What is wrong with a config.json; empty if nothing."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"{path} can't be read ({error}): save the model again"
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        return f"{path} names no `model_type`: save the model with `save_pretrained`"
+    return ""
 
 
 def _model_folder(model_dir: Path) -> Path:
     if not model_dir.is_dir():
-        raise ModelError(f"{model_dir} does not exist: mount or unpack the model there")
-    if (model_dir / "config.json").is_file():
-        return model_dir
-    nested = sorted(path.parent for path in model_dir.glob("*/config.json") if path.is_file())
-    if len(nested) == 1:
-        return nested[0]
-    if nested:
-        names = ", ".join(path.name for path in nested)
-        raise ModelError(f"{model_dir} holds several models ({names}): put one of them there")
+        raise ModelFilesError(f"{model_dir} does not exist: mount or unpack the model there")
+    homes = model_homes(model_dir)
+    if len(homes) == 1:
+        return homes[0]
+    if homes:
+        names = ", ".join(path.name for path in homes)
+        raise ModelFilesError(f"{model_dir} holds several models ({names}): put one of them there")
     archive = next(iter(sorted(model_dir.glob("*.tar.gz"))), None)
     if archive is not None:
-        raise ModelError(f"{model_dir} holds {archive.name} but no config.json: unpack the archive there")
-    raise ModelError(f"{model_dir} has no config.json, nor has a folder in it: put the files of one model there")
+        raise ModelFilesError(f"{model_dir} holds {archive.name} but no {CONFIG}: unpack the archive there")
+    raise ModelFilesError(f"{model_dir} has no {CONFIG}, nor has a folder in it: put the files of one model there")

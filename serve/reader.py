@@ -8,7 +8,7 @@ import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
 from berth.serve.errors import ServeError
-from berth.serve.handler import Prepared
+from berth.serve.handler import PreparedRequest
 from berth.serve.service import Service
 
 _LARGE = 65_536
@@ -22,13 +22,13 @@ class Reader:
         self._service = service
         self._thread = ThreadPoolExecutor(1, "reader")
 
-    async def read(self, body: bytes, content_type: str | None) -> Prepared:
+    async def read(self, body: bytes, content_type: str | None) -> PreparedRequest:
         """What the model needs to answer; ServeError if the request can't be read, or asks too much."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, content_type)
 
-    def _read(self, body: bytes, content_type: str | None) -> Prepared:
+    def _read(self, body: bytes, content_type: str | None) -> PreparedRequest:
         refusal: ServeError | None = None
-        prepared: Prepared | None = None
+        prepared: PreparedRequest | None = None
         try:
             prepared = self._service.prepare(self._service.handler.default_input_fn(body, content_type))
         except ServeError as error:

@@ -1,19 +1,23 @@
-"""What was asked: the JSON value of a request, checked field by field, as questions and parameters.
+"""A request: its JSON value of a request, checked field by field, as questions and parameters.
 
     {"inputs": {"question": "…", "context": "…"}}                      one question → one answer
     {"inputs": [{…}, {…}], "parameters": {"top_k": 3}}                 a list → a list, in the same order
 
-The parameters are those of transformers' former question-answering pipeline, with its defaults. Every refusal is a
-ServeError (400) that names the place, such as `inputs[2].context`.
+The parameters are those of transformers' former question-answering pipeline, with its defaults. A refusal is a
+ServeError (400) that names every fault with its place, such as `inputs[2].context`.
 """
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import BOUNDS
+
+SHOWN = 10
+"""Faults that a refusal names."""
 
 
 class Question(NamedTuple):
@@ -43,23 +47,83 @@ class Request:
     parameters: Parameters
 
 
-def parse(value: object) -> Request:
-    """The request in a decoded JSON value; ServeError (400) with the first fault."""
-    body = _object(value, "the body", ("inputs", "parameters"))
-    if "inputs" not in body:
-        raise _bad('`inputs` is missing: send {"inputs": {"question": "…", "context": "…"}}')
-    inputs = body["inputs"]
-    parameters = _parameters(body.get("parameters"))
-    if not isinstance(inputs, list):
-        return Request((_question(inputs, "inputs"),), single=True, parameters=parameters)
-    if not inputs:
-        raise _bad("`inputs` is an empty list: send at least one question with its context")
-    questions = tuple(_question(item, f"inputs[{index}]") for index, item in enumerate(inputs))
-    return Request(questions, single=False, parameters=parameters)
+def parse(value: Any) -> Request:
+    """The request in a decoded JSON value; ServeError (400) with all faults, the first ten of many."""
+    faults = list(islice(_body_faults(value), SHOWN + 1))
+    if faults:
+        rest = ["and more"] if len(faults) > SHOWN else []
+        raise ServeError(Kind.BAD_REQUEST, "; ".join([*faults[:SHOWN], *rest]))
+    inputs = value["inputs"]
+    single = not isinstance(inputs, list)
+    questions = tuple(Question(item["question"], item["context"]) for item in ([inputs] if single else inputs))
+    return Request(questions, single, Parameters(**(value.get("parameters") or {})))
 
 
-def _bad(message: str) -> ServeError:
-    return ServeError(Kind.BAD_REQUEST, message)
+def _body_faults(value: object) -> Iterator[str]:
+    """One by one, for a body can hold as many as it has bytes: who takes ten has the work of ten."""
+    known = ("inputs", "parameters")
+    yield from _object_faults(value, "the body", known)
+    if not isinstance(value, dict):
+        return
+    inputs = value.get("inputs")
+    if "inputs" not in value:
+        if value.keys() <= set(known):  # else a misspelt key is it
+            yield '`inputs` is missing: send {"inputs": {"question": "…", "context": "…"}}'
+    elif not isinstance(inputs, list):
+        yield from _question_faults(inputs, "inputs")
+    elif not inputs:
+        yield "`inputs` is an empty list: send at least one question with its context"
+    else:
+        for index, item in enumerate(inputs):
+            yield from _question_faults(item, f"inputs[{index}]")
+    if value.get("parameters") is not None:
+        yield from _parameter_faults(value["parameters"])
+
+
+def _object_faults(value: object, place: str, known: Collection[str]) -> Iterator[str]:
+    """What forbids to take `value` for an object with no other key than `known`."""
+    if not isinstance(value, dict):
+        yield f"{place} is {_kind_of(value)}: it must be an object with {_listed(known)}"
+        return
+    for key in value:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"did you mean `{near[0]}`?" if near else f"known are {_listed(known)}"
+            yield f"unknown key `{key[:80]}` in {place}: {hint}"
+
+
+def _question_faults(value: object, place: str) -> Iterator[str]:
+    yield from _object_faults(value, f"`{place}`", Question._fields)
+    if not isinstance(value, dict):
+        return
+    for name in Question._fields:
+        if name not in value:
+            if value.keys() <= set(Question._fields):
+                yield f"`{place}.{name}` is missing: a question needs `question` and `context`"
+        elif not isinstance(value[name], str):
+            yield f"`{place}.{name}` is {_kind_of(value[name])}: it must be a string"
+        elif not value[name].strip():
+            yield f"`{place}.{name}` is empty: send some text"
+
+
+def _parameter_faults(value: object) -> Iterator[str]:
+    known = Parameters.__dataclass_fields__
+    yield from _object_faults(value, "`parameters`", known)
+    for name, given in value.items() if isinstance(value, dict) else ():
+        if name == "handle_impossible_answer":
+            if not isinstance(given, bool):
+                yield f"`parameters.{name}` is {_kind_of(given)}: it must be true or false"
+        elif name in known:
+            yield from _number_faults(name, given)
+
+
+def _number_faults(name: str, value: object) -> Iterator[str]:
+    least, most = BOUNDS[name]
+    if type(value) is not int:  # bool is an int in Python, and true is no number of tokens
+        kind = "no whole number" if isinstance(value, float) else _kind_of(value)
+        yield f"`parameters.{name}` is {kind}: it must be a whole number"
+    elif not least <= value <= most:
+        yield f"`parameters.{name}` is out of range: it must be from {least} to {most}"
 
 
 def _kind_of(value: object) -> str:
@@ -68,51 +132,6 @@ def _kind_of(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _object(value: object, place: str, known: Collection[str]) -> Mapping[str, object]:
-    """`value` as an object with no other key than `known`."""
-    if not isinstance(value, dict):
-        raise _bad(f"{place} is {_kind_of(value)}: it must be an object with {_listed(known)}")
-    for key in value:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"known are {_listed(known)}"
-            raise _bad(f"unknown key `{key[:80]}` in {place}: {hint}")
-    return value
-
-
 def _listed(names: Collection[str]) -> str:
     *head, last = (f"`{name}`" for name in names)
     return f"{', '.join(head)} and {last}" if head else last
-
-
-def _question(value: object, place: str) -> Question:
-    item = _object(value, f"`{place}`", Question._fields)
-    texts = []
-    for name in Question._fields:
-        if name not in item:
-            raise _bad(f"`{place}.{name}` is missing: a question needs `question` and `context`")
-        text = item[name]
-        if not isinstance(text, str):
-            raise _bad(f"`{place}.{name}` is {_kind_of(text)}: it must be a string")
-        if not text.strip():
-            raise _bad(f"`{place}.{name}` is empty: send some text")
-        texts.append(text)
-    return Question(*texts)
-
-
-def _parameters(value: object) -> Parameters:
-    if value is None:
-        return Parameters()
-    given = _object(value, "`parameters`", tuple(Parameters.__dataclass_fields__))
-    for name, number in given.items():
-        if name == "handle_impossible_answer":
-            if not isinstance(number, bool):
-                raise _bad(f"`parameters.{name}` is {_kind_of(number)}: it must be true or false")
-            continue
-        if type(number) is not int:  # bool is an int in Python, and true is no number of tokens
-            kind = "no whole number" if isinstance(number, float) else _kind_of(number)
-            raise _bad(f"`parameters.{name}` is {kind}: it must be a whole number")
-        least, most = BOUNDS[name]
-        if not least <= number <= most:
-            raise _bad(f"`parameters.{name}` is out of range: it must be from {least} to {most}")
-    return Parameters(**given)  # type: ignore[arg-type]

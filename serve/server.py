@@ -27,18 +27,18 @@ from typing import Any
 
 import uvicorn
 
+from berth.runtime.cpus import model_threads
 from berth.serve.app import create_app
-from berth.serve.connection import Connection, Waiting
+from berth.serve.connection import ClientConnection, WaitingConnections
 from berth.serve.handler import QuestionAnsweringHandler
-from berth.serve.hardware import threads
-from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, Limits
+from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
 from berth.serve.service import Service
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE = 75  # seconds; longer than the idle time of usual proxies, so that it is never the server that closes first
 # asyncio accepts so many connections in one turn of its loop, and three turns more before the first of them can close
-# another: together half of the descriptors that Limits.connections leaves.
+# another: together half of the descriptors that RequestLimits.connections leaves.
 ACCEPTED_AT_ONCE = 32
 QUEUE = 2048  # connections that the kernel holds until they are accepted
 FINISH_WITHIN = 25  # seconds for what is in flight at SIGTERM; SageMaker sends SIGKILL after 30
@@ -49,7 +49,7 @@ class SettingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """What the environment says."""
 
     port: int = 8080  # SAGEMAKER_BIND_TO_PORT
@@ -59,7 +59,7 @@ class Settings:
     failure_grace: int = 10  # seconds; BERTH_FAILURE_GRACE
 
 
-def settings(environ: Mapping[str, str]) -> Settings:
+def settings(environ: Mapping[str, str]) -> ServerSettings:
     """The settings in `environ`; SettingError names the variable that can't be used."""
 
     def number(name: str, default: int, least: int, most: int) -> int:
@@ -70,7 +70,7 @@ def settings(environ: Mapping[str, str]) -> Settings:
             raise SettingError(f"{name} is `{text}`: it must be a whole number from {least} to {most}")
         return int(text)
 
-    return Settings(
+    return ServerSettings(
         port=number("SAGEMAKER_BIND_TO_PORT", 8080, 1, 65535),
         model_dir=Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "model",
         payload=number(PAYLOAD_VARIABLE, PAYLOAD // MEBIBYTE, 1, 1024) * MEBIBYTE,
@@ -114,12 +114,12 @@ class Server(uvicorn.Server):
             sock.listen(QUEUE)
 
 
-def run(chosen: Settings) -> int:
+def run(chosen: ServerSettings) -> int:
     """Serve until a signal or until the model proves unusable; the exit code. SettingError if the port is not free."""
     sock = listen(chosen.port)
-    limits = Limits(tokens=chosen.request_tokens, payload=chosen.payload, open_files=raise_open_files())
+    limits = RequestLimits(tokens=chosen.request_tokens, payload=chosen.payload, open_files=raise_open_files())
     service = Service(QuestionAnsweringHandler(limits), chosen.model_dir)
-    protocol: Any = partial(Connection, Waiting(limits))
+    protocol: Any = partial(ClientConnection, WaitingConnections(limits))
     server = Server(
         uvicorn.Config(
             create_app(service),
@@ -150,7 +150,7 @@ def run(chosen: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     service.start(stop_after_grace)
-    log.info("listening on port %d, %d threads for the model", chosen.port, threads())
+    log.info("listening on port %d, %d threads for the model", chosen.port, model_threads())
     server.run(sockets=[sock])
     code = 1 if service.failure is not None else 0
     log.info("stopped, exit code %d", code)

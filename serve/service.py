@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.handler import Model, Prepared, QuestionAnsweringHandler
-from berth.serve.jobs import Jobs
-from berth.serve.models import ModelError
+from berth.serve.handler import Model, PreparedRequest, QuestionAnsweringHandler
+from berth.serve.models import ModelFilesError
 from berth.serve.request import Request
+from berth.serve.request_queue import RequestQueue
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Service:
         self.failure: str | None = None
         self._model: Model | None = None  # once it is ready
         self._running = False  # the thread is inside the model
-        self._jobs = Jobs(handler.limits)
+        self._queue = RequestQueue(handler.limits)
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
@@ -62,24 +62,24 @@ class Service:
         """The model's thread is loading or inside an inference."""
         return self._running
 
-    def prepare(self, request: Request) -> Prepared:
+    def prepare(self, request: Request) -> PreparedRequest:
         """The request with its windows, in the caller's thread; ServeError if it can't be answered."""
         self.check_ready()
         assert self._model is not None
         return self.handler.prepare(request, self._model)
 
-    def submit(self, prepared: Prepared) -> Future[Any]:
+    def submit(self, prepared: PreparedRequest) -> Future[Any]:
         """Queue a request; ServeError (503) if too much waits already.
 
         The future holds the prediction or raises what the handler raised, and can be cancelled until then.
         """
-        return self._jobs.put(prepared)
+        return self._queue.put(prepared)
 
     def _run(self) -> None:
         self._running = True
         try:
             model = self._load()
-        except (ModelError, ServeError) as error:
+        except (ModelFilesError, ServeError) as error:
             self._fail(str(error))
             return
         except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
@@ -92,17 +92,17 @@ class Service:
             self._running = False
         self._model = model
         while True:
-            self._answer_next(model)
+            self._predict_next(model)
 
-    def _answer_next(self, model: Model) -> None:
-        prepared, future = self._jobs.take()
-        answered: Any = None
+    def _predict_next(self, model: Model) -> None:
+        prepared, future = self._queue.take()
+        prediction: Any = None
         failed: BaseException | None = None
         self._running = True
         try:
             if self.failure is not None:  # it was queued before
                 raise ServeError(Kind.NOT_READY, self.failure)
-            answered = self.handler.predict(prepared, model, future.cancelled)
+            prediction = self.handler.predict(prepared, model, future.cancelled)
         except Exception as error:
             failed = error
             if is_cuda_error(error):
@@ -111,11 +111,11 @@ class Service:
             failed = RuntimeError(f"{type(error).__name__}: {error}")
         finally:
             self._running = False
-            self._jobs.finish(answered=failed is None)
+            self._queue.finish(completed=failed is None)
         if not future.set_running_or_notify_cancel():
             return
         if failed is None:
-            future.set_result(answered)
+            future.set_result(prediction)
         else:
             future.set_exception(failed)
 
@@ -126,9 +126,9 @@ class Service:
         try:
             self.handler.default_model_warmup_fn(self.model_dir, model)
         except BaseException:
-            said = str(error).partition("\n")[0]
+            message = str(error).partition("\n")[0]
             self._fail(
-                f"the model can't use its GPU any more ({said}): restart the container, and look at the host's dmesg"
+                f"the model can't use its GPU any more ({message}): restart the container, and look at the host's dmesg"
             )
 
     def _load(self) -> Model:

@@ -23,6 +23,7 @@ from types import FrameType
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import read_launch_options, read_timeout
+from berth.runtime.dispatch import OwnCommand, run_command
 from berth.runtime.gpu import start as gpu_start
 from berth.train import efa, smddp
 from berth.train.failure import FailureFile
@@ -57,26 +58,20 @@ def main() -> int:
 
 def dispatch(arguments: Sequence[str]) -> int:
     """Train, or run what was asked for instead of training."""
-    if list(arguments) in ([], ["train"]):
-        return train(EntryPaths(root=Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))))
+    root = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+    return run_command(arguments, OwnCommand("train", lambda: train(EntryPaths(root=root)), _refusal, _not_run))
+
+
+def _refusal(arguments: Sequence[str]) -> str:
     if arguments[0] == "train":
-        print("berth: error: train takes no arguments; pass settings as hyperparameters of the job.", file=sys.stderr)
-        return 2
+        return "train takes no arguments; pass settings as hyperparameters of the job."
     if arguments[0] == "serve":
-        print(
-            "berth: error: this is the training image, it does not serve; use the inference image (berth-serve).",
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        os.execvp(arguments[0], list(arguments))
-    except OSError as error:
-        print(
-            f"berth: error: {arguments[0]} can't be run in this image ({error.strerror}); use train, or a program on "
-            "PATH.",
-            file=sys.stderr,
-        )
-        return 127 if isinstance(error, FileNotFoundError) else 126
+        return "this is the training image, it does not serve; use the inference image (berth-serve)."
+    return ""
+
+
+def _not_run(name: str, error: OSError) -> str:
+    return f"{name} can't be run in this image ({error.strerror}); use train, or a program on PATH."
 
 
 def train(places: EntryPaths) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from berth.runtime.cpus import count_cpus
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
 
 SMALL_SHM_BYTES = 1 << 30
@@ -23,12 +24,12 @@ class Hardware:
     """One host. `gpus` counts devices and, once the driver was asked, those that it offers; `cuda` is the CUDA version
     that torch was built for, None for a CPU build.
 
-    `cpus` may be a fraction (a quota); `memory` and `shm` are bytes, None where unknown.
+    `memory` and `shm` are bytes, None where unknown.
     """
 
     gpus: int
     cuda: str | None
-    cpus: float
+    cpus: int
     memory: int | None
     shm: int | None
     interfaces: tuple[str, ...]
@@ -44,24 +45,11 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
     return Hardware(
         gpus=count_gpus(root, environ),
         cuda=torch_cuda(),
-        cpus=count_cpus(root, len(os.sched_getaffinity(0))),
+        cpus=count_cpus(root),
         memory=memory_limit(root),
         shm=_shm_size(root),
         interfaces=tuple(sorted(path.name for path in _entries(root / "sys/class/net"))),
     )
-
-
-def count_cpus(root: Path, allowed: int) -> float:
-    """CPUs of the cgroup's quota, at most `allowed` (the scheduler's mask)."""
-    quota = _read(root / "sys/fs/cgroup/cpu.max")
-    if quota is None:
-        v1 = root / "sys/fs/cgroup/cpu"
-        pair = (_read(v1 / "cpu.cfs_quota_us"), _read(v1 / "cpu.cfs_period_us"))
-        quota = " ".join((text or "").strip() for text in pair)
-    limit, _, period = quota.strip().partition(" ")
-    if limit.isdigit() and period.strip().isdigit() and int(period) > 0:
-        return min(float(allowed), int(limit) / int(period))
-    return float(allowed)
 
 
 def memory_limit(root: Path = _ROOT) -> int | None:

@@ -9,11 +9,12 @@ import os
 import sys
 
 from berth.contract.masking import mask_text
+from berth.runtime.log import PREFIX
 
 
 class _LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        text = "".join(f"berth: {line}\n" for line in mask_text(record.getMessage()).splitlines() or [""])
+        text = "".join(f"{PREFIX}{line}\n" for line in mask_text(record.getMessage()).splitlines() or [""])
         write_all(sys.stdout.fileno(), text.encode("utf-8", "replace"))
 
 

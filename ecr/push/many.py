@@ -108,7 +108,7 @@ def publish(
     record.check(dist / record.NAME)
 
     def bill_of(image: LocalImage) -> Path:
-        made = sbom.bill(client, image.id)
+        made = sbom.image_bill(client, image.id)
         if image.derived:
             return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
         if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):

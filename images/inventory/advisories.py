@@ -15,16 +15,16 @@ from packaging.version import Version
 
 from berth.common.errors import UserError
 from berth.images.build_network import Network, without_password
-from berth.images.inventory.locked_packages import Locked, some
+from berth.images.inventory.locked_packages import LockedPackage, some
 
 _TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Vulnerable:
-    """A package with a known vulnerability: its names, its own first, and the versions that mend it.
+    """A package with a known vulnerability: its names, its own first, and the versions that fix it.
 
-    images, profiles: whose locks have it, as in Locked.
+    images, profiles: whose locks have it, as in LockedPackage.
     """
 
     name: str
@@ -36,14 +36,14 @@ class Vulnerable:
 
 
 def ask_advisories(
-    packages: Sequence[Locked], network: Network, osv_url: str | None = None
+    packages: Sequence[LockedPackage], network: Network, osv_url: str | None = None
 ) -> tuple[list[Vulnerable], list[str]]:
     """pip-audit's answers for all packages, and a sentence for those that its service does not know.
 
     One file of requirements holds a package once, so that what profiles have in several versions takes several rounds.
     """
     rounds: list[dict[str, str]] = []
-    holders: dict[tuple[str, str], list[Locked]] = {}
+    holders: dict[tuple[str, str], list[LockedPackage]] = {}
     for package in packages:
         holders.setdefault((package.name, Version(package.version).public), []).append(package)
     for name, version in sorted(holders):
@@ -55,7 +55,7 @@ def ask_advisories(
     unknown: list[str] = []
     for each in rounds:
         try:
-            vulnerable, skipped = understood(_run_audit(each, network, osv_url))
+            vulnerable, skipped = parse_audit(_run_audit(each, network, osv_url))
         except UserError as error:
             return found, [str(error)]
         found += [_held(each, holders.get((each.name, each.version), ())) for each in vulnerable]
@@ -70,7 +70,7 @@ def ask_advisories(
     ]
 
 
-def _held(vulnerable: Vulnerable, holders: Sequence[Locked]) -> Vulnerable:
+def _held(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:
     return replace(
         vulnerable,
         images=tuple(dict.fromkeys(image for each in holders for image in each.images)),
@@ -78,7 +78,7 @@ def _held(vulnerable: Vulnerable, holders: Sequence[Locked]) -> Vulnerable:
     )
 
 
-def understood(answer: Mapping[str, Any]) -> tuple[list[Vulnerable], list[str]]:
+def parse_audit(answer: Mapping[str, Any]) -> tuple[list[Vulnerable], list[str]]:
     """What pip-audit's JSON says: vulnerable packages, and the names of those that it could not ask about."""
     found, unknown = [], []
     for each in answer["dependencies"]:
@@ -111,13 +111,13 @@ def _run_audit(versions: Mapping[str, str], network: Network, osv_url: str | Non
     if not isinstance(answer, dict) or "dependencies" not in answer:
         if "No module named pip_audit" in done.stderr:
             raise UserError("pip-audit, which asks for advisories, is not here: run `make setup`, which brings it.")
-        raise UserError(_no_advisories(reason(done.stderr) or f"exit code {done.returncode}"))
+        raise UserError(_no_advisories(short_reason(done.stderr) or f"exit code {done.returncode}"))
     return answer
 
 
-def reason(said: str) -> str:
+def short_reason(output: str) -> str:
     """Of what pip-audit says last, the host that could not be reached where it names one."""
-    last = (without_password(said).strip().splitlines() or [""])[-1].strip()
+    last = (without_password(output).strip().splitlines() or [""])[-1].strip()
     host = re.search(r"host='([^']+)'", last)
     return f"{host[1]} can't be reached" if host else last[:300]
 

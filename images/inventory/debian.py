@@ -1,8 +1,8 @@
 """Debian's packages in the images, which no lock can hold: the archive moves, and drops what it replaces.
 
 So the versions that were tested are recorded, in docker/debian/PROFILE.txt, and `moved_on` says in one sentence
-what another build got instead. `ask` asks the archive itself, by apt in a container of the image, so that the image's
-own sources, or this network's mirror, and dpkg's own order of versions decide.
+what another build got instead. `ask_archive` asks the archive itself, by apt in a container of the image, so that the
+image's own sources, or this network's mirror, and dpkg's own order of versions decide.
 """
 
 import os
@@ -15,13 +15,13 @@ from docker import DockerClient
 from docker.errors import APIError
 from docker.types import Mount
 
-from berth.common import engine
-from berth.common.containers import CommandFailed, run_once
+from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images import pins
 from berth.images.build_network import Network, without_password
-from berth.images.inventory.cyclonedx import Package
+from berth.images.inventory.packages import BillPackage
+from berth.images.selection import find_built_image
 
 RECORDS = pins.ROOT / "docker" / "debian"
 _HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"
@@ -51,7 +51,7 @@ def record_path(profile: str, records: Path = RECORDS) -> Path:
     return records / f"{profile}.txt"
 
 
-def record(packages: Iterable[Package]) -> str:
+def record(packages: Iterable[BillPackage]) -> str:
     """The text of a record: a line `name version` for each of Debian's packages, in both images of a profile."""
     lines = sorted({f"{package.name} {package.version}\n" for package in packages if package.kind == "deb"})
     return _HEAD + "".join(lines)
@@ -62,7 +62,7 @@ def recorded(text: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in text.splitlines() if " " in line and not line.startswith("#"))
 
 
-def write_record(packages: Iterable[Package], profile: str, records: Path = RECORDS) -> Path:
+def write_record(packages: Iterable[BillPackage], profile: str, records: Path = RECORDS) -> Path:
     """Records a profile's versions; the path."""
     path = record_path(profile, records)
     with explain_os_errors(path.parent, path.name):
@@ -72,7 +72,7 @@ def write_record(packages: Iterable[Package], profile: str, records: Path = RECO
     return path
 
 
-def moved_on(text: str, packages: Iterable[Package], profile: str) -> str:
+def moved_on(text: str, packages: Iterable[BillPackage], profile: str) -> str:
     """What of an image's packages is not as recorded, and what to do, in one sentence; empty where all is.
 
     text: that of the profile's record. A package that is recorded and not in the image is of the other image.
@@ -93,13 +93,13 @@ def moved_on(text: str, packages: Iterable[Package], profile: str) -> str:
 
 
 def updates(printed: str) -> list[Update]:
-    """What apt's simulation of an upgrade would bring, by name; what it would install anew is left out.
+    """What apt's simulation of an upgrade would bring, by name; what it would install besides is left out.
 
     UserError where none of its archives is Debian's security archive, for then silence says nothing.
     """
     if f"l={_SECURITY}" not in printed:
         raise UserError(
-            "none of the image's package archives is Debian's security archive, so what it would mend is not known: "
+            "none of the image's package archives is Debian's security archive, so what it would fix is not known: "
             "add a source of bookworm-security to the base image, or to this machine's mirror."
         )
     found = [match for line in printed.splitlines() if (match := _LINE.match(line))]
@@ -107,12 +107,14 @@ def updates(printed: str) -> list[Update]:
     return sorted(made, key=lambda update: (not update.security, update.name))
 
 
-def ask(client: DockerClient, image: str, network: Network, folder: Path = pins.CACHE / "secrets") -> list[Update]:
+def ask_archive(
+    client: DockerClient, image: str, network: Network, folder: Path = pins.CACHE / "secrets"
+) -> list[Update]:
     """What Debian's archive has newer than an image holds; UserError where it can't be asked.
 
     network: this machine's, whose apt settings, mirror and CA the container reads as a build does, out of `folder`.
     """
-    engine.find_image(client, image)
+    find_built_image(client, image)
     network.write_secrets(folder)
     # The script that sets up apt in every layer of a build.
     script = pins.ROOT / "docker" / "layers" / "network.sh"
@@ -122,7 +124,7 @@ def ask(client: DockerClient, image: str, network: Network, folder: Path = pins.
     ]
     environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
     try:
-        printed = run_once(client, image, ["sh", "-c", _ASK], mounts=mounts, network="host", environment=environment)
+        printed = run_once(client, image, ["sh", "-c", _ASK], Access(mounts, network="host", environment=environment))
     except CommandFailed as failed:
         last = (without_password(failed.complaint).splitlines() or [f"exit code {failed.code}"])[-1]
         raise UserError(

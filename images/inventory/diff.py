@@ -1,4 +1,4 @@
-"""What differs between two images: by layer, by package and by file. Pure but for `described`, which reads an image.
+"""What differs between two images: by layer, by package and by file. Pure but for `inspect_image`, which reads one.
 
 `compare` gives a `Difference`, `render` shows it. `unexplained` says what keeps two builds of one commit from being the
 same: everything but times, and but the short list MAY_DIFFER, which gives a reason for each.
@@ -19,10 +19,11 @@ from rich.text import Text
 
 from berth.common.console import counted
 from berth.images import pins
-from berth.images.inventory.cyclonedx import Bill, Package
-from berth.images.inventory.image_listing import inside_of
-from berth.images.inventory.saved_image import Contents, File, Made, contents
-from berth.images.inventory.sbom import bill_of
+from berth.images.inventory.cyclonedx import Bill, bill_of
+from berth.images.inventory.image_listing import listing_of
+from berth.images.inventory.packages import BillPackage
+from berth.images.inventory.saved_image import FileEntry, SavedImage, read_image
+from berth.images.layers import SavedLayer
 
 SHOWN_FILES = 20
 """Rows of the table of files where not all are asked for."""
@@ -35,10 +36,10 @@ _ID_LENGTH = 19  # sha256: and twelve digits
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class InspectedImage:
     """An image with its files and its packages."""
 
-    contents: Contents
+    saved: SavedImage
     bill: Bill
 
 
@@ -97,7 +98,7 @@ class Difference:
         count = Counter(change.how for change in self.files)
         if not (self.layers or self.packages or self.files):
             return f"{self.before} and {self.after} hold the same."
-        hows = [f"{count[how]} {said}" for how, said in _SAID.items() if count[how]]
+        hows = [f"{count[how]} {words}" for how, words in _HOW.items() if count[how]]
         files = ", ".join(hows) if hows else "none"
         return (
             f"{self.before} and {self.after} differ in {counted(len(self.layers), 'layer')} and "
@@ -105,7 +106,7 @@ class Difference:
         )
 
 
-_SAID = {
+_HOW = {
     "added": "added",
     "removed": "removed",
     "content": "with other content",
@@ -114,33 +115,33 @@ _SAID = {
 }
 
 
-def described(
+def inspect_image(
     client: DockerClient,
     image: str,
     *,
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
-) -> Described:
-    """Reads an image of the engine; cache, step and errors as in `contents`."""
-    found = contents(client, image, cache=cache, step=step)
+) -> InspectedImage:
+    """Reads an image of the engine; cache, step and errors as in `read_image`."""
+    found = read_image(client, image, cache=cache, step=step)
     step(f"{image}: reading the packages")
-    return Described(found, bill_of(inside_of(found), pins.load().files))
+    return InspectedImage(found, bill_of(listing_of(found), pins.load().files))
 
 
-def compare(before: Described, after: Described) -> Difference:
+def compare(before: InspectedImage, after: InspectedImage) -> Difference:
     """What differs between two images."""
-    files = _files(before.contents, after.contents)
+    files = _files(before.saved, after.saved)
     seen = Counter(each.made_by for each in files if each.how != "time")
     return Difference(
-        before.contents.image,
-        after.contents.image,
-        _layers(before.contents.layers, after.contents.layers, seen),
+        before.saved.image,
+        after.saved.image,
+        _layers(before.saved.layers, after.saved.layers, seen),
         tuple(package_changes(before.bill.packages, after.bill.packages)),
         files,
     )
 
 
-def package_changes(before: Iterable[Package], after: Iterable[Package]) -> list[PackageChange]:
+def package_changes(before: Iterable[BillPackage], after: Iterable[BillPackage]) -> list[PackageChange]:
     """The packages that differ, by kind and name; what an image has in two versions is one row with both."""
     old, new = _versions(before), _versions(after)
     return [
@@ -201,8 +202,10 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _layers(before: Sequence[Made], after: Sequence[Made], files: Mapping[str, int]) -> tuple[LayerChange, ...]:
-    """Layers beside each other by what made them, so that one more in the middle does not shift the rest."""
+def _layers(
+    before: Sequence[SavedLayer], after: Sequence[SavedLayer], files: Mapping[str, int]
+) -> tuple[LayerChange, ...]:
+    """Layers next to each other by what made them, so that one more in the middle does not shift the rest."""
     changes = []
     matcher = SequenceMatcher(None, [each.made_by for each in before], [each.made_by for each in after], autojunk=False)
     for how, start, end, other_start, other_end in matcher.get_opcodes():
@@ -216,14 +219,14 @@ def _layers(before: Sequence[Made], after: Sequence[Made], files: Mapping[str, i
     return tuple(changes)
 
 
-def _versions(packages: Iterable[Package]) -> dict[tuple[str, str], tuple[str, ...]]:
+def _versions(packages: Iterable[BillPackage]) -> dict[tuple[str, str], tuple[str, ...]]:
     found: dict[tuple[str, str], set[str]] = {}
     for package in packages:
         found.setdefault((package.kind, package.name), set()).add(package.version)
     return {key: tuple(sorted(versions)) for key, versions in found.items()}
 
 
-def _files(before: Contents, after: Contents) -> tuple[FileChange, ...]:
+def _files(before: SavedImage, after: SavedImage) -> tuple[FileChange, ...]:
     changes = []
     shared = {each.diff_id for each in before.layers} & {each.diff_id for each in after.layers}
     for path in sorted(before.files.keys() | after.files.keys()):
@@ -238,7 +241,7 @@ def _files(before: Contents, after: Contents) -> tuple[FileChange, ...]:
     return tuple(changes)
 
 
-def _file_change(old: File | None, new: File | None) -> tuple[str, str, str] | None:
+def _file_change(old: FileEntry | None, new: FileEntry | None) -> tuple[str, str, str] | None:
     """How a file differs, and what it is before and after; None where it does not."""
     if old is None or new is None:
         return ("added", "", _content(new)) if new is not None else ("removed", _content(old), "")
@@ -251,7 +254,7 @@ def _file_change(old: File | None, new: File | None) -> tuple[str, str, str] | N
     return None
 
 
-def _content(file: File | None) -> str:
+def _content(file: FileEntry | None) -> str:
     if file is None:
         return ""
     if file.kind == "file":
@@ -259,5 +262,5 @@ def _content(file: File | None) -> str:
     return f"{file.kind} {file.target}".strip()
 
 
-def _rights(file: File) -> str:
+def _rights(file: FileEntry) -> str:
     return f"{file.mode:04o} {file.uid}:{file.gid} {file.attributes}".strip()

@@ -1,7 +1,8 @@
 """What an image's packages are described by: every file's sha256, its links, and the records of packages.
 
-`inside` has the image itself say it, in a container without network (list_files.py): 900 MB take 4 s, where reading the
-layers of `docker save`, as contents.py does for a comparison, takes 15 s and the image's size of the engine's disk.
+`list_image` has the image itself say it, in a container without network (list_files.py): 900 MB take 4 s, where reading
+the layers of `docker save`, as saved_image.py does for a comparison, takes 15 s and the image's size of the engine's
+disk.
 """
 
 import base64
@@ -19,13 +20,13 @@ from docker import DockerClient
 from berth.common import engine
 from berth.common.containers import run_once
 from berth.common.errors import UserError
-from berth.images.inventory.saved_image import Contents
+from berth.images.inventory.saved_image import SavedImage
 
 LISTING = Path(__file__).with_name("list_files.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class ImageListing:
     """An image, and what a bill of materials is made of; paths without a leading slash.
 
     `created` is its moment as the engine says it (RFC 3339); `hashes` are the sha256 of regular files by path, `links`
@@ -41,14 +42,14 @@ class Inside:
     records: Mapping[str, bytes]
 
 
-def inside(client: DockerClient, image: str) -> Inside:
+def list_image(client: DockerClient, image: str) -> ImageListing:
     """Runs list_files.py in the image; UserError without such an image, or where it has no Python that can."""
     found = engine.find_image(client, image)
     printed = run_once(client, str(found.id), ["python3", "-I", "-c", LISTING.read_text(encoding="utf-8")])
-    return Inside(image, str(found.id), found.attrs["Created"], found.labels, *unpacked(image, printed))
+    return ImageListing(image, str(found.id), found.attrs["Created"], found.labels, *unpack_listing(image, printed))
 
 
-def unpacked(image: str, printed: bytes) -> tuple[dict[str, str], dict[str, str], dict[str, bytes]]:
+def unpack_listing(image: str, printed: bytes) -> tuple[dict[str, str], dict[str, str], dict[str, bytes]]:
     """Hashes, links and records, sorted by path, out of what list_files.py has printed in `image`."""
     try:
         with zipfile.ZipFile(BytesIO(base64.b64decode(printed))) as archive:
@@ -66,17 +67,17 @@ def unpacked(image: str, printed: bytes) -> tuple[dict[str, str], dict[str, str]
     )
 
 
-def inside_of(contents: Contents) -> Inside:
+def listing_of(saved: SavedImage) -> ImageListing:
     """The same of an image whose layers were read."""
-    files = contents.files
-    return Inside(
-        contents.image,
-        contents.image_id,
-        contents.created,
-        contents.labels,
+    files = saved.files
+    return ImageListing(
+        saved.image,
+        saved.image_id,
+        saved.created,
+        saved.labels,
         {path: file.sha256 for path, file in files.items() if file.kind == "file"},
         {path: file.target for path, file in files.items() if file.kind == "link"},
-        contents.records,
+        saved.records,
     )
 
 

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.images.inventory import spdx
-from berth.images.inventory.cyclonedx import Bill, Package
+from berth.images.inventory.cyclonedx import Bill
+from berth.images.inventory.packages import BillPackage
 
 NVIDIA = f"{spdx.REFERENCE}NVIDIA-Proprietary"
 SHOWN = 12
@@ -49,25 +50,25 @@ class Report:
 
     def sentences(self) -> list[str]:
         """What a person has to look at, a sentence each; empty where nothing is left open."""
-        said = []
+        found = []
         if self.nvidia:
-            said.append(
+            found.append(
                 f"NVIDIA's own licence holds for {', '.join(self.nvidia)}: read its terms on passing them on, in "
                 "the License.txt of each package or at https://docs.nvidia.com/cuda/eula, before you do."
             )
         if self.unnamed:
-            said.append(f"No licence of SPDX's list is named by {', '.join(self.unnamed)}: read what came with each.")
+            found.append(f"No licence of SPDX's list is named by {', '.join(self.unnamed)}: read what came with each.")
         if self.unknown:
-            said.append(
+            found.append(
                 f"No licence is known of {', '.join(self.unknown)}: read what came with it, for a Debian package "
                 "/usr/share/doc/NAME/copyright in the image."
             )
-        return said
+        return found
 
 
 def report(bill: Bill) -> Report:
     """The licences of what a bill names."""
-    groups: dict[str, list[Package]] = {}
+    groups: dict[str, list[BillPackage]] = {}
     for package in bill.packages:
         groups.setdefault(package.licence, []).append(package)
     unknown = groups.pop("", [])
@@ -110,6 +111,6 @@ def _is_unnamed(licence: str) -> bool:
     return licence.startswith(spdx.REFERENCE) and " " not in licence and licence not in (NVIDIA, _PUBLIC_DOMAIN)
 
 
-def _names(packages: Iterable[Package]) -> tuple[str, ...]:
+def _names(packages: Iterable[BillPackage]) -> tuple[str, ...]:
     """`name version` of each, once where the image has it twice."""
     return tuple(dict.fromkeys(f"{package.name} {package.version}" for package in packages))

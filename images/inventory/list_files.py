@@ -1,7 +1,7 @@
 """Runs inside a container of an image, with the image's own Python: every file's sha256, links, and packages' records.
 
-inside.py passes this text to `python3 -c`, so it imports nothing but the standard library. It prints a zip file, in
-base64, for a container's log is text: `listing.json`, and the records by number, for their names may be no Unicode.
+image_listing.py passes this text to `python3 -c`, so it imports nothing but the standard library. It prints a zip file,
+in base64, for a container's log is text: `listing.json`, and the records by number, for their names may be no Unicode.
 """
 
 import base64
@@ -19,10 +19,10 @@ from typing import IO
 LARGEST_RECORD = 16 << 20
 RECORDS = (
     r"(etc|usr/lib)/os-release"
-    r"|var/lib/dpkg/(status|status\.d/[^/]+|info/[^/]+\.(list|md5sums|conffiles))"
+    r"|var/lib/dpkg/(status|status\.d/[^/]+|info/[^/]+\.list)"
     r"|usr/share/doc/[^/]+/copyright"
-    r"|(.+/)?[^/]+\.dist-info/(METADATA|RECORD|top_level\.txt|direct_url\.json|(licenses/)?(LICEN[CS]E|COPYING)[^/]*)"
-    r"|(.+/)?[^/]+\.egg-info(/(PKG-INFO|top_level\.txt))?"
+    r"|(.+/)?[^/]+\.dist-info/(METADATA|RECORD|(licenses/)?(LICEN[CS]E|COPYING)[^/]*)"
+    r"|(.+/)?[^/]+\.egg-info(/PKG-INFO)?"
 )
 """What tells of packages: dpkg's files, Debian's copyrights, and the metadata of Python's distributions."""
 

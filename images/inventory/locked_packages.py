@@ -13,7 +13,7 @@ _NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class LockedPackage:
     """A package in one version; `images` and `profiles` are those whose locks have it, both empty for build tools.
 
     pinned: whether docker/pins.toml names the version, so that a newer one is chosen there; else the locks alone do.
@@ -26,7 +26,7 @@ class Locked:
     pinned: bool
 
 
-def wanted(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[Locked]:
+def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
     """Every package of the profiles' locks, by name and version; texts by path, such as deps/serve-cpu.txt."""
     holders: dict[tuple[str, str], set[str]] = {}
     for path, text in sorted(texts.items()):
@@ -40,7 +40,7 @@ def wanted(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) ->
         profile = kit.profile(profile_name)
         named |= {*profile.packages, *(each.partition("==")[0] for each in cuda_requirements(profile))}
     return [
-        Locked(
+        LockedPackage(
             *key,
             images=tuple(image for image in pins.IMAGES if image in held),
             profiles=tuple(name for name in profiles if name in held),

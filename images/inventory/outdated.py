@@ -21,7 +21,7 @@ from berth.images.build_network import Network
 from berth.images.inventory import debian
 from berth.images.inventory.advisories import Vulnerable, ask_advisories
 from berth.images.inventory.debian import Update
-from berth.images.inventory.locked_packages import lock_texts, wanted
+from berth.images.inventory.locked_packages import lock_texts, packages_of
 from berth.images.inventory.releases import Newer, ask_index
 from berth.images.locks import LOCKS
 
@@ -77,21 +77,30 @@ class Outdated:
         return asdict(self) | {"insecure": self.insecure}
 
 
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Who is asked: what this machine's `network` reaches, and the engine that `connect` gives, which asks Debian.
+
+    osv_url: a service with OSV's API to ask for advisories instead of PyPI.
+    """
+
+    network: Network
+    osv_url: str | None = None
+    connect: Callable[[], DockerClient] = engine.connect
+
+
 def find_outdated(
     kit: pins.Pins,
     profiles: Sequence[str],
-    network: Network,
+    services: Services,
     *,
     images: Sequence[str] = (),
-    connect: Callable[[], DockerClient] = engine.connect,
-    osv_url: str | None = None,
     locks: Path = LOCKS,
     step: Callable[[str], None] = lambda done: None,
 ) -> Outdated:
-    """Asks about the locks of these profiles and about these images, of the engine that `connect` gives.
+    """Asks about the locks of these profiles and about these images of the engine.
 
-    osv_url: a service with OSV's API to ask for advisories instead of PyPI. step: called with what is being done.
-    Raises UserError where there are no locks.
+    step: called with what is being done. Raises UserError where there are no locks.
     """
     unasked = [
         f"The base image {kit.base_image.partition('@')[0]} is not asked for: no index lists its releases, see "
@@ -100,17 +109,18 @@ def find_outdated(
     chosen = [kit.profile(name) for name in profiles]
     for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
         unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
-    packages = wanted(kit, profiles, lock_texts(locks))
+    packages = packages_of(kit, profiles, lock_texts(locks))
     step(f"asking the package index for {len(packages)} packages")
-    newer, silent = ask_index(packages, network, chosen[0].python if chosen else "3.11")
+    newer, silent = ask_index(packages, services.network, chosen[0].python if chosen else "3.11")
     step("asking for known vulnerabilities")
-    vulnerable, unknown = ask_advisories(packages, network, osv_url)
+    vulnerable, unknown = ask_advisories(packages, services.network, services.osv_url)
     unanswered = [*silent, *unknown]
     found = []
     for image in images:
         step(f"asking Debian's archive for updates of {image}")
         try:
-            found.append(ImageUpdates(image, tuple(debian.ask(connect(), image, network))))
+            updates = debian.ask_archive(services.connect(), image, services.network)
+            found.append(ImageUpdates(image, tuple(updates)))
         except UserError as error:
             unanswered.append(f"Debian's updates of {image} are not known: {error}")
     return Outdated(tuple(newer), tuple(vulnerable), tuple(found), tuple(unanswered), tuple(unasked))
@@ -121,10 +131,10 @@ def render(found: Outdated) -> Group:
     parts: list[RenderableType] = [Text(sentence, style="bold") for sentence in found.unanswered]
     parts += [Text(sentence) for sentence in found.unasked]
     if found.vulnerable:
-        table = _table("known vulnerabilities", "package", "version", "vulnerability", "mended in", "in")
+        table = _table("known vulnerabilities", "package", "version", "vulnerability", "fixed in", "in")
         for known in found.vulnerable:
-            mended = ", ".join(known.fixed) or "no release yet"
-            table.add_row(known.name, known.version, ", ".join(known.ids), mended, _where(known.images, known.profiles))
+            fixed = ", ".join(known.fixed) or "no release yet"
+            table.add_row(known.name, known.version, ", ".join(known.ids), fixed, _where(known.images, known.profiles))
         parts.append(table)
     for each in found.debian:
         if each.updates:

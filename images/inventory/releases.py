@@ -1,4 +1,8 @@
-"""Which packages have a newer release, as the index says that pip asks. `newest` and `is_newer` are pure."""
+"""Which packages have a newer release, as the index says that pip asks. `newest` and `is_newer` are pure.
+
+To lock again and compare would say less: what docker/pins.toml names stays as it is there, every lock is resolved again
+in minutes where this asks in seconds, and one package that an index lacks ends it.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +16,7 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 from packaging.version import InvalidVersion, Version
 
 from berth.images.build_network import Network, in_few_words, innermost, without_password
-from berth.images.inventory.locked_packages import Locked, some
+from berth.images.inventory.locked_packages import LockedPackage, some
 
 PYPI = "https://pypi.org/simple"
 _SIMPLE = "application/vnd.pypi.simple.v1+json"  # PEP 691
@@ -24,7 +28,7 @@ _AT_ONCE = 8
 class Newer:
     """A package whose index has a newer release for the images' Python."""
 
-    locked: Locked
+    locked: LockedPackage
     newest: str
 
 
@@ -48,7 +52,7 @@ def is_newer(candidate: str, version: str) -> bool:
     return bool(candidate) and Version(Version(candidate).public) > Version(Version(version).public)
 
 
-def ask_index(packages: Sequence[Locked], network: Network, python: str) -> tuple[list[Newer], list[str]]:
+def ask_index(packages: Sequence[LockedPackage], network: Network, python: str) -> tuple[list[Newer], list[str]]:
     """The packages with newer releases, and a sentence for what the index says nothing of.
 
     The index is pip's, and after it pip's further ones; of several that know a package the newest release counts.

@@ -1,8 +1,12 @@
 """What is inside an image: its layers, every file of its final file system with its sha256, and packages' records.
 
-`contents` reads the stream of `docker save` once, in both forms that layers.py names, without a copy on disk: 900 MB
+`read_image` reads the stream of `docker save` once, in both forms that layers.py names, without a copy on disk: 900 MB
 take 20 s, 4.5 GB a minute and 110 MB of memory. What was read is kept by image id, for an image never changes. Of the
-files' bytes only the records of packages are kept (`is_record`), from which bom.py can make a bill.
+files' bytes only the records of packages are kept (`is_record`), from which `packages` and `cyclonedx` can make a bill.
+
+`diff` reads this, and not what an image lists of itself (image_listing.py): that knows no layers, so that nothing would
+say which step of a build made a difference; it wants the image's own Python 3.11, which a base or somebody else's image
+lacks; and it sees neither what the engine mounts over the image's files nor the times of their folders.
 """
 
 import gzip
@@ -15,7 +19,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -25,17 +29,17 @@ from docker.errors import APIError
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images.inventory.list_files import LARGEST_RECORD, RECORDS
-from berth.images.layers import labels_of
+from berth.images.layers import SavedLayer, link_target, saved_layers
 from berth.images.pins import CACHE
+from berth.images.selection import find_built_image
 
 KEPT = 20
 """How many images' contents the cache holds, a few megabytes each."""
 _USER_CACHE = CACHE / "contents"
-_FORM = "3"  # of what is kept: another one is read anew
+_FORM = "3"  # of what is kept: another one is read again
 _PIECE = 1 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _RECORDS = re.compile(RECORDS)
@@ -43,7 +47,7 @@ _XATTR = "SCHILY.xattr."
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class FileEntry:
     """One path of an image; `layer` is the number of the layer that it comes from, lowest first, from 0.
 
     kind: file, folder, link, device or pipe. mtime: seconds since 1970. sha256: of a file's bytes, else empty.
@@ -63,15 +67,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A layer: the sha256 of its plain tar, and what made it."""
-
-    diff_id: str
-    made_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
+class SavedImage:
     """An image as it is on the engine. `files` by path, without a leading slash; `records` are bytes by path.
 
     `labels` are the image's own, `created` is its moment as the engine says it (RFC 3339).
@@ -81,31 +77,35 @@ class Contents:
     image_id: str
     created: str
     labels: Mapping[str, str]
-    layers: tuple[Made, ...]
-    files: Mapping[str, File]
+    layers: tuple[SavedLayer, ...]
+    files: Mapping[str, FileEntry]
     records: Mapping[str, bytes]
 
 
-class Read(NamedTuple):
+class LayerEntry(NamedTuple):
     """A file as one layer has it; `record` is None for what is not kept."""
 
-    file: File
+    file: FileEntry
     record: bytes | None
 
 
-def contents(
+Known = tuple[tuple[SavedLayer, ...], dict[str, FileEntry], dict[str, bytes]]
+"""What an archive says of an image: its layers, its final files by path, and the records among them."""
+
+
+def read_image(
     client: DockerClient,
     image: str,
     *,
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
-) -> Contents:
+) -> SavedImage:
     """Reads an image of the engine, or what `cache` (default: the user's own) has of it.
 
     step: called with what is being done, for a progress display. Raises UserError if there is no such image, or the
     engine does not hand it over whole.
     """
-    found = engine.find_image(client, image)
+    found = find_built_image(client, image)
     image_id, attributes = str(found.id), found.attrs
     described = {"created": attributes["Created"], "labels": attributes["Config"].get("Labels") or {}}
     kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.zip"
@@ -113,7 +113,7 @@ def contents(
     if known is None:
         try:
             step(f"{image}: reading the files of {len(attributes['RootFS'].get('Layers') or ())} layers")
-            known = read_saved(_Stream(found.save(chunk_size=_PIECE)))
+            known = read_archive(_Stream(found.save(chunk_size=_PIECE)))
         except APIError as error:
             reason = str(error.explanation or error).rstrip(".")
             raise UserError(
@@ -123,8 +123,8 @@ def contents(
             raise UserError(
                 f"the engine handed over a part of {image} only: see that it still runs, then try again."
             ) from None
-        _store(kept, *known)
-    return Contents(image, image_id, described["created"], described["labels"], *known)
+        _store(kept, known)
+    return SavedImage(image, image_id, described["created"], described["labels"], *known)
 
 
 def is_record(path: str) -> bool:
@@ -132,21 +132,21 @@ def is_record(path: str) -> bool:
     return bool(_RECORDS.fullmatch(path)) and ".." not in path.split("/")
 
 
-def read_saved(archive: IO[bytes] | io.RawIOBase) -> tuple[tuple[Made, ...], dict[str, File], dict[str, bytes]]:
+def read_archive(archive: IO[bytes] | io.RawIOBase) -> Known:
     """The layers, files and records of an archive of `docker save`, read from its begin to its end.
 
     Its members come in any order, and which of them is which layer may stand in the last one: every layer is read by
     itself, and they are laid upon each other in the end.
     """
-    layers: dict[str, dict[str, Read]] = {}
+    layers: dict[str, dict[str, LayerEntry]] = {}
     texts: dict[str, bytes] = {}
     links: dict[str, str] = {}
     # A name that is not Unicode becomes one that can be written again.
     with tarfile.open(fileobj=archive, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
         for member in tar:
-            name = _clean(member.name)
+            name = _normal(member.name)
             if member.issym():  # the older form holds a layer that occurs twice once, and a link
-                links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+                links[name] = link_target(name, member.linkname)
             elif member.isreg():
                 reader = tar.extractfile(member)
                 assert reader is not None, "a regular file has bytes"
@@ -157,12 +157,9 @@ def read_saved(archive: IO[bytes] | io.RawIOBase) -> tuple[tuple[Made, ...], dic
                     texts[name] = reader.read(LARGEST_RECORD)
     if "manifest.json" not in texts:
         raise tarfile.ReadError("no manifest: the archive ended before it")
-    manifest = json.loads(texts["manifest.json"])[0]
-    config = json.loads(texts[_clean(manifest["Config"])])
-    diff_ids: list[str] = config["rootfs"]["diff_ids"]
-    made = labels_of(config.get("history", []), len(diff_ids))
-    files, records = laid([layers[_followed(links, _clean(name))] for name in manifest["Layers"]])
-    return tuple(Made(*each) for each in zip(diff_ids, made, strict=True)), files, records
+    saved = saved_layers(texts.__getitem__, links)
+    files, records = apply_layers([layers[member] for _, member in saved])
+    return tuple(layer for layer, _ in saved), files, records
 
 
 _HEAD = 512
@@ -173,19 +170,15 @@ def _is_layer(head: bytes) -> bool:
     return head[:2] == _GZIP or head[:4] == _ZSTD or head[257:262] == b"ustar" or (bool(head) and not any(head[:_HEAD]))
 
 
-def _followed(links: Mapping[str, str], name: str) -> str:
-    return _followed(links, links[name]) if name in links else name
-
-
-def read_layer(reader: IO[bytes], head: bytes) -> dict[str, Read]:
+def read_layer(reader: IO[bytes], head: bytes) -> dict[str, LayerEntry]:
     """The paths of one layer, plain or gzipped, those that say what is deleted (`.wh.…`) included."""
     if head[:4] == _ZSTD:
         raise UserError("a layer is packed with zstd, which this Python can't unpack: build the image again here.")
-    found: dict[str, Read] = {}
+    found: dict[str, LayerEntry] = {}
     plain: Any = gzip.GzipFile(fileobj=reader) if head[:2] == _GZIP else reader
     with tarfile.open(fileobj=plain, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
         for member in tar:
-            path = _clean(member.name)
+            path = _normal(member.name)
             if path:
                 found[path] = _entry(tar, member, path, found)
     while reader.read(_PIECE):  # what stands behind the end of the tar belongs to this member
@@ -193,9 +186,9 @@ def read_layer(reader: IO[bytes], head: bytes) -> dict[str, Read]:
     return found
 
 
-def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, found: Mapping[str, Read]) -> Read:
-    if member.islnk() and _clean(member.linkname) in found:
-        return found[_clean(member.linkname)]  # a hard link: one file under two names
+def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, found: Mapping[str, LayerEntry]) -> LayerEntry:
+    if member.islnk() and _normal(member.linkname) in found:
+        return found[_normal(member.linkname)]  # a hard link: one file under two names
     attributes = ";".join(
         f"{key.removeprefix(_XATTR)}={value.encode(errors='surrogateescape').hex()}"
         for key, value in sorted(member.pax_headers.items())
@@ -223,21 +216,21 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, found: Mapp
             sha256 = digest.hexdigest()
     size = member.size if kind == "file" else 0
     mode = stat.S_IMODE(member.mode)  # some tools write the kind of file into it as well
-    file = File(kind, mode, member.uid, member.gid, size, float(member.mtime), sha256, target, attributes)
-    return Read(file, record)
+    file = FileEntry(kind, mode, member.uid, member.gid, size, float(member.mtime), sha256, target, attributes)
+    return LayerEntry(file, record)
 
 
-def laid(layers: Iterable[Mapping[str, Read]]) -> tuple[dict[str, File], dict[str, bytes]]:
+def apply_layers(layers: Iterable[Mapping[str, LayerEntry]]) -> tuple[dict[str, FileEntry], dict[str, bytes]]:
     """The final file system of layers, lowest first, and the records in it.
 
     As the image specification of OCI says: `.wh.NAME` deletes NAME of the layers below and all in it, `.wh..wh..opq`
     all that they have in its folder; what is no folder replaces a folder whole.
     """
-    below: dict[str, Read] = {}
+    below: dict[str, LayerEntry] = {}
     for number, layer in enumerate(layers):
         gone: set[str] = set()
         emptied: set[str] = set()
-        here: dict[str, Read] = {}
+        here: dict[str, LayerEntry] = {}
         for path, read in layer.items():
             folder, name = posixpath.split(path)
             if name == ".wh..wh..opq":
@@ -245,7 +238,7 @@ def laid(layers: Iterable[Mapping[str, Read]]) -> tuple[dict[str, File], dict[st
             elif name.startswith(".wh."):
                 gone.add(posixpath.join(folder, name.removeprefix(".wh.")))
             else:
-                here[path] = Read(replace(read.file, layer=number), read.record)
+                here[path] = LayerEntry(replace(read.file, layer=number), read.record)
                 if read.file.kind != "folder":
                     gone.add(path)
         below = {path: read for path, read in below.items() if not _deleted(path, gone, emptied)} | here
@@ -264,7 +257,7 @@ def _deleted(path: str, gone: set[str], emptied: set[str]) -> bool:
     return False
 
 
-def _clean(name: str) -> str:
+def _normal(name: str) -> str:
     return posixpath.normpath(f"/{name}").strip("/")
 
 
@@ -290,18 +283,15 @@ class _Stream(io.RawIOBase):
         return count
 
 
-_Known = tuple[tuple[Made, ...], dict[str, File], dict[str, bytes]]
-
-
-def _load(path: Path) -> _Known | None:
+def _load(path: Path) -> Known | None:
     """What was kept; None where there is nothing, or nothing that can be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             document = json.loads(archive.read("contents.json"))
             if document["form"] != _FORM:
                 return None
-            layers = tuple(Made(*each) for each in document["layers"])
-            files = {name: File(*values) for name, values in document["files"].items()}
+            layers = tuple(SavedLayer(*each) for each in document["layers"])
+            files = {name: FileEntry(*values) for name, values in document["files"].items()}
             records = {name: archive.read(str(number)) for number, name in enumerate(document["records"])}
         path.touch()  # the one used last goes last
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
@@ -309,8 +299,9 @@ def _load(path: Path) -> _Known | None:
     return layers, files, records
 
 
-def _store(path: Path, layers: Sequence[Made], files: Mapping[str, File], records: Mapping[str, bytes]) -> None:
+def _store(path: Path, known: Known) -> None:
     """Keeps what was read; the records by number, for their names may be no Unicode."""
+    layers, files, records = known
     document = {
         "form": _FORM,
         "layers": [astuple(each) for each in layers],

@@ -1,12 +1,11 @@
 """Bills of materials of the engine's images: made, kept by image id, and written.
 
-The image itself is asked what it holds (inside.py), so that no second copy of it lies on disk and no network is needed;
-the same image gives the same bytes.
+The image itself is asked what it holds (image_listing.py), so that no second copy of it lies on disk and no network is
+needed; the same image gives the same bytes.
 """
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -16,16 +15,19 @@ from docker import DockerClient
 
 from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
+from berth.common.image_names import repository_name
 from berth.images import pins
-from berth.images.inventory import cyclonedx, syft
-from berth.images.inventory.image_listing import Inside, inside
+from berth.images.inventory import cyclonedx
+from berth.images.inventory.image_listing import list_image
+from berth.images.inventory.packages import BillPackage
 
 KEPT = 20
 """How many images' bills the cache holds, less than a megabyte each."""
 _USER_CACHE = pins.CACHE / "bills"
+_MAKERS = ("sbom", "cyclonedx", "packages", "dpkg", "distributions", "spdx", "image_listing", "list_files")
 
 
-def bill(
+def image_bill(
     client: DockerClient,
     image: str,
     *,
@@ -34,7 +36,7 @@ def bill(
 ) -> cyclonedx.Bill:
     """The bill of an image on the engine, or what `cache` (default: the user's own) has of it, for images never change.
 
-    step: called with what is being done, for a progress display. UserError without such an image, and without syft.
+    step: called with what is being done, for a progress display. UserError without such an image.
     """
     image_id = str(engine.find_image(client, image).id)
     files = pins.load().files
@@ -42,21 +44,16 @@ def bill(
     made_by = _made_by(files)
     known = _load(kept, made_by)
     if known is None:
-        found = inside(client, image_id)
+        found = list_image(client, image_id)
         step(f"{image}: reading the packages")
-        known = bill_of(found, files)
+        known = cyclonedx.bill_of(found, files)
         _store(kept, made_by, known)
     return replace(known, image=image)
 
 
-def bill_of(found: Inside, files: Mapping[str, pins.File]) -> cyclonedx.Bill:
-    """The bill of an image that was read already; files: those of docker/pins.toml by key."""
-    return cyclonedx.completed(found, syft.run(found), files)
-
-
 def file_name(image: str, exact: str) -> str:
     """Of the bill of a build; exact: the tag that says which build."""
-    return f"berth-{image}-{exact}.cdx.json"
+    return f"{repository_name(image)}-{exact}.cdx.json"
 
 
 def own_file_name(repository: str, tag: str) -> str:
@@ -81,13 +78,11 @@ def write(made: cyclonedx.Bill, path: Path) -> Path:
     return path
 
 
-def _made_by(files: Mapping[str, pins.File]) -> str:
-    """What a kept bill was made by and from, beside the image: this code, syft, and the files of docker/pins.toml."""
+def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
+    """What a kept bill was made by and from, next to the image: this code, and the files of docker/pins.toml."""
     digest = hashlib.sha256()
-    for module in ("sbom", "cyclonedx", "spdx", "image_listing", "list_files", "syft"):
+    for module in _MAKERS:
         digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
-    command = os.stat(syft.find())
-    digest.update(f"{command.st_size} {command.st_mtime_ns}".encode())
     digest.update(json.dumps({key: asdict(file) for key, file in sorted(files.items())}).encode())
     return digest.hexdigest()
 
@@ -98,7 +93,7 @@ def _load(path: Path, made_by: str) -> cyclonedx.Bill | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["made_by"] != made_by:
             return None
-        packages = tuple(cyclonedx.Package(**each) for each in kept["packages"])
+        packages = tuple(BillPackage(**each) for each in kept["packages"])
         found = cyclonedx.Bill(kept["image"], kept["image_id"], packages, kept["document"])
         path.touch()  # the one used last goes last
     except (OSError, ValueError, KeyError, TypeError):

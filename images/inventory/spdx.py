@@ -43,6 +43,18 @@ _NAMES = {
     "bsd license": f"{REFERENCE}BSD",
 }
 _CLASSIFIER = "License :: "
+# A text by the words that its licence alone has; the first that fits holds.
+_TEXTS = (
+    ("MIT", "permission is hereby granted, free of charge, to any person obtaining a copy of this software and"),
+    ("Apache-2.0", "apache license version 2.0, january 2004"),
+    ("MPL-2.0", "mozilla public license version 2.0"),
+    ("ISC", "permission to use, copy, modify, and/or distribute this software for any purpose with or without fee"),
+    ("BSD-3-Clause", "may be used to endorse or promote products derived from this software without specific prior"),
+    (
+        "BSD-2-Clause",
+        "redistributions in binary form must reproduce the above copyright notice, this list of",
+    ),
+)
 _MACHINE_READABLE = re.compile(rb"^Format(-Specification)?:.*(copyright-format|DEP5|dep5)", re.MULTILINE)
 
 
@@ -94,6 +106,12 @@ def of_python(metadata: bytes, found: Iterable[str] = ()) -> str:
     return all_of(classifiers) or all_of(found)
 
 
+def of_text(text: bytes) -> str:
+    """The licence whose text this is, of the most frequent ones; empty for any other."""
+    plain = " ".join(text.decode(errors="replace").lower().split())
+    return next((licence for licence, words in _TEXTS if words in plain), "")
+
+
 def _says(classifier: object) -> bool:
     """Whether a classifier names a licence, which "License :: OSI Approved" alone does not."""
     return str(classifier).startswith(_CLASSIFIER) and not str(classifier).endswith(("OSI Approved", "DFSG approved"))
@@ -102,8 +120,8 @@ def _says(classifier: object) -> bool:
 def of_debian(names: Iterable[str], copyright_file: bytes) -> str:
     """The licences of a Debian package, all of them: its copyright file says which hold for which of its files.
 
-    names: what syft read there. Of a file that is not machine-readable it takes first words of sentences for licences,
-    so that a name then counts only where it is one of SPDX's, or of a text in /usr/share/common-licenses.
+    names: what dpkg.licence_names read there. Of a file that is not machine-readable they may be first words of
+    sentences, so that a name then counts only where it is one of SPDX's, or of a text in /usr/share/common-licenses.
     """
     if _MACHINE_READABLE.search(copyright_file):
         return all_of(names)

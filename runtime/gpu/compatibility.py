@@ -8,7 +8,7 @@ wheels are built for (torch.cuda.get_arch_list()), and SageMaker's InferenceAmiV
 
 from dataclasses import dataclass
 
-from berth.runtime.gpu.driver import Device, Seen, Version
+from berth.runtime.gpu.driver import Device, DriverState, Version
 
 # The kit's profiles by the CUDA of their torch, the newest first, and the newest AMI of endpoints whose driver does.
 PROFILES: dict[str, Version] = {"cu130": (13, 0), "cu124": (12, 4)}
@@ -47,7 +47,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Usable:
+class UsableGpus:
     """How many GPUs a program is to use; `refusal` is the sentence that forbids to go on, `line` one for the log."""
 
     gpus: int
@@ -67,51 +67,51 @@ def architectures(cuda: Version) -> tuple[Version, Version | None]:
     return (5, 0), None if cuda >= (12, 8) else (9, 0)  # 12.8 brought Blackwell
 
 
-def too_old(cuda: str, seen: Seen) -> bool:
+def too_old(cuda: str, state: DriverState) -> bool:
     """Whether the driver knows no CUDA that this one can do with: the only case in which cuda-compat can help."""
-    return seen.version is not None and seen.version < minimum(parse(cuda))
+    return state.version is not None and state.version < minimum(parse(cuda))
 
 
-def verdict(cuda: str | None, gpus: int, seen: Seen, compat: Seen | None = None) -> str | None:
+def incompatibility(cuda: str | None, gpus: int, state: DriverState, compat: DriverState | None = None) -> str | None:
     """Judge a torch built for `cuda` (None: a CPU build) on a host with `gpus` device nodes.
 
-    `compat` is what was seen through cuda-compat, where that was tried and did not help.
+    `compat` is what was detected through cuda-compat, where that was tried and did not help.
     """
     if cuda is None or gpus == 0:
         return None
     here = "The host's GPUs are in this container"
-    if seen.missing:
+    if state.missing:
         return (
-            f"{here} but the driver's library is not ({seen.missing}): start the container through NVIDIA's runtime, "
+            f"{here} but the driver's library is not ({state.missing}): start the container through NVIDIA's runtime, "
             "docker run --gpus all, instead of handing it the devices alone."
         )
-    if seen.fault:
-        return f"{here} but the driver's library {seen.fault}: look at nvidia-smi on the host, or restart the host."
+    if state.fault:
+        return f"{here} but the driver's library {state.fault}: look at nvidia-smi on the host, or restart the host."
     wanted = parse(cuda)
-    unsuitable = next((device for device in seen.devices if not _suits(wanted, device)), None)
+    unsuitable = next((device for device in state.devices if not _suits(wanted, device)), None)
     if unsuitable is not None:
-        return f"{_capability(wanted, unsuitable)}: {_remedy(wanted, seen, compat)}."
-    if too_old(cuda, seen):
-        return f"{_driver(wanted, seen, compat)}: {_remedy(wanted, seen, compat)}."
-    if seen.code:
-        name = seen.name or f"CUDA error {seen.code}"
-        closed = f" ({seen.closed[0]})" if seen.closed else ""
-        hint = _HINTS.get(seen.code, "look at nvidia-smi and dmesg on the host")
-        return f"{here} but the driver refuses them with {name} ({seen.code}){closed}: {hint}."
+        return f"{_capability(wanted, unsuitable)}: {_remedy(wanted, state, compat)}."
+    if too_old(cuda, state):
+        return f"{_driver(wanted, state, compat)}: {_remedy(wanted, state, compat)}."
+    if state.code:
+        name = state.name or f"CUDA error {state.code}"
+        closed = f" ({state.closed[0]})" if state.closed else ""
+        hint = _HINTS.get(state.code, "look at nvidia-smi and dmesg on the host")
+        return f"{here} but the driver refuses them with {name} ({state.code}){closed}: {hint}."
     return None
 
 
-def usable(nodes: int, seen: Seen, visible: str | None, every: bool = True) -> Usable:
-    """What to use of `nodes` GPUs where the verdict is None: those that the driver offers.
+def usable_gpus(nodes: int, state: DriverState, visible: str | None, *, every: bool = True) -> UsableGpus:
+    """What to use of `nodes` GPUs where there is no incompatibility: those that the driver offers.
 
     Fewer than the nodes are right with MIG, and where `visible` (CUDA_VISIBLE_DEVICES) chooses. Else a GPU is lost, and
     a program that needs `every` one must not go on with the rest.
     """
-    offered = len(seen.devices)
+    offered = len(state.devices)
     chosen = bool(visible and visible.strip())
     if offered >= nodes:
-        return Usable(offered)
-    if any("MIG" in device.name for device in seen.devices):
+        return UsableGpus(offered)
+    if any("MIG" in device.name for device in state.devices):
         reason = "MIG: a process can use one instance"
     elif chosen:
         reason = f"CUDA_VISIBLE_DEVICES is {visible}"
@@ -120,9 +120,11 @@ def usable(nodes: int, seen: Seen, visible: str | None, every: bool = True) -> U
     if not offered or (every and not reason):
         place = "CUDA_VISIBLE_DEVICES" if chosen else "nvidia-smi and dmesg on the host"
         count = f"{offered} of the {nodes} GPUs" if offered else "none of the GPUs"
-        return Usable(offered, f"The driver offers {count} in this container: look at {place}, or use another host.")
+        return UsableGpus(
+            offered, f"The driver offers {count} in this container: look at {place}, or use another host."
+        )
     reason = reason or "look at nvidia-smi and dmesg on the host"
-    return Usable(offered, line=f"the driver offers {offered} of {nodes} GPUs here ({reason})")
+    return UsableGpus(offered, line=f"the driver offers {offered} of {nodes} GPUs here ({reason})")
 
 
 def no_gpu(cuda: str, nodes: int, visible: str | None) -> str:
@@ -160,12 +162,12 @@ def _capability(wanted: Version, device: Device) -> str:
     )
 
 
-def _driver(wanted: Version, seen: Seen, compat: Seen | None) -> str:
-    assert seen.version is not None
-    branch = _BRANCHES.get(seen.version)
+def _driver(wanted: Version, state: DriverState, compat: DriverState | None) -> str:
+    assert state.version is not None
+    branch = _BRANCHES.get(state.version)
     says = (
         f"This image's torch is built for CUDA {dotted(wanted)}, which needs {_driver_for(wanted)} or newer, but the "
-        f"host's driver{f' {branch}' if branch else ''} ends at CUDA {dotted(seen.version)}"
+        f"host's driver{f' {branch}' if branch else ''} ends at CUDA {dotted(state.version)}"
     )
     if compat is None:
         return says
@@ -182,12 +184,12 @@ def _host_for(cuda: Version) -> str:
     return f"a host with {_driver_for(cuda)}{ami}"
 
 
-def _remedy(wanted: Version, seen: Seen, compat: Seen | None) -> str:
+def _remedy(wanted: Version, state: DriverState, compat: DriverState | None) -> str:
     """What runs here as it is, and else what would with another driver."""
-    fitting = {name: cuda for name, cuda in PROFILES.items() if all(_suits(cuda, device) for device in seen.devices)}
-    version = seen.version or (0, 0)
+    fitting = {name: cuda for name, cuda in PROFILES.items() if all(_suits(cuda, device) for device in state.devices)}
+    version = state.version or (0, 0)
     ready = next((name for name, cuda in fitting.items() if cuda != wanted and version >= minimum(cuda)), None)
-    same = all(_suits(wanted, device) for device in seen.devices)
+    same = all(_suits(wanted, device) for device in state.devices)
     ways = [f"use an image of profile {ready}"] if ready else []
     if same:
         ways.append(f"{'' if ready else 'use '}{_host_for(wanted)}")

@@ -1,6 +1,6 @@
-"""What this host's NVIDIA driver says of itself and of its GPUs, asked before torch is imported.
+"""What this host's NVIDIA driver says of itself and of its GPUs, detected before torch is imported.
 
-`ask` looks in a child process, `python -P -m berth.runtime.gpu.driver`, which prints what it saw as one line of JSON: a
+`detect_in_child` does so in a child process, `python -P -m berth.runtime.gpu.driver`, which prints one line of JSON: a
 driver that crashes or hangs takes only the child along, and a process that has called cuInit must not fork its ranks
 later. Standard library only, for both images. Every function takes the root of the file system where it looks at files.
 """
@@ -38,8 +38,8 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of the driver.
+class DriverState:
+    """What was detected of the driver.
 
     `missing` is why libcuda can't be loaded and `fault` what became of asking it (it crashed, it hung): both empty if
     all went well. `version` is the newest CUDA that the driver knows. `code` is what cuInit answered (0: well), `name`
@@ -58,7 +58,7 @@ class Seen:
 def count_gpus(root: Path, environ: Mapping[str, str]) -> int:
     """Device nodes /dev/nvidia0, 1, …, or one for WSL's; fewer if CUDA_VISIBLE_DEVICES names fewer.
 
-    What may be there: the driver alone knows MIG instances, UUIDs and GPUs that are lost (verdict.usable).
+    What may be there: the driver alone knows MIG instances, UUIDs and GPUs that are lost (compatibility.usable_gpus).
     """
     # WSL2 has one device for all GPUs of the machine in place of theirs (docs.nvidia.com/cuda/wsl-user-guide).
     nodes = len(_nodes(root)) or int((root / "dev/dxg").exists())
@@ -81,48 +81,48 @@ def torch_cuda() -> str | None:
     return match[1] if match else None
 
 
-def look(root: Path = _ROOT) -> Seen:
+def detect(root: Path = _ROOT) -> DriverState:
     """Ask libcuda, in this process."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError as error:
-        return Seen(missing=str(error))
+        return DriverState(missing=str(error))
     number = ctypes.c_int(0)
     known = cuda.cuDriverGetVersion(ctypes.byref(number)) == 0 and number.value > 0
-    seen = Seen(version=(number.value // 1000, number.value % 1000 // 10) if known else None)
+    state = DriverState(version=(number.value // 1000, number.value % 1000 // 10) if known else None)
     code = int(cuda.cuInit(0))
     if code:
-        return replace(seen, code=code, name=_error_name(cuda, code), closed=_closed(root))
+        return replace(state, code=code, name=_error_name(cuda, code), closed=_closed(root))
     count = ctypes.c_int(0)
     cuda.cuDeviceGetCount(ctypes.byref(count))
-    return replace(seen, code=0, devices=tuple(_device(cuda, index) for index in range(count.value)))
+    return replace(state, code=0, devices=tuple(_device(cuda, index) for index in range(count.value)))
 
 
-def ask(environ: Mapping[str, str] = os.environ, limit: float = TIME_LIMIT) -> Seen:
-    """`look`, in a child process with this environment and `limit` seconds."""
+def detect_in_child(environ: Mapping[str, str] = os.environ, limit: float = TIME_LIMIT) -> DriverState:
+    """`detect`, in a child process with this environment and `limit` seconds."""
     command = [sys.executable, "-P", "-m", "berth.runtime.gpu.driver"]
     try:
         done = subprocesses.run(command, limit, environ)
     except subprocess.TimeoutExpired:
-        return Seen(fault=f"did not answer within {limit:.0f} s")
+        return DriverState(fault=f"did not answer within {limit:.0f} s")
     if done.returncode < 0:
-        return Seen(fault=f"crashed ({signal.Signals(-done.returncode).name})")
+        return DriverState(fault=f"crashed ({signal.Signals(-done.returncode).name})")
     try:
         return from_json(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, KeyError, TypeError, IndexError):
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        return Seen(fault=f"could not be asked ({last})")
+        return DriverState(fault=f"could not be asked ({last})")
 
 
-def to_json(seen: Seen) -> dict[str, Any]:
+def to_json(state: DriverState) -> dict[str, Any]:
     """Plain types, for one line of JSON."""
-    return asdict(seen)
+    return asdict(state)
 
 
-def from_json(fields: Mapping[str, Any]) -> Seen:
+def from_json(fields: Mapping[str, Any]) -> DriverState:
     """Read what `to_json` wrote."""
     version = fields["version"]
-    return Seen(
+    return DriverState(
         missing=str(fields["missing"]),
         fault=str(fields["fault"]),
         version=None if version is None else (int(version[0]), int(version[1])),
@@ -174,4 +174,4 @@ def _closed(root: Path) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(to_json(look())))
+    print(json.dumps(to_json(detect())))

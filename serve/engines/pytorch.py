@@ -13,10 +13,10 @@ import transformers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.qa.windows import Window, position_count
+from berth.runtime.cpus import model_threads
 from berth.serve.engines.batches import by_length, pad
 from berth.serve.engines.engine import Logits, never
-from berth.serve.hardware import threads
-from berth.serve.models import ModelError, ModelFiles
+from berth.serve.models import ModelFiles, ModelFilesError
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +47,16 @@ def _sentence(error: Exception) -> str:
 
 
 def load_tokenizer(files: ModelFiles) -> Any:
-    """The model's fast tokenizer; ModelError if it can't be read or has no offsets."""
+    """The model's fast tokenizer; ModelFilesError if it can't be read or has no offsets."""
     try:
         with _quiet():
             tokenizer = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
     except Exception as error:  # whatever a damaged file makes transformers raise, the user's way out is the same
-        raise ModelError(
+        raise ModelFilesError(
             f"the tokenizer in {files.folder} can't be loaded ({_sentence(error)}): save it again"
         ) from error
     if not tokenizer.is_fast:
-        raise ModelError(
+        raise ModelFilesError(
             f"the tokenizer in {files.folder} has no fast version, whose offsets are needed: add a tokenizer.json"
         )
     return tokenizer
@@ -66,8 +66,8 @@ class PyTorchEngine:
     """See engine.Engine. Windows run in small batches of like length (batches.by_length)."""
 
     def __init__(self, files: ModelFiles) -> None:
-        """Load the weights of `files`; ModelError if they don't fit or hold no question-answering head."""
-        torch.set_num_threads(threads())
+        """Load the weights of `files`; ModelFilesError if they don't fit or hold no question-answering head."""
+        torch.set_num_threads(model_threads())
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = _load(files.folder).to(self.device)
         self.pad_id = self.model.config.pad_token_id or 0
@@ -115,10 +115,10 @@ def _load(folder: Path) -> Any:
                 folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
             )
     except Exception as error:
-        raise ModelError(f"the model in {folder} can't be loaded ({_sentence(error)}): save it again") from error
+        raise ModelFilesError(f"the model in {folder} can't be loaded ({_sentence(error)}): save it again") from error
     missing = sorted(report["missing_keys"])
     if missing:  # transformers fills them with random numbers and goes on; such answers would only look like answers
-        raise ModelError(
+        raise ModelFilesError(
             f"the weights in {folder} lack {', '.join(missing[:3])}{' and others' if missing[3:] else ''}: "
             "fine-tune the model for question answering first"
         )

@@ -20,7 +20,9 @@ from testinfra.host import Host
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build, build_network, pins
-from berth.images.plan import Revision, build_plan
+from berth.images.base import base_at_hand
+from berth.images.plan import Checkout, Provided, Revision, build_plan
+from berth.images.prepare import link_wheels, local_wheels
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 # An image that somebody built FROM one of the kit's, which stands in its place: `test --image`.
@@ -111,7 +113,8 @@ def copy_kit(copy: Path) -> Path:
         if (pins.ROOT / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
-    build.link_local_wheels(build_network.gather(os.environ), pins.load().profile(PROFILE), copy)
+    wheels = local_wheels(build_network.gather(os.environ), pins.load().profile(PROFILE), copy)
+    link_wheels(wheels, PROFILE, copy)
     return copy
 
 
@@ -139,20 +142,16 @@ def build_image(
     """
     kit = pins.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
+    rendered = pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text())
     plan = build_plan(
         kit,
         profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
         image,
-        version=pins.version(),
-        revision=Revision("test"),
-        base=build.base_at_hand(kit, base),
-        secrets=found.write_secrets(secrets),
-        proxies=found.proxies,
-        rendered=pins.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text()),
-        root=root,
+        Checkout(root, pins.version(), Revision("test"), {image: rendered}),
+        Provided(base_at_hand(kit, base), found.write_secrets(secrets), found.proxies),
     )
     options = (*plan.options, *(("--target", target) if target else ()))
-    return build.run(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
+    return build.run_build(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
 
 
 Build = Callable[..., build.Built]

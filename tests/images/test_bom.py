@@ -12,8 +12,8 @@ from docker.models.images import Image
 
 from berth.images import pins
 from berth.images.inventory import cyclonedx, debian, licences, sbom
-from berth.images.inventory.image_listing import inside_of
-from berth.images.inventory.saved_image import Contents, contents
+from berth.images.inventory.image_listing import listing_of
+from berth.images.inventory.saved_image import SavedImage, read_image
 
 # The engine lays files of its own over these.
 OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
@@ -30,17 +30,17 @@ def name_of(image: Image) -> str:
 
 
 @pytest.fixture(scope="session")
-def inside(image: Image, client: docker.DockerClient) -> Contents:
-    return contents(client, name_of(image))
+def saved(image: Image, client: docker.DockerClient) -> SavedImage:
+    return read_image(client, name_of(image))
 
 
 @pytest.fixture(scope="session")
 def bill(image: Image, client: docker.DockerClient) -> cyclonedx.Bill:
     """Kept where `push`, which runs these tests first, finds it."""
-    return sbom.bill(client, name_of(image))
+    return sbom.image_bill(client, name_of(image))
 
 
-def said(client: docker.DockerClient, bill: cyclonedx.Bill | Contents, *command: str) -> str:
+def said(client: docker.DockerClient, bill: cyclonedx.Bill | SavedImage, *command: str) -> str:
     """What a command prints in a fresh container of the image."""
     printed = client.containers.run(
         bill.image_id, ["600", *command], entrypoint=["timeout"], network_mode="none", remove=True
@@ -48,18 +48,18 @@ def said(client: docker.DockerClient, bill: cyclonedx.Bill | Contents, *command:
     return str(printed.decode())
 
 
-def test_every_file_is_as_sha256sum_sees_it(inside: Contents, client: docker.DockerClient) -> None:
-    lines = said(client, inside, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
+def test_every_file_is_as_sha256sum_sees_it(saved: SavedImage, client: docker.DockerClient) -> None:
+    lines = said(client, saved, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
     seen = {line[66:].lstrip("/"): line[:64] for line in lines}
-    found = {path: file.sha256 for path, file in inside.files.items() if file.kind == "file"}
+    found = {path: file.sha256 for path, file in saved.files.items() if file.kind == "file"}
     assert {path: sha256 for path, sha256 in seen.items() if path not in {*OF_THE_ENGINE, ".dockerenv"}} == {
         path: sha256 for path, sha256 in found.items() if path not in OF_THE_ENGINE
     }
 
 
-def test_no_file_is_of_the_machine_that_built_it(inside: Contents) -> None:
+def test_no_file_is_of_the_machine_that_built_it(saved: SavedImage) -> None:
     """Its name and its name servers; the build itself leaves empty files where the engine lays its own."""
-    assert [path for path in OF_THE_ENGINE if path in inside.files and inside.files[path].size] == []
+    assert [path for path in OF_THE_ENGINE if path in saved.files and saved.files[path].size] == []
 
 
 def test_every_package_of_debian_and_no_other(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
@@ -85,12 +85,12 @@ def test_a_packages_hash_is_that_of_its_files(bill: cyclonedx.Bill, client: dock
     assert dash.hash == said(client, bill, "bash", "-c", script).split()[0]
 
 
-def test_what_lacks_a_hash_has_no_file_left(bill: cyclonedx.Bill, inside: Contents) -> None:
+def test_what_lacks_a_hash_has_no_file_left(bill: cyclonedx.Bill, saved: SavedImage) -> None:
     for each in bill.packages:
         if not each.hash:
             assert each.kind == "deb", each
-            listing = inside.records.get(f"var/lib/dpkg/info/{each.name}:amd64.list", b"").decode().split()
-            assert not any(path.lstrip("/") in inside.files for path in listing if path.endswith(".so")), each
+            listing = saved.records.get(f"var/lib/dpkg/info/{each.name}:amd64.list", b"").decode().split()
+            assert not any(path.lstrip("/") in saved.files for path in listing if path.endswith(".so")), each
 
 
 def test_every_licence_is_known_but_a_few_that_are_named(bill: cyclonedx.Bill, profile: pins.Profile) -> None:
@@ -100,9 +100,9 @@ def test_every_licence_is_known_but_a_few_that_are_named(bill: cyclonedx.Bill, p
     assert bool(found.nvidia) == bool(profile.cuda)
 
 
-def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: cyclonedx.Bill, inside: Contents) -> None:
+def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: cyclonedx.Bill, saved: SavedImage) -> None:
     """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
-    assert sbom.bill_of(inside_of(inside), pins.load().files).document == bill.document
+    assert cyclonedx.bill_of(listing_of(saved), pins.load().files).document == bill.document
 
 
 def test_the_document_is_valid_and_the_same_each_time(
@@ -110,7 +110,7 @@ def test_the_document_is_valid_and_the_same_each_time(
 ) -> None:
     text = json.dumps(bill.document)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    assert json.dumps(sbom.bill(client, bill.image, cache=tmp_path).document) == text
+    assert json.dumps(sbom.image_bill(client, bill.image, cache=tmp_path).document) == text
 
 
 def test_debians_versions_are_the_recorded_ones_or_newer(

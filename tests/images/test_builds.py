@@ -14,6 +14,7 @@ import pytest
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build, pins
+from berth.images.base import base_at_hand
 from berth.images.layers import read_layers
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
@@ -76,7 +77,7 @@ def test_an_edit_of_run_qa_makes_one_small_layer(
 def test_a_base_that_cannot_work_is_refused_with_the_reason(
     edit: str, said: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., build.Built]
 ) -> None:
-    base = build.base_at_hand(pins.load(), None).reference
+    base = base_at_hand(pins.load(), None).reference
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {edit}\n")
     command = [engine.find_client(), "build", "--quiet", "--tag", "berth-test:base", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, env=engine.client_environment(os.environ))

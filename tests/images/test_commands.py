@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import certifi
@@ -18,10 +18,12 @@ import pytest
 from rich.console import Console
 
 from berth.common import labels
+from berth.common.errors import UserError
 from berth.images import doctor, pins
-from berth.images.clean import clean
-from berth.local import demo, job
-from berth.local.serving import ask
+from berth.images.clean import remove_all
+from berth.local import demo
+from berth.local.endpoint import ask
+from berth.local.output_folders import check_writable
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]
@@ -70,7 +72,7 @@ def test_clean_takes_what_the_kit_left_and_nothing_of_a_persons(
     work.wait()
     built = work.commit()  # an image without a name, built from ours
     try:
-        listed = {str(item) for item in clean(client, dry_run=True)}
+        listed = {str(item) for item in remove_all(client, dry_run=True)}
         assert {f"container {left.name}", "network berth-test-left"} <= listed
         why = "no run of the kit started it; `docker rm` removes it"
         assert {f"container {each.name} stays: {why}" for each in (persons, persons_too, work)} <= listed
@@ -91,13 +93,27 @@ def test_clean_takes_what_the_kit_left_and_nothing_of_a_persons(
             each.remove()
 
 
+@pytest.fixture(params=["--profile", "--image"])
+def which_server(
+    client: docker.DockerClient, profile: pins.Profile, request: pytest.FixtureRequest
+) -> Iterator[list[str]]:
+    """The kit's own inference image by its profile, and a user's that is built FROM it."""
+    if request.param == "--profile":
+        yield ["--profile", profile.name]
+        return
+    dockerfile = io.BytesIO(f"FROM berth-serve:{profile.name}\nENV MINE=1\n".encode())
+    client.images.build(fileobj=dockerfile, tag="berth-test:server", rm=True)
+    yield ["--image", "berth-test:server"]
+    client.images.remove("berth-test:server")
+
+
 def test_serve_answers_until_ctrl_c_and_leaves_nothing(
-    client: docker.DockerClient, profile: pins.Profile, small_demo: tuple[int, str, Path]
+    client: docker.DockerClient, which_server: list[str], small_demo: tuple[int, str, Path]
 ) -> None:
     model = small_demo[2] / "model.tar.gz"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port), "--profile", profile.name]
+    command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port), *which_server]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
@@ -123,7 +139,7 @@ def small_demo(profile: pins.Profile, tmp_path_factory: pytest.TempPathFactory) 
     printed = io.StringIO()
     short = {"max_steps": "4", "eval_steps": "2", "logging_steps": "1", "max_eval_samples": "24"}
     images = [f"berth-{image}:{profile.name}" for image in ("train", "serve")]
-    code = demo.demo(*images, out, Console(file=printed, width=160), hyperparameters=short)
+    code = demo.run_demo(*images, out, Console(file=printed, width=160), hyperparameters=short)
     return code, printed.getvalue(), out
 
 
@@ -157,7 +173,7 @@ def test_the_demo_shows_loss_scores_sizes_and_both_answers(
 def test_what_a_container_would_refuse_is_refused_before_there_is_one(
     tmp_path: Path, profile: pins.Profile, command_line: CommandLine
 ) -> None:
-    model = demo.model_folder()
+    model = demo.pretrained_model()
     data = pins.ROOT / "sample/squad-train.json.xz"
     words = ("run", "train", "--data", str(data), "--model", str(model), "--image", f"berth-train:{profile.name}")
     done = command_line(*words, "-p", "max_stepz=4", "-p", "learning_rate=fast", "--output", str(tmp_path / "out"))
@@ -174,7 +190,7 @@ def test_what_a_container_would_refuse_is_refused_before_there_is_one(
     )
 
 
-def test_a_job_is_lent_wheels_and_ca_for_its_requirements(
+def test_a_job_gets_wheels_and_ca_for_its_requirements(
     tmp_path: Path, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     wheels, code = tmp_path / "wheels", tmp_path / "src"
@@ -220,5 +236,5 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
     done = command_line("demo", "--profile", profile.name, "--output", str(tmp_path / "file"))
     assert done.returncode == 1
     assert done.stderr.startswith(f"berth: error: {tmp_path / 'file'} can't be made ({tmp_path / 'file'} is no folder)")
-    with pytest.raises(job.UserError, match="can't be made"):
-        job.writable(tmp_path / "file" / "below")
+    with pytest.raises(UserError, match="can't be made"):
+        check_writable(tmp_path / "file" / "below")

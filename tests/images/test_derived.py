@@ -10,7 +10,6 @@ import docker
 import pytest
 
 from berth.images import layers, pins
-from berth.local.job import run_train
 
 PROGRAM = """
 import tabulate
@@ -25,23 +24,15 @@ def derived(derive: Callable[..., str]) -> str:
     return derive("tabulate==0.9.0")
 
 
-def test_a_program_in_a_derived_image_imports_its_package(derived: str, tmp_path: Path) -> None:
-    for folder in ("data", "code"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "data/rows.txt").write_text("1\n")
-    (tmp_path / "code/train.py").write_text(PROGRAM)
-    log: list[str] = []
-    done = run_train(
-        tmp_path / "data",
-        image=derived,
-        output=tmp_path / "out",
-        code=tmp_path / "code",
-        hyperparameters={"sagemaker_program": "train.py"},
-        log=log.append,
-        timeout=120,
-    )
-    print("\n".join(log))
-    assert done.exit_code == 0
+def test_a_program_in_a_derived_image_imports_its_package(
+    derived: str, command_line: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    words = ("--code", str(tmp_path), "--output", str(tmp_path / "out"))
+    done = command_line("run", "train", "--image", derived, *words)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    log = done.stdout.splitlines()
     assert "algo-1 | tabulate 0.9.0" in log
     assert "algo-1 | | algo-1 |      1 |" in log
 
@@ -72,13 +63,18 @@ def test_it_is_billed_and_named_as_its_owner_calls_it(
     assert (printed.stdout, printed.stderr) == (f"{derived}\n", "")
 
 
-@pytest.mark.parametrize("command", ["test", "size", "bill", "licences", "push", "uri"])
+RUN_TRAIN = f"run train --data {pins.ROOT}/sample/squad-train.json.xz -p model_name_or_path=any"
+
+
+@pytest.mark.parametrize(
+    "command", ["test", "size", "bill", "licences", "push", "uri", RUN_TRAIN, "run serve --model any"]
+)
 def test_what_does_not_stand_on_the_kit_is_refused(
     command: str, client: docker.DockerClient, command_line: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     client.images.build(fileobj=io.BytesIO(b"FROM scratch\nLABEL a=b\n"), tag="berth-test:stranger", rm=True)
     try:
-        done = command_line(command, "--image", "berth-test:stranger")
+        done = command_line(*command.split(), "--image", "berth-test:stranger")
     finally:
         client.images.remove("berth-test:stranger")
     assert (done.returncode, done.stdout) == (1, "")

@@ -12,9 +12,10 @@ import pytest
 from docker.types import Mount
 
 from berth.common import owner
-from berth.common.containers import run_once
+from berth.common.containers import Access, run_once
 from berth.images import pins
-from berth.local import leftovers
+from berth.local import cleanup
+from berth.local.chown import FolderSnapshot, chown_new_files
 
 COLLEAGUE = 4242
 
@@ -34,7 +35,7 @@ def test_what_the_engine_will_not_remove_is_named_and_stops_no_run(
     keeps = client.containers.run(image, ["300"], entrypoint=["sleep"], network=network.name, detach=True)
     said: list[str] = []
     try:
-        leftovers.sweep(client, image, said.append)
+        cleanup.remove_stale_runs(client, image, said.append)
         assert client.networks.list(names=[network.name])
         (warning,) = said
         assert warning.startswith("Warning: the engine did not remove the network berth-test-stuck (")
@@ -42,7 +43,7 @@ def test_what_the_engine_will_not_remove_is_named_and_stops_no_run(
     finally:
         keeps.remove(force=True)
     said.clear()
-    leftovers.sweep(client, image, said.append)
+    cleanup.remove_stale_runs(client, image, said.append)
     assert said == ["Removed 1 container(s) and network(s) that the run stuck had left behind."]
     assert not client.networks.list(names=[network.name])
 
@@ -53,7 +54,7 @@ def as_root(client: docker.DockerClient, profile: pins.Profile, tmp_path: Path) 
 
     def run(line: str) -> None:
         mounts = [Mount("/folder", str(tmp_path), type="bind")]
-        run_once(client, f"berth-train:{profile.name}", ["sh", "-c", line], mounts=mounts)
+        run_once(client, f"berth-train:{profile.name}", ["sh", "-c", line], Access(mounts))
 
     return run
 
@@ -74,12 +75,12 @@ def test_of_the_users_checkpoints_only_what_the_run_wrote_becomes_his(
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     as_root("mv /folder/of-root /folder/theirs /folder/checkpoints && touch /folder/outside/untouched")
-    before = leftovers.Before.of(folder)
+    before = FolderSnapshot.take(folder)
     as_root(
         "cd /folder/checkpoints && mkdir checkpoint-1 && touch checkpoint-1/model && chmod 700 checkpoint-1 "
         "&& echo more >> of-root && ln -s ../outside/untouched link && ln -s ../outside way"
     )
-    leftovers.hand_over_new(client, f"berth-train:{profile.name}", before)
+    chown_new_files(client, f"berth-train:{profile.name}", before)
     as_root("chmod -R a+rx /folder")
     owners = {path.relative_to(folder).as_posix(): path.lstat().st_uid for path in folder.rglob("*")}
     assert owners == {

@@ -33,7 +33,7 @@ def older_tzdata(image: Image, client: docker.DockerClient) -> Iterator[str]:
 def test_a_newer_package_in_the_archive_is_found(
     older_tzdata: str, client: docker.DockerClient, tmp_path: Path
 ) -> None:
-    found = debian.ask(client, older_tzdata, build_network.gather(os.environ), tmp_path)
+    found = debian.ask_archive(client, older_tzdata, build_network.gather(os.environ), tmp_path)
     update = next(update for update in found if update.name == "tzdata")
     assert update.installed == OLDER
     assert update.candidate > OLDER
@@ -45,4 +45,4 @@ def test_an_archive_out_of_reach_is_no_all_clear(image: Image, client: docker.Do
         None, build_network.PackageIndex(), (), "", "", "deb http://127.0.0.1:9/debian bookworm main\n"
     )
     with pytest.raises(UserError, match=r"^Debian's archive can't be asked for updates of sha256:\w+ \(.+\): look at"):
-        debian.ask(client, str(image.id), nowhere, tmp_path)
+        debian.ask_archive(client, str(image.id), nowhere, tmp_path)

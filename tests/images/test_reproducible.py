@@ -24,8 +24,8 @@ def difference(
     more = [part for part in PARTS if had.get(f"berth.{part}", pins.NONE) != pins.NONE]
     if more:
         pytest.skip(f"{first} holds {', '.join(more)}, which no second build of the tests takes")
-    before = diff.described(client, first)
-    return diff.compare(before, diff.described(client, canary_image, cache=tmp_path_factory.mktemp("contents")))
+    before = diff.inspect_image(client, first)
+    return diff.compare(before, diff.inspect_image(client, canary_image, cache=tmp_path_factory.mktemp("contents")))
 
 
 def test_the_same_packages(difference: diff.Difference) -> None:

@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from berth.images import pins
-from berth.local.serving import ask, serving
+from berth.local.endpoint import EndpointOptions, ask, deploy
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 TRAIN, SERVE = f"berth-train:{PROFILE}", f"berth-serve:{PROFILE}"
@@ -96,7 +96,7 @@ def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: d
     assert result["list"] == result["answers"]
     for question, answer in zip(questions, result["answers"], strict=True):
         assert answer["answer"] == question["context"][answer["start"] : answer["end"]]
-    with serving(archive, image=SERVE, port=None) as endpoint:
+    with deploy(EndpointOptions(archive, SERVE, port=None)) as endpoint:
         direct = [ask(endpoint.url, **question) for question in questions]
     assert direct == result["answers"]
 

@@ -19,7 +19,8 @@ from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.references import lists_referrers
 from berth.ecr.registry.transport import Transport
 from berth.images import pins
-from berth.images.local_image import local_image
+from berth.images.local_image import of_chosen
+from berth.images.selection import select_images
 from tests.registry import made_images
 from tests.registry.ecr_double import REGIONS, TOKEN
 from tests.registry.engines import second_engine
@@ -61,7 +62,7 @@ class Watch:
 def released() -> list[str]:
     """`--tag RELEASE`, where it may be given."""
     client = engine.connect()
-    images = [local_image(client, image, PROFILE) for image in pins.IMAGES]
+    images = [of_chosen(each) for each in select_images(client, pins.IMAGES, PROFILE, None)]
     return [] if any(image.dirty for image in images) else ["--tag", RELEASE]
 
 

@@ -41,11 +41,18 @@ def test_a_mistake_is_named_as_the_help_names_it(words: str, said: str) -> None:
     assert done.stderr.strip() == said
 
 
-def test_each_folder_has_the_commands_that_it_is_named_for(command_line: ModuleType) -> None:
-    for folder in set(command_line.COMMANDS.values()):
-        app = import_module(f"berth.{folder}.commands").app
-        named = {command for command, its in command_line.COMMANDS.items() if its == folder}
-        assert set(typer.main.get_group(app).commands) == named
+def test_every_folder_with_commands_is_known_and_each_name_stands_once(command_line: ModuleType) -> None:
+    packages = [link.resolve() for link in (pins.ROOT / "berth").iterdir()]
+    found = [path.parent.relative_to(pins.ROOT) for each in packages for path in each.rglob("commands.py")]
+    assert sorted(command_line.FOLDERS) == sorted(".".join(folder.parts) for folder in found)
+    names = [
+        name
+        for folder in command_line.FOLDERS
+        for name in typer.main.get_group(import_module(f"berth.{folder}.commands").app).commands
+    ]
+    assert sorted(names) == sorted(set(names))
+    line = command_line.CommandLine(name="build.py")
+    assert line.list_commands(typer.Context(line)) == names
 
 
 def test_a_build_does_without_what_only_registries_need() -> None:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from berth.contract.splits import SPLITS
 from berth.qa.faults import counted
 from berth.qa.squad import Answer, DataError, Example, check_answers, read, skipped_note
 from berth.train.finetune.recipe import Paths, Recipe
 
-# `fit("s3://…")` with one address and no name calls its channel "training".
-CHANNELS = {"train": ("train", "training"), "validation": ("validation", "test"), "test": ("test",)}
-SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test": ("test",)}
+HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test": ("test",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def channels(paths: Paths) -> frozenset[str]:
 def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> Source:
     """Decide where a split comes from. Raises DataError with what to pass when there is nothing."""
     file = getattr(recipe, f"{split}_file")
-    channel = next((name for name in CHANNELS[split] if name in there), None)
+    channel = next((name for name in SPLITS[split].channels if name in there), None)
     if file:
         return Source(split, f"{split} data: file {file}", path=_file(file, channel, paths))
     if channel:
@@ -58,10 +57,9 @@ def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> Sou
         return Source(split, f"{split} data: channel {channel}{instead}", path=paths.channels / channel)
     if recipe.dataset_name:
         return Source(split, f"{split} data: {recipe.dataset_name} of the hub", dataset=recipe.dataset_name)
-    task = {"train": "do_train", "validation": "do_eval", "test": "do_predict"}[split]
     raise DataError(
-        f"There is no {split} data: pass a folder with SQuAD files as channel {' or '.join(CHANNELS[split])}, "
-        f"or {split}_file, or dataset_name, or set {task} to false."
+        f"There is no {split} data: pass a folder with SQuAD files as channel {' or '.join(SPLITS[split].channels)}, "
+        f"or {split}_file, or dataset_name, or set {SPLITS[split].task} to false."
     )
 
 
@@ -78,7 +76,7 @@ def load(source: Source, recipe: Recipe, limit: int | None, say: Callable[[str],
     say(source.note)
     train = source.split == "train"
     if source.path is not None:
-        examples = read(source.path, recipe.version_2_with_negative, offsets=train)
+        examples = read(source.path, version_2_with_negative=recipe.version_2_with_negative, offsets=train)
     else:
         examples = _from_hub(source, recipe)
     there = len(examples)
@@ -129,7 +127,7 @@ def _from_hub(source: Source, recipe: Recipe) -> list[Example]:
             f"dataset_name {source.dataset} can't be loaded ({type(reason).__name__}: {first_line(reason)}): check the "
             "name, and in a job without a way to the hub pass the data as channels train and validation."
         ) from reason
-    split = next((name for name in SPLITS[source.split] if name in loaded), None)
+    split = next((name for name in HUB_SPLITS[source.split] if name in loaded), None)
     if split is None:
         raise DataError(
             f"dataset_name {source.dataset} has no {source.split} split, only {', '.join(sorted(loaded))}: pass the "

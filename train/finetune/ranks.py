@@ -7,7 +7,6 @@ the group is started here, and every rank checks what came of it before the firs
 import hashlib
 import importlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,8 +19,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from berth.contract.errors import JobError
+from berth.runtime.cpus import count_cpus
 from berth.train import smddp
-from berth.train.hardware import count_cpus
 
 
 class RankError(JobError):
@@ -60,7 +59,7 @@ class Rank:
 
 def threads(local_world_size: int, root: Path = Path("/")) -> int:
     """CPU threads for one rank: this container's cores shared by the ranks of this host, at least one."""
-    return max(1, int(count_cpus(root, len(os.sched_getaffinity(0)))) // local_world_size)
+    return max(1, count_cpus(root) // local_world_size)
 
 
 def start_group(rank: Rank, backend: str, timeout: int, cuda: bool) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from berth.contract.masking import mask_text
+from berth.runtime.log import ERROR_PREFIX
 
 METRIC_PATTERNS = (
     r"train_runtime.*=\D*(.*?)$",
@@ -21,8 +22,6 @@ METRIC_PATTERNS = (
     r"f1.*=\D*(.*?)$",
     r"exact_match.*=\D*(.*?)$",
 )
-# The line by which a rank's launcher tells a user's mistake from a crash.
-ERROR_PREFIX = "berth: error: "
 
 
 def plain(text: str) -> str:

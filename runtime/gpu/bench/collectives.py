@@ -58,7 +58,7 @@ def all_reduce(device: str) -> Measured:
         "GB/s",
         limit=link.gb_per_s if link else None,
         enough=link.enough if link else 0.0,
-        note=f"{backend}, {ranks} ranks, {_size(max(SIZES[device]))}{f', {link.name}' if link else ''}",
+        note=f"{backend}, {ranks} ranks, {max(SIZES[device]) // MIB} MiB{f', {link.name}' if link else ''}",
         details=details,
     )
 
@@ -68,19 +68,19 @@ def _rank(rank: int, ranks: int, device: str, meeting: str, results: "SimpleQueu
     import torch
     from torch import distributed
 
-    place = torch.device(device, rank) if device == "cuda" else torch.device(device)
+    torch_device = torch.device(device, rank) if device == "cuda" else torch.device(device)
     if device == "cuda":
-        torch.cuda.set_device(place)
+        torch.cuda.set_device(torch_device)
     distributed.init_process_group(
         BACKENDS[device],
         init_method=meeting,
         rank=rank,
         world_size=ranks,
-        device_id=place if device == "cuda" else None,
+        device_id=torch_device if device == "cuda" else None,
     )
     seconds: dict[int, float] = {}
     for size in SIZES[device]:
-        buffer = torch.full((size // 4,), rank + 1.0, device=place)
+        buffer = torch.full((size // 4,), rank + 1.0, device=torch_device)
         distributed.all_reduce(buffer)
         wrong = int((buffer != ranks * (ranks + 1) / 2).sum())
         if wrong:
@@ -89,7 +89,7 @@ def _rank(rank: int, ranks: int, device: str, meeting: str, results: "SimpleQueu
         call = partial(distributed.all_reduce, buffer)
         timing.seconds_of_round(call, device, REPEATS[device])
         distributed.barrier()
-        taken = torch.tensor(timing.seconds_of_round(call, device, REPEATS[device]), device=place)
+        taken = torch.tensor(timing.seconds_of_round(call, device, REPEATS[device]), device=torch_device)
         distributed.all_reduce(taken, distributed.ReduceOp.MAX)
         seconds[size] = taken.item()
     if rank == 0:
@@ -117,7 +117,3 @@ def nvidia_smi(*words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
-
-
-def _size(size: int) -> str:
-    return f"{size // MIB} MiB"

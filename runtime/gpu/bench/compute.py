@@ -33,7 +33,7 @@ def precision(device: str, index: int = 0) -> Any:
 
 
 def matrix_product(device: str) -> Measured:
-    """TFLOP/s (2·n³ operations) of a 16-bit product of two n × n matrices, beside the chip's dense peak.
+    """TFLOP/s (2·n³ operations) of a 16-bit product of two n × n matrices, next to the chip's dense peak.
 
     On several GPUs the figure is the slowest one's. ArithmeticError if a product is wrong.
     """

@@ -41,10 +41,10 @@ def describe(device: str) -> dict[str, Any]:
     }
 
 
-def driver(said: str, module: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The driver's version: what nvidia-smi said, else what the kernel module says of itself."""
-    if said.strip():
-        return said.split()[0]
+def driver(output: str, module: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """The driver's version: what nvidia-smi printed, else what the kernel module says of itself."""
+    if output.strip():
+        return output.split()[0]
     try:
         found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", module.read_text(errors="replace"))
     except OSError:
@@ -56,8 +56,8 @@ def title(machine: dict[str, Any]) -> str:
     """One line: the GPUs and the versions that decide how fast they are."""
     names = [each["name"] for each in machine["devices"]]
     kinds = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)] or [f"{machine['cpus']} CPUs"]
-    said = {name: version for name, version in machine["versions"].items() if version is not None}
-    return ", ".join([*kinds, *(f"{name} {version}" for name, version in said.items())])
+    known = {name: version for name, version in machine["versions"].items() if version is not None}
+    return ", ".join([*kinds, *(f"{name} {version}" for name, version in known.items())])
 
 
 def dotted(cudnn: int) -> str:

@@ -1,11 +1,11 @@
-"""What a check of the GPUs found, as a record, and the records as a table. Pure.
+"""A check of the GPUs, what it found as a record, and the records as a table. Pure.
 
 A check gives a `Measured`; `judge` turns it, or the reason why there is none, into a `Record`. A ratio is the measured
 value over the limit that the hardware's maker states; a check is slow where its ratio is below what such a chip or link
 reaches in practice. Slow is a hint for people, only failed is a failure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -34,6 +34,16 @@ class Measured:
     enough: float = 0.5
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check: its name, what measures (given the device), its time limit in seconds, and the modules that it needs."""
+
+    name: str
+    measure: Callable[[str], Measured]
+    limit: float
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

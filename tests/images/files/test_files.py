@@ -13,6 +13,7 @@ import pytest
 from berth.common import engine, labels
 from berth.common.errors import UserError
 from berth.images import build, build_files, pins
+from berth.images.prepare import BuildOptions, prepare
 
 Pin = Callable[..., pins.Profile]
 Lay = Callable[..., None]
@@ -66,11 +67,12 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
         (kit_copy / "docker" / "layers" / above).write_text("#!/bin/sh\n")
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     lines: list[str] = []
-    plan = build.prepare("train", profile, None, mirror=address, dry_run=False, say=lines.append, root=kit_copy)
+    kit = pins.load(kit_copy / "docker" / "pins.toml")
+    (plan,) = prepare(kit, ["train"], BuildOptions(profile.name, mirror=address), lines.append, root=kit_copy)
     fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
     assert len(fetched) == len(profile.files) + 2, "each file, and EFA's signature and key"
     try:
-        built = build.run(replace(plan, tags=("berth-test:doubles",)), engine.find_client(), lambda *_: None)
+        built = build.run_build(replace(plan, tags=("berth-test:doubles",)), engine.find_client(), lambda *_: None)
         image = client.images.get("berth-test:doubles")
         words = {"entrypoint": ["python", "-c", LOOK], "network_mode": "none", "remove": True}
         seen = json.loads(client.containers.run(image.id, **words))
@@ -273,8 +275,9 @@ def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
     (mirror / "libgdrapi.deb").unlink()
     (mirror / "efa.key").unlink()
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
+    kit = pins.load(kit_copy / "docker" / "pins.toml")
     with pytest.raises(UserError) as refusal:
-        build.prepare("train", profile, None, mirror=str(mirror), dry_run=False, say=print, root=kit_copy)
+        prepare(kit, ["train"], BuildOptions(profile.name, mirror=str(mirror)), print, root=kit_copy)
     assert str(refusal.value) == (
         f"the mirror {mirror} lacks efa.key, which efa 1.47.0+double needs: put it there, or build with --without efa."
         f" Also, the mirror {mirror} lacks libgdrapi.deb, which gdrcopy 2.5+double needs: put it there, or build with "

@@ -15,11 +15,12 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.local.job import run_train
-from berth.local.serving import Endpoint, ask, serving
+from berth.local.endpoint import Endpoint, EndpointOptions, ask, deploy
+from berth.local.job import TrainingJob, run_training_job
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+IMAGE = f"berth-serve:{PROFILE}"
 QUESTION = {
     "question": "What does Philipp do for living?",
     "context": "My Name is Philipp and I am a data scientist who lives in Tacoma, Washington.",
@@ -60,14 +61,14 @@ def archive(pretrained: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPat
     """What a short job on the demo's model leaves."""
     data = tmp_path_factory.mktemp("data")
     (data / "squad.json").write_text(json.dumps(excerpt("train", 24)))
-    done = run_train(
-        data,
-        image=f"berth-train:{PROFILE}",
+    job = TrainingJob(
+        {"train": data},
         output=tmp_path_factory.mktemp("output"),
         model=pretrained,
         hyperparameters={"do_train": "True", "max_steps": "2", "per_device_train_batch_size": "4"},
         timeout=300,
     )
+    done = run_training_job(job, image=f"berth-train:{PROFILE}")
     assert done.exit_code == 0
     assert done.model_archive is not None
     return done.model_archive
@@ -76,7 +77,7 @@ def archive(pretrained: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPat
 @pytest.fixture(scope="module")
 def served(archive: Path) -> Iterator[Served]:
     log: list[str] = []
-    with serving(archive, image=f"berth-serve:{PROFILE}", port=None, log=log.append) as endpoint:
+    with deploy(EndpointOptions(archive, IMAGE, port=None), log=log.append) as endpoint:
         yield Served(endpoint, log)
     print("\n".join(log))
 
@@ -143,7 +144,7 @@ def test_an_unknown_path_is_refused_alike(served: Served) -> None:
 
 def test_sigterm_ends_it_in_seconds_with_exit_code_0(archive: Path) -> None:
     log: list[str] = []
-    with serving(archive, image=f"berth-serve:{PROFILE}", port=None, log=log.append) as endpoint:
+    with deploy(EndpointOptions(archive, IMAGE, port=None), log=log.append) as endpoint:
         assert_answer(ask(endpoint.url, **QUESTION), QUESTION["context"])
         began = time.monotonic()
         endpoint.container.kill("SIGTERM")
@@ -160,7 +161,7 @@ def test_a_broken_model_says_so_and_ends(client: docker.DockerClient, pretrained
         (tmp_path / name).write_bytes((pretrained / name).read_bytes())
     (tmp_path / "model.safetensors").write_bytes((pretrained / "model.safetensors").read_bytes()[:100_000])
     container = client.containers.run(
-        f"berth-serve:{PROFILE}",
+        IMAGE,
         ["serve"],
         detach=True,
         volumes=[f"{tmp_path}:/opt/ml/model:ro"],
@@ -200,8 +201,9 @@ def wait_for_sentence(url: str) -> tuple[int, Any]:
 
 
 def test_a_model_that_cannot_answer_is_refused_with_the_servers_own_reason(pretrained: Path) -> None:
+    options = EndpointOptions(pretrained, IMAGE, port=None, environment={"BERTH_FAILURE_GRACE": "0"})
     with pytest.raises(UserError, match=r"before it could answer: .*qa_outputs"):
-        with serving(pretrained, image=f"berth-serve:{PROFILE}", port=None, environment={"BERTH_FAILURE_GRACE": "0"}):
+        with deploy(options):
             raise AssertionError("a model without an answer head was served")
 
 

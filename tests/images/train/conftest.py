@@ -22,7 +22,7 @@ from docker.models.containers import Container
 from berth.common import labels
 from berth.images import pins
 from berth.local import opt_ml
-from berth.local.job import TrainOutcome, run_train
+from berth.local.job import TrainingJob, TrainOutcome, run_training_job
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 LIMIT_SECONDS = 180.0
@@ -126,9 +126,9 @@ TrainJob = Callable[..., Ran]
 
 @pytest.fixture(scope="session")
 def train_job(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
-    """Runs a job to its end; the parameters are run_train's. Prints the whole log, for a test that fails."""
+    """Runs a job to its end: image, and the fields of TrainingJob. Prints the whole log, for a test that fails."""
 
-    def run(data: Mapping[str, Path], **job: Any) -> Ran:
+    def run(data: Mapping[str, Path], image: str = IMAGE, **job: Any) -> Ran:
         lines: list[tuple[float, str]] = []
         began = time.time()
 
@@ -137,8 +137,7 @@ def train_job(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFact
             print(f"{time.time() - began:6.2f} {line}")
 
         job.setdefault("output", tmp_path_factory.mktemp("output"))
-        job.setdefault("image", IMAGE)
-        outcome = run_train(data, log=log, say=print, timeout=LIMIT_SECONDS, **job)
+        outcome = run_training_job(TrainingJob(data, timeout=LIMIT_SECONDS, **job), image=image, log=log, say=print)
         return Ran(outcome, lines, deaths(client, began))
 
     return run
@@ -184,14 +183,14 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
         try:
             for name in names if present is None else present:
                 root = tmp_path / name
-                opt_ml.lay_out(
-                    root,
+                config = opt_ml.HostConfig(
                     host=name,
                     hosts=names,
                     instance_type="local",
                     hyperparameters=hyperparameters,
                     channels=data,
                 )
+                opt_ml.create_host_folder(root, config)
                 mounts = {opt_ml.ROOT: (root, "rw")}
                 mounts |= {there: (here, "ro") for there, here in opt_ml.channel_mounts(data).items()}
                 endpoint = client.api.create_endpoint_config(aliases=[name])

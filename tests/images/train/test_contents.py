@@ -8,7 +8,7 @@ import pytest
 from docker.types import Mount
 from testinfra.host import Host
 
-from berth.common.containers import run_once
+from berth.common.containers import Access, run_once
 from berth.images import pins
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
@@ -105,7 +105,7 @@ def test_every_way_to_start_it_trains(
 def test_archives_are_unpacked_or_refused_on_the_images_own_python(client: docker.DockerClient) -> None:
     cases = Path(__file__).parents[2] / "unit/contract/test_archive.py"
     mount = Mount("/tmp/cases.py", str(cases), type="bind", read_only=True)
-    said = run_once(client, IMAGE, ["python", "-P", "/tmp/cases.py"], mounts=[mount]).decode().splitlines()
+    said = run_once(client, IMAGE, ["python", "-P", "/tmp/cases.py"], Access([mount])).decode().splitlines()
     assert said[-1].startswith("(3, 11, 2) "), "Debian's Python has no extraction filters, which is the point here"
     assert said[-1].endswith(f"{len(said) - 1} cases")
     assert all(line.startswith("ok: ") for line in said[:-1])

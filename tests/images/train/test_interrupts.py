@@ -66,8 +66,8 @@ def test_a_signal_leaves_nothing(
     assert "failed" not in said
     assert said.splitlines()[-1] == (
         f"the job was stopped by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}; its log is "
-        f"{tmp_path / 'sleeps-out/train.log'}, and how its hosts ended stands in failure-algo-1, failure-algo-2 "
-        "beside it"
+        f"{tmp_path / 'sleeps-out/train.log'}, and how its hosts ended is in failure-algo-1, failure-algo-2 "
+        "next to it"
     )
     told = (tmp_path / "sleeps-out/failure-algo-2").read_text()
     assert told.startswith("the job was stopped by a signal (SIGTERM) before ")

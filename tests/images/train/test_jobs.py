@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load
 
 from berth.common import labels
-from berth.local import leftovers
+from berth.local import cleanup
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 # The expressions with which notebooks read metrics out of a job's log.
@@ -129,7 +129,7 @@ def test_nothing_of_the_run_is_left(job: Any, client: docker.DockerClient) -> No
     mine = {"label": f"{labels.PID}={os.getpid()}"}
     assert client.containers.list(all=True, filters=mine) == []
     assert client.networks.list(filters=mine) == []
-    records = [json.loads(path.read_text()) for path in leftovers.scratch_root().glob(f"*/{leftovers.RECORD}")]
+    records = [json.loads(path.read_text()) for path in cleanup.scratch_root().glob(f"*/{cleanup.RECORD}")]
     assert str(os.getpid()) not in {record["pid"] for record in records}
 
 

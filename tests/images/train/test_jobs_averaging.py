@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from berth.local import archive
+from berth.contract.archive import unpack
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 Weights = dict[str, np.ndarray[Any, Any]]
@@ -82,7 +82,8 @@ def weights(
         assert f"train data: {batch * hosts} windows" in ran.log
         if hosts == 2:
             assert "weights: the same on all 2 ranks" in ran.log
-        unpacked = archive.unpack(ran.outcome.model_archive, folder / "model")
+        unpacked = folder / "model"
+        unpack(ran.outcome.model_archive, unpacked)
         found[name] = load_file(unpacked / "model.safetensors")
     return found
 

@@ -8,7 +8,7 @@ from docker.errors import APIError, ImageNotFound
 from docker.types import Mount
 from requests.exceptions import ConnectionError
 
-from berth.common.containers import CommandFailed, run_once
+from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
 from berth.images.build_network import Network, PackageIndex
 from berth.images.inventory import debian
@@ -77,7 +77,7 @@ def test_without_a_wish_there_is_no_network_no_device_and_no_folder() -> None:
 
 def test_what_is_wished_for_is_handed_in() -> None:
     engine, mount = FakeEngine(), Mount("/there", "/here", type="bind", read_only=True)
-    ran(engine, mounts=[mount], devices=["/dev/x"], network="host", environment={"A": "b"})
+    ran(engine, access=Access([mount], ["/dev/x"], "host", {"A": "b"}))
     made = engine.made
     assert (made["mounts"], made["devices"], made["network_mode"]) == ([mount], ["/dev/x:/dev/x"], "host")
     assert made["environment"] == {"A": "b"}
@@ -141,6 +141,6 @@ def test_what_does_not_end_does_not_stay() -> None:
 )
 def test_an_archive_that_can_not_be_asked(engine: Any, image: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        debian.ask(engine, image, NETWORK, tmp_path / "secrets")
+        debian.ask_archive(engine, image, NETWORK, tmp_path / "secrets")
     assert str(refusal.value) == said
     assert engine.there == 0

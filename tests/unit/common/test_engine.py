@@ -75,7 +75,7 @@ def fake_engine(error: Exception) -> Any:
 )
 def test_an_image_that_is_not_there_is_named_with_the_command_that_builds_it(name: str, what_to_do: str) -> None:
     with pytest.raises(UserError) as refusal:
-        find_image(fake_engine(ImageNotFound("no such image")), name)
+        find_image(fake_engine(ImageNotFound("no such image")), name, ["cpu", "cu130"])
     assert str(refusal.value) == f"there is no image {name} here: {what_to_do}"
 
 

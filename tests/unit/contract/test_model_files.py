@@ -29,7 +29,7 @@ def test_what_a_folder_lacks(names: tuple[str, ...], sentence: str, tmp_path: Pa
     try:
         models.find(tmp_path)
         served = True
-    except models.ModelError:
+    except models.ModelFilesError:
         served = False
     assert served == (not told), "the server's own check agrees"
 

@@ -183,3 +183,14 @@ def test_what_of_an_own_image_is_refused() -> None:
         "mytrain:0.1.0-cpu-1a2b3c4d5e6f has the tag of a build of the kit's, which it is not: give it another one with "
         "`docker tag`."
     ]
+
+
+def test_an_image_without_a_part_that_nobody_left_out_goes_under_its_own_name_only() -> None:
+    lost = replace(IMAGE, labels={**IMAGE.labels, "berth.left-out": "smddp=unpinned"})
+    (said,) = image_problems(lost, ["1.0"])
+    assert said.startswith(
+        "berth-train:0.1.0-cpu-1a2b was built without smddp (no sha256 was pinned), which nobody asked"
+    )
+    assert image_problems(lost, []) == []
+    asked = replace(IMAGE, labels={**IMAGE.labels, "berth.left-out": "smddp=without"})
+    assert image_problems(asked, ["1.0"]) == []

@@ -14,14 +14,14 @@ from berth.images import build_files, pins
 
 BYTES = b"the content of a file that is no package" * 1000
 SHA256 = hashlib.sha256(BYTES).hexdigest()
-FILE = pins.File("efa", "1.0", "efa-1.0.tar.gz", "", SHA256, key_url="http://x/efa.key", key_fingerprint="4E90")
-WANTED = build_files.wanted(FILE)[0]
+FILE = pins.PinnedFile("efa", "1.0", "efa-1.0.tar.gz", "", SHA256, key_url="http://x/efa.key", key_fingerprint="4E90")
+WANTED = build_files.with_signature(FILE)[0]
 
 
 def test_a_signed_file_brings_its_signature_and_the_key() -> None:
     efa = pins.load().file("efa-1.47.0")
     host = "https://efa-installer.amazonaws.com"
-    assert [(want.name, want.url, want.signed) for want in build_files.wanted(efa)] == [
+    assert [(want.name, want.url, want.signed) for want in build_files.with_signature(efa)] == [
         ("aws-efa-installer-1.47.0.tar.gz", f"{host}/aws-efa-installer-1.47.0.tar.gz", False),
         ("aws-efa-installer-1.47.0.tar.gz.sig", f"{host}/aws-efa-installer-1.47.0.tar.gz.sig", True),
         ("aws-efa-installer.key", f"{host}/aws-efa-installer.key", True),
@@ -29,11 +29,12 @@ def test_a_signed_file_brings_its_signature_and_the_key() -> None:
 
 
 def test_each_image_wants_its_own_parts() -> None:
-    compat = pins.File("cuda-compat", "580.1", "compat.deb", "", SHA256)
+    compat = pins.PinnedFile("cuda-compat", "580.1", "compat.deb", "", SHA256)
     row = replace(pins.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
-    assert [want.name for want in build_files.of_image(row, "serve")] == ["compat.deb"]
-    assert [want.part for want in build_files.of_image(row, "train")] == ["efa", "efa", "efa", "cuda-compat"]
-    assert build_files.of_image(row.without(["efa", "cuda-compat"]), "train") == []
+    assert [want.name for want in build_files.of_images(row, ["serve"])] == ["compat.deb"]
+    assert [want.part for want in build_files.of_images(row, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
+    assert build_files.of_images(row, ["train", "serve"]) == build_files.of_images(row, ["train"]), "each once"
+    assert build_files.of_images(row.without(["efa", "cuda-compat"]), ["train"]) == []
 
 
 def test_a_file_at_hand_is_used_only_if_it_is_the_pinned_one(tmp_path: Path) -> None:

@@ -120,5 +120,5 @@ def test_two_builds_of_one_image_in_one_second_have_a_log_each(tmp_path: Path, m
     for pid in (1234, 1235):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
         with pytest.raises(UserError, match=rf"it failed The whole log: .*/20261121-080000-train-cpu-{pid}\.log"):
-            build.run(plan, client, lambda *_: None)
+            build.run_build(plan, client, lambda *_: None)
     assert len(os.listdir(tmp_path / "logs")) == 2

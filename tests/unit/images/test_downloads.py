@@ -15,14 +15,14 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images import build_files, downloads, pins
-from berth.images.build_files import Wanted
-from berth.images.downloads import Source
+from berth.images.build_files import WantedFile
+from berth.images.downloads import FileSource
 
 BYTES = b"the content of a file that is no package" * 1000
 SHA256 = hashlib.sha256(BYTES).hexdigest()
 SIGNATURE = b"\x88\x75 a signature"
-FILE = pins.File("efa", "1.0", "efa-1.0.tar.gz", "", SHA256, key_url="http://x/efa.key", key_fingerprint="4E90")
-WANTED = build_files.wanted(FILE)[0]
+FILE = pins.PinnedFile("efa", "1.0", "efa-1.0.tar.gz", "", SHA256, key_url="http://x/efa.key", key_fingerprint="4E90")
+WANTED = build_files.with_signature(FILE)[0]
 
 
 class Mirror(http.server.BaseHTTPRequestHandler):
@@ -92,12 +92,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["mirror", "folder"])
 def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    source = Source(downloads.mirror(str(request.getfixturevalue(kind))))
-    wants = build_files.wanted(FILE)
+    source = FileSource(downloads.mirror(str(request.getfixturevalue(kind))))
+    wants = build_files.with_signature(FILE)
     assert source.lacks(wants) == []
     shown: list[tuple[int, int]] = []
     for want in wants:
-        source.fetch(want, tmp_path / "cache", lambda _, done, total: shown.append((done, total)))
+        source.fetch(want, tmp_path / "cache", print, lambda _, done, total: shown.append((done, total)))
     assert (tmp_path / "cache" / "efa-1.0.tar.gz").read_bytes() == BYTES
     assert (len(BYTES), len(BYTES)) in shown
     assert sorted(os.listdir(tmp_path / "cache")) == ["efa-1.0.tar.gz", "efa-1.0.tar.gz.sig", "efa.key"]
@@ -106,20 +106,20 @@ def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: 
 
 def test_without_a_mirror_the_files_own_address_is_asked(mirror: str, tmp_path: Path) -> None:
     want = replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz")
-    assert Source().fetch(want, tmp_path).read_bytes() == BYTES
+    assert FileSource().fetch(want, tmp_path, print).read_bytes() == BYTES
 
 
 def test_with_a_mirror_nothing_else_is_asked(mirror: str, folder: Path, tmp_path: Path) -> None:
     (folder / "efa-1.0.tar.gz").unlink()
     with pytest.raises(UserError, match="lacks efa-1"):
-        Source(str(folder)).fetch(replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz"), tmp_path / "cache")
+        FileSource(str(folder)).fetch(replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz"), tmp_path / "cache", print)
     assert Mirror.asked == []
 
 
-def refused(source: Source, want: Wanted, tmp_path: Path) -> str:
+def refused(source: FileSource, want: WantedFile, tmp_path: Path) -> str:
     """The sentence of a refusal, which leaves nothing behind."""
     with pytest.raises(UserError) as refusal:
-        source.fetch(want, tmp_path / "cache")
+        source.fetch(want, tmp_path / "cache", print)
     assert os.listdir(tmp_path / "cache") == []
     return str(refusal.value)
 
@@ -128,23 +128,24 @@ def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder
     del Mirror.content["/files/efa-1.0.tar.gz.sig"]
     (folder / "efa-1.0.tar.gz.sig").unlink()
     for place in (mirror, str(folder)):
-        assert Source(place).lacks(build_files.wanted(FILE)) == [
+        lacks = FileSource(place).lacks(build_files.with_signature(FILE))
+        assert [lack.refusal for lack in lacks] == [
             f"the mirror {place} lacks efa-1.0.tar.gz.sig, which efa 1.0 needs: put it there, or build with --without "
             "efa."
         ]
-    assert "put it there" in refused(Source(mirror), build_files.wanted(FILE)[1], tmp_path)
+    assert "put it there" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
 
 def test_an_address_that_is_gone(mirror: str, tmp_path: Path) -> None:
-    said = refused(Source(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
+    said = refused(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
     assert said == (
-        f"{mirror}/other.tar.gz is not there: mend its url in docker/pins.toml, give --mirror, or build with "
+        f"{mirror}/other.tar.gz is not there: fix its url in docker/pins.toml, give --mirror, or build with "
         "--without efa."
     )
 
 
 def test_a_file_that_only_mirrors_have_needs_one(tmp_path: Path) -> None:
-    assert refused(Source(), WANTED, tmp_path) == (
+    assert refused(FileSource(), WANTED, tmp_path) == (
         "efa 1.0 has no url in docker/pins.toml: give --mirror FOLDER|URL that has efa-1.0.tar.gz, or build with "
         "--without efa."
     )
@@ -157,7 +158,7 @@ def test_another_content_is_refused_by_both_hashes(
     place = str(request.getfixturevalue(kind))
     Mirror.content["/files/efa-1.0.tar.gz"] = b"other"
     (folder / "efa-1.0.tar.gz").write_bytes(b"other")
-    said = refused(Source(place), WANTED, tmp_path)
+    said = refused(FileSource(place), WANTED, tmp_path)
     found = hashlib.sha256(b"other").hexdigest()
     assert said.startswith(f"efa-1.0.tar.gz from {place}/efa-1.0.tar.gz is not the file that it should be, and was")
     assert f"its sha256 is {found}, and docker/pins.toml has {SHA256}" in said
@@ -165,18 +166,18 @@ def test_another_content_is_refused_by_both_hashes(
 
 def test_a_login_page_is_no_signature(mirror: str, tmp_path: Path) -> None:
     Mirror.content["/files/efa-1.0.tar.gz.sig"] = b"<!DOCTYPE html>"
-    assert "it is no OpenPGP file" in refused(Source(mirror), build_files.wanted(FILE)[1], tmp_path)
+    assert "it is no OpenPGP file" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
 
 def test_a_connection_that_drops_is_tried_again(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 2
-    assert Source(mirror).fetch(WANTED, tmp_path).read_bytes() == BYTES
+    assert FileSource(mirror).fetch(WANTED, tmp_path, print).read_bytes() == BYTES
     assert len(Mirror.asked) == 3
 
 
 def test_a_connection_that_always_drops_is_given_up(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 9
-    said = refused(Source(mirror), WANTED, tmp_path)
+    said = refused(FileSource(mirror), WANTED, tmp_path)
     assert said.startswith(f"efa-1.0.tar.gz can't be fetched from the mirror {mirror} (")
     assert "IncompleteRead" in said or "bytes read" in said
     assert len(Mirror.asked) == 3
@@ -185,27 +186,36 @@ def test_a_connection_that_always_drops_is_given_up(mirror: str, tmp_path: Path)
 @pytest.mark.parametrize(("status", "said", "times"), [(403, "answers 403 Forbidden for efa", 1), (503, "503", 3)])
 def test_an_answer_that_is_no_file(status: int, said: str, times: int, mirror: str, tmp_path: Path) -> None:
     Mirror.status = status
-    assert said in refused(Source(mirror), WANTED, tmp_path)
+    assert said in refused(FileSource(mirror), WANTED, tmp_path)
     assert len(Mirror.asked) == times
 
 
 def test_a_mirror_that_does_not_answer_is_named_once_without_its_password() -> None:
-    said = Source("http://user:secret@127.0.0.1:9/files").lacks(build_files.wanted(FILE))
-    assert said == [
+    said = FileSource("http://user:secret@127.0.0.1:9/files").lacks(build_files.with_signature(FILE))
+    assert [lack.refusal for lack in said] == [
         "efa-1.0.tar.gz can't be fetched from the mirror http://127.0.0.1:9/files (Connection refused): look at the "
         "network, give --mirror FOLDER|URL that has it, or build with --without efa."
     ]
+
+
+def test_all_parts_of_a_host_that_does_not_answer_are_lacking_and_it_is_asked_once() -> None:
+    compat = replace(WANTED, part="cuda-compat", name="compat.deb")
+    lacks = FileSource("http://127.0.0.1:9/files").lacks([WANTED, compat])
+    assert [(lack.part, lack.word) for lack in lacks] == [("efa", "unreachable"), ("cuda-compat", "unreachable")]
+    assert lacks[0].reason == lacks[1].reason
 
 
 def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path) -> None:
     Mirror.password = "user:secret"
     place = mirror.replace("//", "//user:secret@")
     lines: list[str] = []
-    downloads.fetch(Source(place), WANTED, tmp_path, lines.append, lambda *_: None)
+    FileSource(place).fetch(WANTED, tmp_path, lines.append)
     assert lines[0] == f"fetching efa-1.0.tar.gz from {mirror}/efa-1.0.tar.gz"
     assert lines[1].startswith("fetched efa-1.0.tar.gz: 0.0 MB in ")
-    said = Source(mirror.replace("//", "//user:wrong@")).lacks([WANTED])
-    assert said[0].startswith(f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: see that it may be")
+    said = FileSource(mirror.replace("//", "//user:wrong@")).lacks([WANTED])
+    assert said[0].refusal.startswith(
+        f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: see that it may be"
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,21 +234,21 @@ def test_what_strikes_in_the_middle_leaves_nothing_behind(
         raise fault
 
     with pytest.raises(UserError if said else KeyboardInterrupt, match=said or None):
-        Source(str(folder)).fetch(WANTED, tmp_path / "cache", show)
+        FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", print, show)
     assert os.listdir(tmp_path / "cache") == []
 
 
 def test_a_mirrors_file_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
     (folder / WANTED.name).unlink()
     (folder / WANTED.name).symlink_to("/proc/self/mem")
-    said = refused(Source(str(folder)), WANTED, tmp_path)
+    said = refused(FileSource(str(folder)), WANTED, tmp_path)
     assert said.startswith(f"{folder / WANTED.name} can't be read (Input/output error): see that this user may read it")
 
 
 def test_a_folder_that_may_not_be_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UserError, match=r"efa-1\.0\.tar\.gz can't be written to .*cache \(File exists\)"):
-        Source(str(folder)).fetch(WANTED, tmp_path / "cache")
+        FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", print)
 
 
 @pytest.mark.parametrize(

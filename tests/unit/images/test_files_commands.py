@@ -191,11 +191,36 @@ def test_fetch_refuses_another_file_than_the_pinned_one(
         (("build", "--mirror", "/no/such"), "the mirror /no/such is no folder here"),
         (("build", "--profile", "cu130", "--dry-run", "--mirror", "EMPTY"), "lacks aws-efa-installer.key, which efa"),
         (
-            ("build", "train", "--profile", "cu124", "--without", "efa"),
+            ("build", "train", "--profile", "cu124", "--without", "efa", "--strict"),
             "run `python build.py pins --fetch smddp-2.6.0`",
         ),
+        (
+            ("build", "train", "--profile", "cu124", "--without", "efa", "--with", "smddp,gdrcopy"),
+            "profile cu124 has no gdrcopy: leave out --with gdrcopy, or give the row one in docker/pins.toml.",
+        ),
+        (
+            ("build", "train", "--profile", "cu124", "--without", "efa", "--with", "smddp"),
+            "run `python build.py pins --fetch smddp-2.6.0`",
+        ),
+        (
+            ("build", "train", "--profile", "cu130", "--with", "efa", "--without", "smddp,efa"),
+            "--with efa and --without efa contradict each other: give one of them.",
+        ),
+        (("build", "--with", "nccl"), "there is no part 'nccl' to build with: name one of efa, smddp, gdrcopy, cuda-c"),
+        (("build", "serve", "--profile", "cu130", "--with", "efa"), "efa is no part of serve: leave out --with efa."),
     ],
-    ids=["no-such-file", "no-such-part", "no-such-mirror", "mirror-lacks", "unpinned"],
+    ids=[
+        "no-such-file",
+        "no-such-part",
+        "no-such-mirror",
+        "mirror-lacks",
+        "unpinned-and-strict",
+        "with-what-the-row-lacks",
+        "unpinned-and-asked-for",
+        "with-and-without",
+        "with-no-such-part",
+        "with-a-part-of-the-other-image",
+    ],
 )
 def test_mistakes_are_refused_before_anything_is_made(
     words: tuple[str, ...], said: str, command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -213,7 +238,7 @@ def test_everything_that_is_wrong_is_said_together(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BERTH_MIRROR", str(tmp_path))
-    assert command.main(["build", "train", "--profile", "cu124", "--dry-run"]) == 1
+    assert command.main(["build", "train", "--profile", "cu124", "--strict", "--dry-run"]) == 1
     said = capsys.readouterr().err
     assert "smddp 2.6.0 of profile cu124 has no sha256" in said
     assert f"Also, the mirror {tmp_path} lacks aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in said
@@ -233,6 +258,57 @@ def test_what_is_left_out_is_said_once_and_only_of_gpus(
     assert "--build-arg EFA" not in printed.out
     assert command.main(["build", "all", "--dry-run"]) == 0
     assert "left out" not in capsys.readouterr().err
+
+
+SMDDP_LEFT_OUT = (
+    "smddp: left out, smddp requests run on NCCL (smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml; to "
+    "have it, run `python build.py pins --fetch smddp-2.6.0`, which downloads it and records its hash, and build again)"
+)
+
+
+def test_a_part_without_a_hash_is_left_out_with_a_line_and_a_label(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["build", "all", "--profile", "cu124", "--without", "efa", "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.splitlines().count(SMDDP_LEFT_OUT) == 1
+    assert "--build-arg SMDDP" not in printed.out
+    train, serve = printed.out.splitlines()
+    assert "--label berth.left-out=efa=without,smddp=unpinned " in train
+    assert "berth.left-out" not in serve
+
+
+def test_a_part_that_pins_toml_requires_is_not_left_out_but_by_request(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pins.PATH.write_text(
+        pins.PATH.read_text().replace("[profiles.cu124]\n", '[profiles.cu124]\nrequired = ["smddp"]\n')
+    )
+    assert command.main(["build", "train", "--profile", "cu124", "--without", "efa", "--dry-run"]) == 1
+    assert "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run" in capsys.readouterr().err
+    assert command.main(["build", "train", "--profile", "cu124", "--without", "efa,smddp", "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    assert "smddp: left out, smddp requests run on NCCL" in printed.err.splitlines()
+    assert "--label berth.left-out=efa=without,smddp=without " in printed.out
+
+
+def test_a_dry_run_names_the_files_that_it_writes_and_its_line_reads(
+    command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = tmp_path / "berth" / "secrets"
+    secrets.mkdir(parents=True)
+    (secrets / "old").write_text("of earlier settings")
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("a CA")
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    assert command.main(["build", "serve", "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    said = next(line for line in printed.err.splitlines() if line.startswith("the lines below read these files"))
+    named = set(said.partition(": ")[2].split(", "))
+    assert {path for path in map(str, secrets.iterdir()) if not path.endswith("old")} <= named
+    assert f"id=ca,src={secrets / 'ca'}" in printed.out
+    assert all(Path(path).exists() for path in named)
+    assert (secrets / "old").exists(), "what it does not name it does not touch"
 
 
 def test_the_inference_image_does_not_wait_for_files_of_the_other(
@@ -268,7 +344,7 @@ def test_uri_says_of_a_double_that_it_may_not_be_published(
 ) -> None:
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
     image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
-    monkeypatch.setattr("berth.ecr.commands.choose", lambda *_: None)
+    monkeypatch.setattr("berth.ecr.commands.select_image", lambda *_: None)
     monkeypatch.setattr("berth.images.local_image.of_chosen", lambda _: image)
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
     monkeypatch.setattr("berth.common.engine.connect", lambda: None)

@@ -7,7 +7,8 @@ import pytest
 from docker.errors import ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images.local_image import described, local_image
+from berth.images.local_image import described, left_out_problem
+from berth.images.selection import select_image
 
 OCI = "org.opencontainers.image"
 
@@ -38,7 +39,7 @@ def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
 
     client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
     with pytest.raises(UserError) as refusal:
-        local_image(client, "train", "cu124")
+        select_image(client, "train", "cu124")
     assert str(refusal.value) == (
         "there is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`."
     )
@@ -46,7 +47,7 @@ def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
 
 def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
     with pytest.raises(UserError, match=r"^there is no profile 'cu125'; docker/pins\.toml has .*did you mean cu124\?"):
-        local_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
+        select_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
 
 
 @pytest.mark.parametrize(("efa", "doubles"), [("1.47.0", ()), ("1.47.0+double", ("efa 1.47.0+double",))])
@@ -77,3 +78,18 @@ def test_what_an_engine_would_push_is_known_before(
 ) -> None:
     found = described("train", "cu130", "berth-train:cu130", inspected(**descriptor))
     assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)
+
+
+def test_an_image_without_a_part_that_nobody_left_out_gets_no_tag() -> None:
+    name, lost = "berth-train:0.1.0-cu124-1a2b3c4d5e6f", {"berth.left-out": "efa=without,smddp=unpinned"}
+    assert left_out_problem(name, lost, ["1.0", "latest"]) == [
+        f"{name} was built without smddp (no sha256 was pinned), which nobody asked for, so it can't be tagged 1.0, "
+        "latest: build it with `--with smddp`, or with `--without smddp` if that is what you want; without --tag it "
+        "goes under its own name."
+    ]
+    assert left_out_problem(name, lost, []) == []
+    assert left_out_problem(name, {"berth.left-out": "efa=without,smddp=without"}, ["1.0"]) == []
+    assert left_out_problem(name, {}, ["1.0"]) == []
+    image = inspected()
+    image["Config"]["Labels"] |= lost
+    assert set(described("train", "cu124", "berth-train:cu124", image).pins) == {"efa", "smddp"}

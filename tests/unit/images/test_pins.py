@@ -159,12 +159,12 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
         (
             'triton = "3.7.1"\n',
             "",
-            "[profiles.cu130] of docker/pins.toml has cuda, cudnn, nccl and lacks triton: pin the",
+            "[profiles.cu130] has cuda, cudnn, nccl and lacks triton: pin the",
         ),
         (
             'torch = "2.13.0+cpu"',
             'torch = "2.13.0+cpu"\nnccl = "2"',
-            "[profiles.cpu] of docker/pins.toml has nccl and lacks",
+            "[profiles.cpu] has nccl and lacks",
         ),
     ],
 )
@@ -179,10 +179,64 @@ def test_what_is_wrong_in_pins_toml_is_named_by_table_and_key(old: str, new: str
     assert str(refusal.value).endswith(".")
 
 
+def test_all_that_is_wrong_in_pins_toml_is_said_together(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    text = pins.PATH.read_text()
+    for old, new in (
+        ('mpi4py = "4.1.2"\n', ""),
+        ("train = 390", 'train = "390"'),
+        ("[base]\n", '[base]\nimaeg = "x"\n'),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+    with pytest.raises(UserError) as refusal:
+        pins.load(path)
+    assert str(refusal.value) == (
+        "imaeg of [base] is unknown (did you mean image?) in pins.toml. Also, mpi4py of [packages] is missing in "
+        "pins.toml. Also, train of [profiles.cpu.budget] is not a whole number in pins.toml. Fix "
+        f"{path}, or restore it from the repository."
+    )
+
+
+def test_all_that_can_not_be_in_pins_toml_is_said_together(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    text = pins.PATH.read_text().replace('triton = "3.7.1"', 'triton = "none"\nrequired = ["smddp"]')
+    path.write_text(text.replace('efa = "1.47.0"', 'efa = "1.48.0"', 1).replace('triton = "3.1.0"\n', ""))
+    with pytest.raises(UserError) as refusal:
+        pins.load(path)
+    assert str(refusal.value) == (
+        '[profiles.cu130] takes efa 1.48.0, and there is no [files."efa-1.48.0"]: add its url and sha256, or write '
+        'efa = "none". Also, [profiles.cu130] has cuda, cudnn, nccl and lacks triton: pin the versions that its torch '
+        "asks for, or none of them. Also, [profiles.cu130] requires smddp, which it does not have: take it out of "
+        "`required`, or name a part that the row has, such as efa. Also, [profiles.cu124] has cuda, cudnn, nccl and "
+        "lacks triton: pin the versions that its torch asks for, or none of them. Fix "
+        f"{path}, or restore it from the repository."
+    )
+
+
+def test_the_names_of_profiles_are_read_without_a_look_at_the_rest(tmp_path: Path) -> None:
+    assert pins.profile_names() == tuple(KIT.profiles)
+    path = tmp_path / "pins.toml"
+    path.write_text("[profiles.own]\ntorch = 1\n")
+    assert pins.profile_names(path) == ("own",)
+    path.write_text("[profiles")
+    assert pins.profile_names(path) == ()
+    assert pins.profile_names(tmp_path / "none.toml") == ()
+
+
 def test_a_row_may_say_none_to_cuda(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text().replace("[profiles.cpu]\n", '[profiles.cpu]\ncuda = "none"\n'))
     assert pins.load(path).profile("cpu") == CPU
+
+
+def test_a_row_of_the_users_own_may_name_no_instances(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
+    path.write_text(head + tail.partition("\n\n")[2])
+    assert not any(pins.load(path).profile("cpu").instances.values())
+    assert all(row.instances["train"] for row in KIT.profiles.values())
 
 
 def test_no_pins_toml(tmp_path: Path) -> None:
@@ -237,7 +291,7 @@ def test_a_file_that_is_not_told_whole_is_refused(text: str, said: str, tmp_path
 def test_a_version_without_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text().replace('efa = "1.47.0"', 'efa = "1.48.0"', 1))
-    with pytest.raises(UserError, match=r'takes efa 1\.48\.0, and docker/pins\.toml has no \[files\."efa-1\.48\.0"\]'):
+    with pytest.raises(UserError, match=r'takes efa 1\.48\.0, and there is no \[files\."efa-1\.48\.0"\]'):
         pins.load(path)
 
 

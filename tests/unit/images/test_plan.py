@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from berth.common import labels
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.plan import Base, Revision, build_plan, left_out, refusals, tags
+from berth.images.parts import left_out, unpinned
+from berth.images.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
 
 KIT = pins.load()
 CLEAN = Revision("1a2b3c4d5e6f", dirty=False, created="2026-11-21T08:00:00+00:00")
@@ -26,16 +29,12 @@ def test_tags(revision: Revision, expected: str) -> None:
     assert tags("train", "cpu", "0.1.0", revision) == (expected, "berth-train:cpu")
 
 
-def plan_of(image: str, profile: str = "cpu", **changes: object) -> str:
-    settings: dict[str, object] = {
-        "version": "0.1.0",
-        "revision": CLEAN,
-        "base": Base(KIT.base_image, "sha256:00"),
-        "secrets": {},
-        "rendered": pins.build_arguments(KIT, KIT.profile("cpu"), image if image in pins.IMAGES else "train"),
-        "root": Path("/kit"),
-    }
-    return build_plan(KIT, KIT.profile(profile), image, **{**settings, **changes}).command()  # type: ignore[arg-type]
+def plan_of(image: str, profile: str = "cpu", **changes: Any) -> str:
+    given = {"base": Base(KIT.base_image, "sha256:00"), "secrets": {}, **changes}
+    default = pins.build_arguments(KIT, KIT.profile("cpu"), image if image in pins.IMAGES else "train")
+    checkout = Checkout(Path("/kit"), "0.1.0", CLEAN, {image: given.pop("rendered", default)})
+    row = given.pop("row", KIT.profile(profile))
+    return build_plan(KIT, row, image, checkout, Provided(**given)).command()
 
 
 def test_the_default_build_needs_no_arguments() -> None:
@@ -97,6 +96,15 @@ def test_a_part_that_is_left_out_gives_no_arguments() -> None:
         row.without(["nccl"])
 
 
+def test_what_a_build_goes_without_is_in_its_label_with_the_reason() -> None:
+    row = KIT.profile("cu124").without(["efa"]).without(["smddp"], labels.UNPINNED)
+    assert "--label berth.left-out=efa=without,smddp=unpinned " in plan_of("train", row=row)
+    assert "berth.left-out" not in plan_of("serve", row=row), "the inference image has neither part"
+    assert "berth.left-out" not in plan_of("train", row=KIT.profile("cpu").without(["efa"])), "the row has none"
+    assert labels.left_out({labels.LEFT_OUT: "efa=without,smddp=unpinned"}) == {"efa": "without", "smddp": "unpinned"}
+    assert labels.left_out({}) == {}
+
+
 def test_unknown_image() -> None:
     with pytest.raises(UserError, match="there is no image 'sevre': name train or serve"):
         plan_of("sevre")
@@ -105,15 +113,16 @@ def test_unknown_image() -> None:
 def test_refusals_name_what_is_missing(tmp_path: Path) -> None:
     smddp = replace(KIT.file("smddp"), sha256=pins.UNPINNED)
     row = replace(KIT.profile("cu124"), files={"smddp": smddp})
-    unpinned = (
+    no_hash = (
         "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run `python build.py pins --fetch "
         "smddp-2.6.0`, which downloads it and records its hash, or build with --without smddp."
     )
     no_locks = (
         "profile cu124 has no locks in docker/locks: run `python build.py pins --profile cu124`, which makes them."
     )
-    assert refusals(row, "train", tmp_path) == [unpinned, no_locks]
-    assert refusals(row, "serve", tmp_path) == [no_locks]
+    assert [lack.refusal for lack in unpinned(row, ["train"])] == [no_hash]
+    assert unpinned(row, ["serve"]) == []
+    assert refusals(row, "train", tmp_path) == refusals(row, "serve", tmp_path) == [no_locks]
     assert refusals(KIT.profile("cpu"), "train", pins.ROOT / "docker" / "locks") == []
 
 
@@ -137,5 +146,5 @@ def test_smddp_with_another_torch_is_refused_by_both_versions() -> None:
     ],
 )
 def test_what_is_left_out_is_told_of_images_for_gpus(profile: str, image: str, parts: list[str]) -> None:
-    lines = left_out(KIT.profile(profile), image)
+    lines = left_out(KIT.profile(profile), [image])
     assert [line.partition(": left out, ")[0] for line in lines] == parts

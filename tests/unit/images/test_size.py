@@ -144,7 +144,7 @@ def test_packages_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
 MEASURED = size.ImageSize(
     "berth-train:cpu",
     (Layer("sha256:1", "Imported from -", 60_000_000, 20_000_000), Layer("sha256:2", "RUN x", 4_000_000, 1_500_000)),
-    (size.Package("torch", "2.13.0", 3_000_000, 1_000_000),),
+    (size.PackageSize("torch", "2.13.0", 3_000_000, 1_000_000),),
 )
 
 
@@ -218,7 +218,7 @@ def test_the_floor_of_a_profile_is_fetched_from_its_index_of_torch(
 
 def test_render_names_image_layers_and_packages() -> None:
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(size.render(MEASURED))
+    console.print(size.render_size(MEASURED))
     text = console.export_text()
     for expected in (
         "berth-train:cpu: layers, lowest first",

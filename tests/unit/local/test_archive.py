@@ -1,4 +1,4 @@
-"""model.tar.gz: files at the root, aside first, nothing that reaches out; and models that can't be loaded."""
+"""model.tar.gz: files at the root, whole or not at all, nothing that reaches out; and models that can't be loaded."""
 
 import io
 import tarfile
@@ -30,7 +30,7 @@ def test_pack_puts_files_at_the_root_without_their_owners(tmp_path: Path) -> Non
         assert {(member.uid, member.gid, member.uname) for member in tar} == {(0, 0, "")}
         assert tar.extractfile("model.safetensors").read() == b"1:model.safetensors"  # type: ignore[union-attr]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "model.tar.gz"]
-    assert (archive.unpack(packed, tmp_path / "2") / "again").read_text() == "1:model.safetensors"
+    assert (archive.model_folder(packed, tmp_path / "2") / "again").read_text() == "1:model.safetensors"
 
 
 def test_nothing_to_pack_leaves_the_last_archive_alone(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_an_archive_that_reaches_out_is_refused(tmp_path: Path) -> None:
     with tarfile.open(evil, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("../out"), io.BytesIO())
     with pytest.raises(UserError, match="reaches out"):
-        archive.unpack(evil, tmp_path / "x" / "model")
+        archive.model_folder(evil, tmp_path / "x")
     assert not (tmp_path / "x" / "out").exists()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.local import checks, commands
-from berth.local.joblog import JobLog
+from berth.local.job_log import JobLog
 from berth.local.signals import Interrupts
 
 
@@ -28,11 +28,11 @@ from berth.local.signals import Interrupts
         ),
     ],
 )
-def test_wishes(told: dict[str, str], environment: dict[str, str], says: str) -> None:
+def test_launch_options(told: dict[str, str], environment: dict[str, str], says: str) -> None:
     with pytest.raises(UserError) as refused:
-        checks.check_wishes(told, environment)
+        checks.check_launch_options(told, environment)
     assert str(refused.value) == says
-    checks.check_wishes({"sagemaker_program": '"train.py"'}, {"BERTH_DISTRIBUTION": "mpi", "MINE": "1"})
+    checks.check_launch_options({"sagemaker_program": '"train.py"'}, {"BERTH_DISTRIBUTION": "mpi", "MINE": "1"})
 
 
 def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
@@ -41,17 +41,25 @@ def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
         checks.check_data({"train": tmp_path}, {})
     for told in ({"do_train": "False"}, {"train_file": "a.csv"}):
         checks.check_data({"train": tmp_path}, told)
+    (tmp_path / "b.json").touch()
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/a.csv").touch()
+    there = {"validation": tmp_path, "test": tmp_path / "test"}
+    checks.check_data(there, {})  # nobody predicts unless asked to
+    for told, channels in (({}, {"test": tmp_path / "test"}), ({"do_predict": "True"}, there)):
+        with pytest.raises(UserError, match=f"^{tmp_path / 'test'} holds no data file"):
+            checks.check_data(channels, told)
 
 
 def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None:
     with pytest.raises(UserError) as refused:
-        checks.check_hosts(1000, 40.0, 19_100.0)
+        checks.check_memory(1000, 40.0, 19_100.0)
     assert str(refused.value) == (
         "1000 hosts need about 40 GB of memory at the least (40 MB each), and this machine has 19.1 GB free: ask for "
         "477 or fewer with --hosts."
     )
-    checks.check_hosts(477, 40.0, 19_100.0)
-    checks.check_hosts(1, 400.0, 100.0)  # one host: the machine itself will tell
+    checks.check_memory(477, 40.0, 19_100.0)
+    checks.check_memory(1, 400.0, 100.0)  # one host: the machine itself will tell
 
 
 def test_an_environment_variable_may_be_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +113,9 @@ def test_a_jobs_log_and_failures_stay_and_an_earlier_jobs_are_set_aside(tmp_path
     shown: list[str] = []
     said: list[str] = []
     with JobLog(tmp_path, shown.append, interrupts) as log:
-        log.of("algo-1")("step 1")
+        log.sink_of("algo-1")("step 1")
         interrupts.signum = 2
-        log.of("algo-2")("berth: failed: train.py on algo-2 was stopped by SIGTERM")
+        log.sink_of("algo-2")("berth: failed: train.py on algo-2 was stopped by SIGTERM")
         said.append(log.keep_failures({"algo-1": "ValueError: boom"}))
     assert shown == ["algo-1 | step 1"]
     assert (tmp_path / "train.log").read_text().splitlines() == [

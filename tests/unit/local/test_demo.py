@@ -1,4 +1,4 @@
-"""The demo's pure parts: its verdict, the model it starts from, the plot."""
+"""The demo's pure parts: why it fails, the model it starts from, the plot."""
 
 import io
 import tarfile
@@ -20,8 +20,8 @@ from berth.local.plot import write_plot
         pytest.param(1.0, 1, ["Only 1 held-out", "Held-out F1 is 1.0"], id="both"),
     ],
 )
-def test_verdict(f1: float, samples: int, failed: list[str]) -> None:
-    found = demo.verdict({"eval_f1": f1, "eval_samples": samples})
+def test_shortfalls(f1: float, samples: int, failed: list[str]) -> None:
+    found = demo.shortfalls({"eval_f1": f1, "eval_samples": samples})
     assert len(found) == len(failed)
     assert all(sentence.startswith(start) for sentence, start in zip(found, failed, strict=True))
 
@@ -31,7 +31,7 @@ def test_the_gold_answers_stand_in_their_contexts() -> None:
 
 
 def test_the_pretrained_model_is_installed_and_whole() -> None:
-    folder = demo.model_folder()
+    folder = demo.pretrained_model()
     assert archive.model_home(folder, folder) == folder
 
 

@@ -11,7 +11,7 @@ from docker.errors import APIError, ImageNotFound
 
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.local import gpu_check, leftovers
+from berth.local import cleanup, gpu_check
 
 ABLE = {"Runtimes": {"runc": {}, "nvidia": {}}}
 IMAGES = ["berth-train:cu130", "berth-serve:cu130"]
@@ -42,10 +42,10 @@ class Engine:
         self.client.containers.create.side_effect = self._create
         self.client.containers.list.return_value = []
 
-    def _image(self, name: str) -> str:
+    def _image(self, name: str) -> MagicMock:
         if name not in self.images:
             raise ImageNotFound(name)
-        return name
+        return MagicMock(id=name)
 
     def _create(self, image: str, command: list[str], **settings: Any) -> MagicMock:
         self.created.append({"image": image, "command": command, **settings})
@@ -67,7 +67,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
     made = Engine()
     monkeypatch.setattr(gpu_check, "connect", lambda: made.client)
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(leftovers, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
     return made
 
 
@@ -75,7 +75,7 @@ def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
     engine.printed = b"check  measured\n"
     logged: list[str] = []
     target = tmp_path / "out" / "gpu-check.json"
-    assert gpu_check.gpu_check("cu130", target, log=logged.append, say=str)
+    assert gpu_check.measure_gpus("cu130", target, log=logged.append, say=str)
     assert logged == ["check  measured"] * 2
     written = json.loads(target.read_text())
     assert sorted(written) == ["command", "date", "engine", "images", "kit", "machine"]
@@ -83,7 +83,8 @@ def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
     for image, made in zip(IMAGES, engine.created, strict=True):
         assert made["image"] == image
         assert [*made["entrypoint"], *made["command"]] == [
-            *("python", "-P", "-m", "berth.runtime.gpu.bench.check", "--json", "/check/report.json")
+            *("python", "-P", "-m", "berth.runtime.gpu.bench.check"),
+            *("--row", "inference=berth.serve.gpu_check:INFERENCE", "--json", "/check/report.json"),
         ]
         assert made["device_requests"] == [{**made["device_requests"][0], "Count": -1, "Capabilities": [["gpu"]]}]
         assert (made["network_mode"], made["shm_size"]) == ("none", "1g")
@@ -95,14 +96,14 @@ def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
 
 def test_a_failed_check_is_a_failure(engine: Engine, tmp_path: Path) -> None:
     engine.report, engine.code = report("ok", "failed"), 1
-    assert not gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json", log=str, say=str)
+    assert not gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json", log=str, say=str)
     assert (tmp_path / "gpu-check.json").exists()
 
 
 def test_no_nvidia_runtime_is_said_before_missing_images(engine: Engine, tmp_path: Path) -> None:
     engine.info, engine.images = {"Runtimes": {"runc": {}}}, []
     with pytest.raises(UserError) as refusal:
-        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json")
+        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json")
     assert str(refusal.value) == (
         "This engine has no NVIDIA runtime, so it can't pass a GPU on: install nvidia-container-toolkit, run "
         "`sudo nvidia-ctk runtime configure --runtime=docker` and restart the engine, or run `python bench/gpu.py`, "
@@ -113,7 +114,7 @@ def test_no_nvidia_runtime_is_said_before_missing_images(engine: Engine, tmp_pat
 def test_an_image_that_is_not_built(engine: Engine, tmp_path: Path) -> None:
     engine.images = IMAGES[:1]
     with pytest.raises(UserError) as refusal:
-        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json")
+        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json")
     assert str(refusal.value) == (
         "there is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`."
     )
@@ -122,7 +123,7 @@ def test_an_image_that_is_not_built(engine: Engine, tmp_path: Path) -> None:
 
 def test_a_profile_without_cuda(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        gpu_check.gpu_check("cpu", tmp_path / "gpu-check.json")
+        gpu_check.measure_gpus("cpu", tmp_path / "gpu-check.json")
     assert str(refusal.value) == (
         "The images of profile cpu have no CUDA and use no GPU: choose --profile cu130 or cu124."
     )
@@ -138,7 +139,7 @@ def test_make_passes_the_profile_on() -> None:
 def test_an_engine_that_finds_no_gpu(engine: Engine, tmp_path: Path) -> None:
     engine.refusal = "nvidia-container-cli: initialization error: nvml error: driver not loaded"
     with pytest.raises(UserError) as refusal:
-        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json", log=str, say=str)
+        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json", log=str, say=str)
     said = str(refusal.value)
     assert said.startswith("The engine can't start berth-")
     assert said.endswith(
@@ -152,7 +153,7 @@ def test_an_image_that_can_use_no_gpu_says_why(engine: Engine, tmp_path: Path) -
         b"berth: all-reduce\nberth: error: There is no GPU that torch can use here: run this \xe2\x80\xa6\n"
     )
     with pytest.raises(UserError) as refusal:
-        gpu_check.gpu_check("cu130", tmp_path / "gpu-check.json", log=str, say=str)
+        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json", log=str, say=str)
     assert str(refusal.value) == (
         "The check in berth-train:cu130 ended with exit code 1 and no result: "
         "There is no GPU that torch can use here: run this …"

@@ -67,8 +67,7 @@ def test_one_hosts_folder(tmp_path: Path) -> None:
         tmp_path / "data", "train/a.json", "validation.json", "my code/main.py", "my code/__pycache__/main.pyc"
     )
     channels = {"validation": data / "validation.json", "train": data / "train"}
-    opt_ml.lay_out(
-        tmp_path / "ml",
+    config = opt_ml.HostConfig(
         host="algo-2",
         hosts=opt_ml.host_names(2),
         instance_type="local",
@@ -76,6 +75,7 @@ def test_one_hosts_folder(tmp_path: Path) -> None:
         channels=channels,
         code=data / "my code",
     )
+    opt_ml.create_host_folder(tmp_path / "ml", config)
     found = {path.relative_to(tmp_path / "ml").as_posix(): path for path in (tmp_path / "ml").rglob("*")}
     assert sorted(found) == [
         "checkpoints",
@@ -150,7 +150,7 @@ def test_data_is_refused(tmp_path: Path, there: list[str], data: str, says: str)
         opt_ml.find_channels(tmp_path / data)
 
 
-def test_an_empty_channel_beside_a_full_one_is_refused(tmp_path: Path) -> None:
+def test_an_empty_channel_next_to_a_full_one_is_refused(tmp_path: Path) -> None:
     files(tmp_path, "train/a.json")
     (tmp_path / "validation").mkdir()
     with pytest.raises(UserError, match="The channel validation is empty"):
@@ -174,4 +174,4 @@ def test_no_host_is_refused() -> None:
 def test_hyperparameters_are_completed(
     given: dict[str, str], has_model: bool, has_code: bool, told: dict[str, str]
 ) -> None:
-    assert opt_ml.with_model(given, has_model, has_code) == told
+    assert opt_ml.add_paths(given, has_model=has_model, has_code=has_code) == told

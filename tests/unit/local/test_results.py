@@ -35,7 +35,7 @@ def root(tmp_path: Path) -> Path:
 )
 def test_a_link_to_a_file_of_the_folder_stands_for_that_file(root: Path, name: str, target: str) -> None:
     (root / "model" / name).symlink_to(target)
-    found = results.look(root, "model", THERE)
+    found = results.read_folder(root, "model", THERE)
     assert found.files == dict.fromkeys(("model.safetensors", name), root / "model/model.safetensors")
     assert found.sentence("model") == ""
 
@@ -57,7 +57,7 @@ def test_any_other_link_is_left_out_by_name(root: Path, tmp_path: Path, target: 
     if target.startswith("through"):
         (root / "model/through").symlink_to(tmp_path / "secret")
     (root / "model/x").symlink_to(target.format(out=tmp_path))
-    found = results.look(root, "model", THERE)
+    found = results.read_folder(root, "model", THERE)
     assert list(found.files) == ["model.safetensors"]
     assert f"'x' ({why})" in found.left_out
 
@@ -77,10 +77,10 @@ def test_what_is_no_file_is_left_out_and_nobody_waits_for_it(
     monkeypatch.chdir(root)
     (root / "model/model.safetensors").unlink()
     make(root / "model/model.safetensors")
-    found = results.look(root, "model", THERE)
+    found = results.read_folder(root, "model", THERE)
     assert (found.files, found.left_out) == ({}, [f"'model.safetensors' ({kind})"])
     with pytest.raises(OSError, match=kind):
-        results.opened(root / "model/model.safetensors")
+        results.open_regular(root / "model/model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -96,20 +96,20 @@ def test_a_link_in_place_of_the_folder_is_not_followed(root: Path, tmp_path: Pat
     (tmp_path / "secret/data/key").write_text("the machine's")
     (root / replaced).rename(tmp_path / "aside")
     (root / replaced).symlink_to(tmp_path / "secret")
-    found = results.look(root, folder, f"/opt/ml/{folder}")
+    found = results.read_folder(root, folder, f"/opt/ml/{folder}")
     assert (found.files, len(found.left_out)) == ({}, 1)
     assert f"{replaced!r} itself (a link in place of the folder)" in found.sentence(folder)
 
 
 def test_a_folder_that_the_job_removed_is_an_empty_one(root: Path) -> None:
     (root / "output/data").rmdir()
-    assert results.look(root, "output/data", "/opt/ml/output/data") == results.Found()
+    assert results.read_folder(root, "output/data", "/opt/ml/output/data") == results.ResultFolder()
 
 
 def test_many_names_are_counted(root: Path) -> None:
     for number in range(12):
         (root / f"model/{number:02}").symlink_to("/")
-    sentence = results.look(root, "model", THERE).sentence("/opt/ml/model of algo-1")
+    sentence = results.read_folder(root, "model", THERE).sentence("/opt/ml/model of algo-1")
     assert sentence.startswith(
         "Not taken from /opt/ml/model of algo-1, where only files of its own may come home: '00'"
     )
@@ -117,31 +117,31 @@ def test_many_names_are_counted(root: Path) -> None:
 
 
 def test_the_failure_file_is_read_as_far_as_anybody_reads_it(root: Path) -> None:
-    assert results.failure(root) == ""
+    assert results.read_failure(root) == ""
     (root / "output/failure").write_text("ValueError: boom\n" + "x" * 10_000_000)
-    assert results.failure(root).startswith("ValueError: boom\nxxx")
-    assert len(results.failure(root)) < 20_000
+    assert results.read_failure(root).startswith("ValueError: boom\nxxx")
+    assert len(results.read_failure(root)) < 20_000
 
 
 def test_a_failure_file_that_is_none_is_not_read(root: Path, tmp_path: Path) -> None:
     (root / "output/failure").symlink_to(tmp_path / "secret/key")
     said = "The job's /opt/ml/output/failure is not read: "
-    assert results.failure(root) == f"{said}'failure' is a link and no regular file."
+    assert results.read_failure(root) == f"{said}'failure' is a link and no regular file."
     (root / "output/failure").unlink()
     os.mkfifo(root / "output/failure")
     read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append(results.failure(root)), daemon=True)
+    reader = threading.Thread(target=lambda: read.append(results.read_failure(root)), daemon=True)
     reader.start()
     reader.join(10)
     assert read == [f"{said}'failure' is a pipe and no regular file."]
     (root / "output").rename(tmp_path / "aside")
     (root / "output").symlink_to(tmp_path / "secret")
-    assert results.failure(root) == f"{said}'output' itself (a link in place of the folder)."
+    assert results.read_failure(root) == f"{said}'output' itself (a link in place of the folder)."
 
 
 def test_what_must_not_be_followed_among_checkpoints_is_found(root: Path, tmp_path: Path) -> None:
     (root / "model/sub/out").symlink_to(tmp_path / "secret/key")
     (root / "model/last").symlink_to("sub")
     os.mkfifo(root / "model/pipe")
-    found = {path.name: kind for path, kind in results.strangers(root / "model", THERE)}
+    found = {path.name: kind for path, kind in results.unsafe_entries(root / "model", THERE)}
     assert found == {"out": "a link that leads out of it", "pipe": "a pipe"}

@@ -142,7 +142,7 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.json", {"data": []}, r"t\.json holds no question", id="no-questions"),
         pytest.param("t.json", official([]), r"t\.json holds no question", id="no-paragraphs"),
         pytest.param("t.parquet", [], r"t\.parquet holds no question", id="parquet-no-rows"),
-        pytest.param("t.json", '{"data": [', r"t\.json is not JSON, line 1 column 11: .*; mend or", id="cut-off"),
+        pytest.param("t.json", '{"data": [', r"t\.json is not JSON, line 1 column 11: .*; fix or", id="cut-off"),
         pytest.param("t.json", "42", r't\.json is not SQuAD, it has no list "data"', id="number"),
         pytest.param("t.json", {"text": "x"}, r'not SQuAD, it has no list "data": the layout is \{"data"', id="other"),
         pytest.param("t.json", {"data": ["x"]}, r"t\.json, row 1: not SQuAD, it is no JSON object", id="strings"),

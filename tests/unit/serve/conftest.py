@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from starlette.testclient import TestClient
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoModelForQuestionAnswering, BertConfig, BertForQuestionAnswering, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
+
+from berth.serve.app import create_app
+from berth.serve.limits import RequestLimits
+from tests.unit.serve.in_process import ready_service
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
@@ -66,3 +71,13 @@ def minilm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
         (folder / name).write_bytes((source / name).read_bytes())
     return folder
+
+
+@pytest.fixture(scope="module")
+def client(minilm_model: Path) -> TestClient:
+    return TestClient(create_app(ready_service(minilm_model, RequestLimits(payload=100_000))))
+
+
+@pytest.fixture(scope="module")
+def tiny_client(tiny_model: Path) -> TestClient:
+    return TestClient(create_app(ready_service(tiny_model)))

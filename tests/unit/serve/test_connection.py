@@ -19,15 +19,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from berth.serve.connection import NO_HTTP, Connection, Waiting
-from berth.serve.limits import Limits
+from berth.serve.connection import NO_HTTP, ClientConnection, WaitingConnections
+from berth.serve.limits import RequestLimits
 
 PING = b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"
 HALF_A_BODY = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n12345"
 LARGE = 30_000_000
 
 
-class Fast(Limits):
+class Fast(RequestLimits):
     """Limits in which a test need not wait; four connections at one time."""
 
     @property
@@ -65,7 +65,7 @@ Connect = Callable[..., socket.socket]
 
 
 @contextmanager
-def listening(limits: Limits) -> Iterator[Connect]:
+def listening(limits: RequestLimits) -> Iterator[Connect]:
     """A server with these limits, as a function that connects to it and sends something."""
     routes = [
         Route("/ping", ping),
@@ -73,7 +73,7 @@ def listening(limits: Limits) -> Iterator[Connect]:
         Route("/slow", slow),
         Route("/large", large),
     ]
-    protocol: Any = partial(Connection, Waiting(limits))
+    protocol: Any = partial(ClientConnection, WaitingConnections(limits))
     options: Any = {"http": protocol, "ws": "none", "lifespan": "off", "log_config": None, "access_log": False}
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **options))
     clients: list[socket.socket] = []
@@ -98,7 +98,7 @@ def listening(limits: Limits) -> Iterator[Connect]:
 
 @pytest.fixture(scope="module")
 def connect() -> Iterator[Connect]:
-    with listening(Limits(header_seconds=0.5, body_seconds=0.5, taking_seconds=0.5)) as connecting:
+    with listening(RequestLimits(header_seconds=0.5, body_seconds=0.5, taking_seconds=0.5)) as connecting:
         yield connecting
 
 

@@ -3,31 +3,31 @@
 import pytest
 
 from berth.serve.errors import ServeError
-from berth.serve.limits import MEBIBYTE, Limits
+from berth.serve.limits import MEBIBYTE, RequestLimits
 
 
 def test_the_limits_follow_from_the_tokens_of_a_request() -> None:
-    limits = Limits()
+    limits = RequestLimits()
     assert (limits.tokens, limits.questions, limits.characters, limits.body) == (32_768, 1024, 131_072, 2 * MEBIBYTE)
-    larger = Limits(tokens=3_276_800)
+    larger = RequestLimits(tokens=3_276_800)
     assert (larger.questions, larger.characters, larger.body) == (102_400, 13_107_200, 25 * MEBIBYTE)
     assert larger.held_bodies == 64 * MEBIBYTE
-    assert Limits(tokens=10**8, payload=100 * MEBIBYTE).held_bodies == 200 * MEBIBYTE
+    assert RequestLimits(tokens=10**8, payload=100 * MEBIBYTE).held_bodies == 200 * MEBIBYTE
 
 
 def test_the_largest_body_holds_every_text_within_the_limit() -> None:
-    limits = Limits()
+    limits = RequestLimits()
     assert limits.body > limits.characters * len(r"\ud83d\ude42")
 
 
 @pytest.mark.parametrize(("files", "connections"), [(1 << 20, 4096), (1024, 768), (256, 16)])
 def test_connections_leave_room_for_other_files(files: int, connections: int) -> None:
-    assert Limits(open_files=files).connections == connections
-    assert Limits(open_files=files).requests == connections // 2
+    assert RequestLimits(open_files=files).connections == connections
+    assert RequestLimits(open_files=files).requests == connections // 2
 
 
 def test_texts_within_the_limits_pass() -> None:
-    limits = Limits()
+    limits = RequestLimits()
     limits.check_texts([("", "x" * limits.characters)])
     limits.check_texts([("a", "b")] * limits.questions)
 
@@ -50,12 +50,12 @@ def test_texts_within_the_limits_pass() -> None:
 )
 def test_texts_over_the_limits_are_refused(texts: list[tuple[str, str]], sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
-        Limits().check_texts(texts)
+        RequestLimits().check_texts(texts)
     assert (caught.value.status, caught.value.message) == (413, sentence)
 
 
 def test_too_many_windows() -> None:
-    refusal = Limits().too_many_windows(421, 161_664)
+    refusal = RequestLimits().too_many_windows(421, 161_664)
     assert (refusal.status, refusal.message) == (
         413,
         "the request makes 421 windows with 161664 tokens in all, over the limit of 32768 tokens: send fewer questions"
@@ -65,9 +65,9 @@ def test_too_many_windows() -> None:
 
 @pytest.mark.parametrize(
     ("limits", "variable"),
-    [(Limits(), "BERTH_MAX_REQUEST_TOKENS"), (Limits(payload=MEBIBYTE), "SAGEMAKER_MAX_PAYLOAD_IN_MB")],
+    [(RequestLimits(), "BERTH_MAX_REQUEST_TOKENS"), (RequestLimits(payload=MEBIBYTE), "SAGEMAKER_MAX_PAYLOAD_IN_MB")],
     ids=["tokens", "payload"],
 )
-def test_the_variable_that_sets_the_limit_of_a_body(limits: Limits, variable: str) -> None:
+def test_the_variable_that_sets_the_limit_of_a_body(limits: RequestLimits, variable: str) -> None:
     sentence = f"the body has 30000000 bytes, over the limit of {limits.body}: send fewer questions at once, or raise "
     assert limits.too_large("30000000").message == sentence + variable

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.serve.models import ModelError, find
+from berth.serve.models import ModelFilesError, find
 
 CONFIG = '{"model_type": "bert"}'
 COMPLETE = {"config.json": CONFIG, "model.safetensors": "x", "tokenizer.json": "{}"}
@@ -61,31 +61,46 @@ def without(name: str) -> dict[str, str]:
         ),
         (
             without("model.safetensors"),
-            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model beside its config.json",
+            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model next to its config.json",
         ),
         (
             {**COMPLETE, "model.safetensors": ""},
-            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model beside its config.json",
+            "{} has no weights (`model.safetensors` or `pytorch_model.bin`): save the model next to its config.json",
         ),
-        (without("tokenizer.json"), "{} has no tokenizer (`tokenizer.json` or `vocab.txt`): save it beside the model"),
+        (without("tokenizer.json"), "{} has no tokenizer (`tokenizer.json` or `vocab.txt`): save it next to the model"),
         (
             {**COMPLETE, "config.json": "[]"},
             "{}/config.json names no `model_type`: save the model with `save_pretrained`",
         ),
+        (
+            {"config.json": "{}"},
+            "{0}/config.json names no `model_type`: save the model with `save_pretrained`; {0} has no weights "
+            "(`model.safetensors` or `pytorch_model.bin`): save the model next to its config.json; {0} has no "
+            "tokenizer (`tokenizer.json` or `vocab.txt`): save it next to the model",
+        ),
     ],
-    ids=["nothing", "archive only", "two models", "no weights", "empty weights", "no tokenizer", "other json"],
+    ids=[
+        "nothing",
+        "archive only",
+        "two models",
+        "no weights",
+        "empty weights",
+        "no tokenizer",
+        "other json",
+        "all of it",
+    ],
 )
 def test_refusals(tmp_path: Path, files: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelFilesError) as caught:
         find(write(tmp_path, files))
     assert str(caught.value) == sentence.format(tmp_path)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="does not exist: mount or unpack the model there"):
+    with pytest.raises(ModelFilesError, match="does not exist: mount or unpack the model there"):
         find(tmp_path / "model")
 
 
 def test_a_configuration_that_is_no_json(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"config\.json can't be read \(Expecting value.*: save the model again"):
+    with pytest.raises(ModelFilesError, match=r"config\.json can't be read \(Expecting value.*: save the model again"):
         find(write(tmp_path, {**COMPLETE, "config.json": "oops"}))

@@ -36,7 +36,25 @@ def with_parameters(**parameters: object) -> object:
         ({}, '`inputs` is missing: send {"inputs": {"question": "…", "context": "…"}}'),
         ({"input": ONE}, "unknown key `input` in the body: did you mean `inputs`?"),
         ({"inputs": ONE, "params": {}}, "unknown key `params` in the body: did you mean `parameters`?"),
-        (ONE, "unknown key `question` in the body: known are `inputs` and `parameters`"),
+        (
+            ONE,
+            "unknown key `question` in the body: known are `inputs` and `parameters`; "
+            "unknown key `context` in the body: known are `inputs` and `parameters`",
+        ),
+        (
+            {"inputs": [{"question": ""}, 3], "params": {}, "parameters": {"top_k": 0, "topk": 1}},
+            "unknown key `params` in the body: did you mean `parameters`?; `inputs[0].question` is empty: send some "
+            "text; `inputs[0].context` is missing: a question needs `question` and `context`; `inputs[1]` is a number: "
+            "it must be an object with `question` and `context`; unknown key `topk` in `parameters`: did you mean "
+            "`top_k`?; `parameters.top_k` is out of range: it must be from 1 to 1000",
+        ),
+        (
+            {"inputs": [1] * 11},
+            "; ".join(
+                f"`inputs[{i}]` is a number: it must be an object with `question` and `context`" for i in range(10)
+            )
+            + "; and more",
+        ),
         ({"inputs": []}, "`inputs` is an empty list: send at least one question with its context"),
         ({"inputs": "Who?"}, "`inputs` is a string: it must be an object with `question` and `context`"),
         ({"inputs": None}, "`inputs` is null: it must be an object with `question` and `context`"),

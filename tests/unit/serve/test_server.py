@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from berth.serve.server import SettingError, Settings, settings
+from berth.serve.server import ServerSettings, SettingError, settings
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
 
@@ -178,7 +178,7 @@ def test_arguments(tmp_path: Path, arguments: list[str], code: int, output: str)
 
 
 def test_settings_have_sagemakers_defaults() -> None:
-    assert settings({}) == Settings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
+    assert settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
 
 
 def test_settings_come_from_sagemakers_variables() -> None:
@@ -189,7 +189,7 @@ def test_settings_come_from_sagemakers_variables() -> None:
         "BERTH_MAX_REQUEST_TOKENS": "1000000",
         "BERTH_FAILURE_GRACE": "0",
     }
-    assert settings(given) == Settings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0)
+    assert settings(given) == ServerSettings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0)
 
 
 @pytest.mark.parametrize(

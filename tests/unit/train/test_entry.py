@@ -212,11 +212,11 @@ def test_ranks_are_as_many_as_the_driver_offers(tmp_path: Path, libcuda: Callabl
 
 
 ASKING = """from berth.runtime.gpu import driver
-ask = driver.ask
+detect = driver.detect_in_child
 def slowly(environ):
     print("asking", flush=True)
-    return ask(environ)
-driver.ask = slowly
+    return detect(environ)
+driver.detect_in_child = slowly
 from berth.train import entry
 """
 

@@ -46,7 +46,7 @@ def plan(instance: Instance, hosts: int) -> Plan:
     hardware = Hardware(
         gpus=instance.gpus,
         cuda=instance.cuda,
-        cpus=float(instance.cpus),
+        cpus=instance.cpus,
         memory=instance.memory << 30,
         shm=instance.memory << 29,
         interfaces=instance.interfaces,

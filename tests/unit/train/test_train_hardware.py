@@ -16,21 +16,6 @@ def files(root: Path, texts: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("texts", "cpus"),
-    [
-        ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
-        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 8.0),
-        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, 2.0),
-        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, 8.0),
-        ({}, 8.0),
-    ],
-    ids=["v2", "v2 no limit", "v1", "v1 no limit", "none"],
-)
-def test_cpus(tmp_path: Path, texts: dict[str, str], cpus: float) -> None:
-    assert hardware.count_cpus(files(tmp_path, texts), 8) == cpus
-
-
-@pytest.mark.parametrize(
     ("texts", "limit"),
     [
         ({"sys/fs/cgroup/memory.max": "1048576\n", "proc/meminfo": "MemTotal:  2048 kB\n"}, 1 << 20),

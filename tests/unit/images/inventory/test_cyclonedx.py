@@ -1,4 +1,4 @@
-"""The bill of materials: what syft finds in an image's records, and what is added to it."""
+"""The bill of materials: the packages that an image's records tell of, and what is neither of Debian nor of Python."""
 
 import hashlib
 import json
@@ -13,11 +13,10 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from berth.common import engine
-from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.inventory import cyclonedx, sbom, syft
-from berth.images.inventory.cyclonedx import Package
-from berth.images.inventory.image_listing import Inside
+from berth.images.inventory import cyclonedx, sbom
+from berth.images.inventory.image_listing import ImageListing
+from berth.images.inventory.packages import BillPackage
 
 SITE = "opt/berth/lib/python3.11/site-packages"
 STATUS = b"""Package: libc6
@@ -65,7 +64,7 @@ PLAIN = {
 }
 
 
-INSIDE = Inside(
+LISTING = ImageListing(
     image="berth-serve:cpu",
     image_id="sha256:" + "1" * 64,
     created="2026-11-21T23:25:10.728863082Z",
@@ -77,14 +76,8 @@ INSIDE = Inside(
 
 
 @pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    """What the real syft says of these records."""
-    return syft.run(INSIDE)
-
-
-@pytest.fixture(scope="module")
-def made(document: dict[str, Any]) -> cyclonedx.Bill:
-    return cyclonedx.completed(INSIDE, document, {})
+def made() -> cyclonedx.Bill:
+    return cyclonedx.bill_of(LISTING, {})
 
 
 def hash_of(paths: dict[str, bytes]) -> str:
@@ -99,8 +92,8 @@ def test_packages_of_debian_and_of_python_with_licence_and_hash(made: cyclonedx.
     dpkg = "var/lib/dpkg/status"
     deb = "pkg:deb/debian/{}?arch=amd64&distro=debian-12"
     assert made.packages == (
-        Package("libasan8", "12.2.0-14", "deb", "", "", deb.format("libasan8@12.2.0-14"), dpkg),
-        Package(
+        BillPackage("libasan8", "12.2.0-14", "deb", "", "", deb.format("libasan8@12.2.0-14"), dpkg),
+        BillPackage(
             "libc6",
             "2.36-9+deb12u14",
             "deb",
@@ -110,7 +103,7 @@ def test_packages_of_debian_and_of_python_with_licence_and_hash(made: cyclonedx.
             dpkg,
         ),
         # On no index, so that PyPI's purl would be somebody else's.
-        Package(
+        BillPackage(
             "berth",
             "0.1.0",
             "python",
@@ -119,7 +112,7 @@ def test_packages_of_debian_and_of_python_with_licence_and_hash(made: cyclonedx.
             "pkg:generic/berth@0.1.0",
             f"{SITE}/berth-0.1.0.dist-info/METADATA",
         ),
-        Package(
+        BillPackage(
             "rich",
             "15.0.0",
             "python",
@@ -128,7 +121,7 @@ def test_packages_of_debian_and_of_python_with_licence_and_hash(made: cyclonedx.
             "pkg:pypi/rich@15.0.0",
             f"{SITE}/rich-15.0.0.dist-info/METADATA",
         ),
-        Package(
+        BillPackage(
             "rich",
             "15.0.0",
             "python",
@@ -151,25 +144,23 @@ def test_the_document_is_valid_and_names_each_thing_once(made: cyclonedx.Bill, t
     assert os.listdir(tmp_path / "dist") == ["bom.json"]
 
 
-def test_the_same_image_gives_the_same_bytes(made: cyclonedx.Bill, document: dict[str, Any], tmp_path: Path) -> None:
-    again = syft.run(INSIDE)
-    assert again["serialNumber"] != document["serialNumber"]
+def test_the_same_image_gives_the_same_bytes(made: cyclonedx.Bill, tmp_path: Path) -> None:
     first, second = (tmp_path / name for name in ("first", "second"))
     sbom.write(made, first)
-    sbom.write(cyclonedx.completed(INSIDE, again, {}), second)
+    sbom.write(cyclonedx.bill_of(LISTING, {}), second)
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_what_came_as_a_file_is_named_by_the_images_labels(document: dict[str, Any]) -> None:
+def test_what_came_as_a_file_is_named_by_the_images_labels() -> None:
     labels = {
         "berth.efa": "1.47.0",
         "berth.smddp": "2.6.0",
         "berth.cuda-compat": "13.1+double",
         "berth.gdrcopy": "none",
     }
-    efa = pins.File("efa", "1.47.0", "efa.tar.gz", "https://efa.example/efa.tar.gz", "a" * 64)
-    smddp = pins.File("smddp", "2.6.0", "smddp.whl", "", pins.UNPINNED)
-    made = cyclonedx.completed(replace(INSIDE, labels=labels), document, {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
+    efa = pins.PinnedFile("efa", "1.47.0", "efa.tar.gz", "https://efa.example/efa.tar.gz", "a" * 64)
+    smddp = pins.PinnedFile("smddp", "2.6.0", "smddp.whl", "", pins.UNPINNED)
+    made = cyclonedx.bill_of(replace(LISTING, labels=labels), {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
     files = [(each.name, each.version, each.hash, each.licence) for each in made.packages if each.kind == "file"]
     assert files == [
         ("cuda-compat", "13.1+double", "", "LicenseRef-NVIDIA-Proprietary"),
@@ -181,40 +172,10 @@ def test_what_came_as_a_file_is_named_by_the_images_labels(document: dict[str, A
 
 
 def test_an_image_without_packages_has_a_bill_of_nothing() -> None:
-    bare = replace(INSIDE, records={}, hashes={}, links={}, labels={})
-    made = cyclonedx.completed(bare, syft.run(bare), {})
+    bare = replace(LISTING, records={}, hashes={}, links={}, labels={})
+    made = cyclonedx.bill_of(bare, {})
     assert made.packages == ()
     assert made.document["metadata"]["component"]["name"] == bare.image_id
-
-
-def test_a_persons_own_settings_of_syft_change_nothing(
-    made: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / ".syft.yaml").write_text("exclude: ['**/*.dist-info/**']\n")
-    monkeypatch.setenv("SYFT_CONFIG", str(tmp_path / ".syft.yaml"))
-    monkeypatch.setenv("SYFT_EXCLUDE", "**")
-    monkeypatch.chdir(tmp_path)
-    assert cyclonedx.completed(INSIDE, syft.run(INSIDE), {}) == made
-
-
-def test_syft_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError) as refusal:
-        syft.find(tmp_path)
-    assert str(refusal.value) == (
-        "syft, which makes the bill of materials, is not here: run `make setup`, which brings it."
-    )
-
-
-@pytest.mark.parametrize("does", ["echo 'no such cataloger' >&2; exit 1", "echo '{}'", "echo half {"])
-def test_a_syft_that_gives_no_bill_is_named(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "syft").write_text(f"#!/bin/sh\n{does}\n")
-    (tmp_path / "syft").chmod(0o755)
-    monkeypatch.setattr(syft, "find", lambda: str(tmp_path / "syft"))
-    with pytest.raises(
-        UserError, match=r"^syft could not read the packages of berth-serve:cpu \(.+\): run `make setup`"
-    ):
-        syft.run(INSIDE)
 
 
 class CountedReads:
@@ -222,45 +183,42 @@ class CountedReads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.images: list[str] = []
-        monkeypatch.setattr(engine, "find_image", lambda client, name: SimpleNamespace(id=INSIDE.image_id))
-        monkeypatch.setattr(sbom, "inside", self._inside)
+        monkeypatch.setattr(engine, "find_image", lambda client, name: SimpleNamespace(id=LISTING.image_id))
+        monkeypatch.setattr(sbom, "list_image", self._list)
 
-    def _inside(self, client: object, image: str) -> Inside:
+    def _list(self, client: object, image: str) -> ImageListing:
         self.images.append(image)
-        return INSIDE
+        return LISTING
 
 
 def test_a_bill_is_kept_by_the_images_id(made: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
-    first = sbom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
-    second = sbom.bill(client, "berth-serve:0.1.0-cpu-1", cache=tmp_path / "bills")
+    first = sbom.image_bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    second = sbom.image_bill(client, "berth-serve:0.1.0-cpu-1", cache=tmp_path / "bills")
     assert first.packages == made.packages
     assert second == replace(first, image="berth-serve:0.1.0-cpu-1")
     assert json.dumps(second.document) == json.dumps(first.document)
-    assert reads.images == [INSIDE.image_id]
+    assert reads.images == [LISTING.image_id]
 
 
-@pytest.mark.parametrize("spoiled", ["", "{}", "half {", '{"made_by": "another syft"}'])
+@pytest.mark.parametrize("spoiled", ["", "{}", "half {", '{"made_by": "another kit"}'])
 def test_a_kept_bill_that_can_not_be_used_is_made_again(
     spoiled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
-    first = sbom.bill(client, "berth-serve:cpu", cache=tmp_path)
+    first = sbom.image_bill(client, "berth-serve:cpu", cache=tmp_path)
     (kept,) = tmp_path.iterdir()
     kept.write_text(spoiled)
-    assert sbom.bill(client, "berth-serve:cpu", cache=tmp_path) == first
+    assert sbom.image_bill(client, "berth-serve:cpu", cache=tmp_path) == first
     assert len(reads.images) == 2
 
 
-def test_a_bill_made_by_another_syft_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_bill_made_by_other_code_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
-    sbom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
-    other = tmp_path / "syft"
-    other.write_text(f'#!/bin/sh\nexec {syft.find()} "$@"\n')
-    other.chmod(0o755)
-    monkeypatch.setattr(syft, "find", lambda: str(other))
-    sbom.bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    sbom.image_bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
+    monkeypatch.setattr(sbom, "_MAKERS", ("sbom", "cyclonedx"))
+    sbom.image_bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
     assert len(reads.images) == 2

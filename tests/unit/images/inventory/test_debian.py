@@ -6,7 +6,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images.inventory import debian
-from berth.images.inventory.cyclonedx import Package
+from berth.images.inventory.cyclonedx import BillPackage
 from berth.images.inventory.debian import Update
 
 # As apt 2.6 prints it.
@@ -22,8 +22,8 @@ Conf procps (2:4.0.2-3 Debian:12.15/oldstable [amd64])
 """
 
 
-def deb(name: str, version: str, kind: str = "deb") -> Package:
-    return Package(name, version, kind, "", "", "", "")
+def deb(name: str, version: str, kind: str = "deb") -> BillPackage:
+    return BillPackage(name, version, kind, "", "", "", "")
 
 
 def test_updates_of_the_security_archive_come_first() -> None:

@@ -9,24 +9,28 @@ import pytest
 from rich.console import Console
 
 from berth.images.inventory import diff
-from berth.images.inventory.cyclonedx import Bill, Package
-from berth.images.inventory.diff import Described, FileChange, LayerChange, PackageChange
-from berth.images.inventory.saved_image import Contents, File, Made
+from berth.images.inventory.cyclonedx import Bill, BillPackage
+from berth.images.inventory.diff import FileChange, InspectedImage, LayerChange, PackageChange
+from berth.images.inventory.saved_image import FileEntry, SavedImage
+from berth.images.layers import SavedLayer
 
-FILE = File("file", 0o644, 0, 0, 3, 100, "a" * 64, layer=1)
-LINK = File("link", 0o777, 0, 0, 0, 100, target="x", layer=1)
-LAYERS = (Made("sha256:1", "base"), Made("sha256:2", "RUN deps"), Made("sha256:3", "RUN kit"))
-
-
-def described(
-    files: Mapping[str, File], packages: tuple[Package, ...] = (), layers: tuple[Made, ...] = LAYERS, name: str = "one"
-) -> Described:
-    inside = Contents(name, "sha256:0", "2026-11-21T23:25:10Z", {}, layers, files, {})
-    return Described(inside, Bill(name, "sha256:0", packages, {}))
+FILE = FileEntry("file", 0o644, 0, 0, 3, 100, "a" * 64, layer=1)
+LINK = FileEntry("link", 0o777, 0, 0, 0, 100, target="x", layer=1)
+LAYERS = (SavedLayer("sha256:1", "base"), SavedLayer("sha256:2", "RUN deps"), SavedLayer("sha256:3", "RUN kit"))
 
 
-def package(name: str, version: str, kind: str = "python") -> Package:
-    return Package(name, version, kind, "MIT", "", "", "")
+def inspected(
+    files: Mapping[str, FileEntry],
+    packages: tuple[BillPackage, ...] = (),
+    layers: tuple[SavedLayer, ...] = LAYERS,
+    name: str = "one",
+) -> InspectedImage:
+    saved = SavedImage(name, "sha256:0", "2026-11-21T23:25:10Z", {}, layers, files, {})
+    return InspectedImage(saved, Bill(name, "sha256:0", packages, {}))
+
+
+def package(name: str, version: str, kind: str = "python") -> BillPackage:
+    return BillPackage(name, version, kind, "MIT", "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -51,20 +55,20 @@ def package(name: str, version: str, kind: str = "python") -> Package:
         (FILE, replace(FILE, mtime=5), ("time", "100", "5")),
     ],
 )
-def test_how_a_file_differs(before: File | None, after: File | None, change: tuple[str, str, str]) -> None:
+def test_how_a_file_differs(before: FileEntry | None, after: FileEntry | None, change: tuple[str, str, str]) -> None:
     old, new = ({"p": file} if file else {} for file in (before, after))
-    found = diff.compare(described(old), described(new))
+    found = diff.compare(inspected(old), inspected(new))
     assert found.files == (FileChange("p", *change, "RUN deps"),)
 
 
 def test_the_layer_that_a_file_comes_from_does_not_count() -> None:
-    found = diff.compare(described({"p": FILE}), described({"p": replace(FILE, layer=2)}, name="two"))
+    found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, layer=2)}, name="two"))
     assert (found.files, found.verdict()) == ((), "one and two hold the same.")
 
 
 def test_layers_stand_beside_those_of_the_same_step() -> None:
-    after = (LAYERS[0], Made("sha256:9", "RUN efa"), replace(LAYERS[1], diff_id="sha256:8"), LAYERS[2])
-    found = diff.compare(described({"p": FILE}), described({"p": replace(FILE, sha256="b", layer=2)}, layers=after))
+    after = (LAYERS[0], SavedLayer("sha256:9", "RUN efa"), replace(LAYERS[1], diff_id="sha256:8"), LAYERS[2])
+    found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, sha256="b", layer=2)}, layers=after))
     assert found.layers == (
         LayerChange("RUN efa", "", "sha256:9", 0),
         LayerChange("RUN deps", "sha256:2", "sha256:8", 1),
@@ -84,13 +88,13 @@ def test_packages_added_removed_and_of_another_version() -> None:
 
 
 def test_times_alone_keep_no_two_builds_apart() -> None:
-    found = diff.compare(described({"p": FILE}), described({"p": replace(FILE, mtime=5)}))
+    found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, mtime=5)}))
     assert diff.unexplained(found) == ((), ())
 
 
 def test_all_else_does_but_for_a_list_with_reasons() -> None:
     after = {"var/log/x": replace(FILE, sha256="b"), "p": replace(FILE, mode=0o600)}
-    found = diff.compare(described({"var/log/x": FILE, "p": FILE}), described(after, (package("rich", "15.0"),)))
+    found = diff.compare(inspected({"var/log/x": FILE, "p": FILE}), inspected(after, (package("rich", "15.0"),)))
     packages, files = diff.unexplained(found, ((r"var/log/.*", "a log"),))
     assert [change.name for change in packages] == ["rich"]
     assert [change.path for change in files] == ["p"]
@@ -107,7 +111,7 @@ def test_the_tables_show_all_but_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diff, "SHOWN_FILES", 1)
     after = {"a": replace(FILE, sha256="b" * 64), "b": replace(FILE, mode=0o600), "t": replace(FILE, mtime=5)}
     text = shown(
-        diff.compare(described(dict.fromkeys("abt", FILE)), described(after, (package("x[/y]", "1"),), name="two"))
+        diff.compare(inspected(dict.fromkeys("abt", FILE)), inspected(after, (package("x[/y]", "1"),), name="two"))
     )
     assert "/a " in text
     assert "x[/y]" in text, "a name may look like rich's markup"
@@ -120,7 +124,7 @@ def test_the_tables_show_all_but_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_same_image_differs_in_nothing() -> None:
-    one = described({"p": FILE}, (package("rich", "15.0"),))
+    one = inspected({"p": FILE}, (package("rich", "15.0"),))
     found = diff.compare(one, one)
     assert shown(found).strip() == "one and one hold the same."
     assert json.loads(json.dumps(found.as_dict()))["files"] == []
@@ -128,10 +132,10 @@ def test_the_same_image_differs_in_nothing() -> None:
 
 def test_bytecode_and_its_folders_are_folded_unless_all_is_asked_for() -> None:
     after = {name: replace(FILE, sha256="b" * 64) for name in ("a.py", "__pycache__/a.pyc", "__pycache__/b.pyc")}
-    folder = File("folder", 0o755, 0, 0, 0, 100, layer=1)
+    folder = FileEntry("folder", 0o755, 0, 0, 0, 100, layer=1)
     after |= {"__pycache__": folder, "usr/__pycache__": folder}
     before = {name: replace(folder, mode=0o700) if name.endswith("__pycache__") else FILE for name in after}
-    found = diff.compare(described(before), described(after, name="two"))
+    found = diff.compare(inspected(before), inspected(after, name="two"))
     text = shown(found)
     assert "/a.py" in text
     assert "/__pycache__" not in text

@@ -6,12 +6,12 @@ import json
 from rich.console import Console
 
 from berth.images.inventory import licences
-from berth.images.inventory.cyclonedx import Bill, Package
+from berth.images.inventory.cyclonedx import Bill, BillPackage
 from berth.images.inventory.licences import Licensed
 
 
-def package(name: str, licence: str, version: str = "1.0", path: str = "") -> Package:
-    return Package(name, version, "python", licence, "", f"pkg:pypi/{name}@{version}", path)
+def package(name: str, licence: str, version: str = "1.0", path: str = "") -> BillPackage:
+    return BillPackage(name, version, "python", licence, "", f"pkg:pypi/{name}@{version}", path)
 
 
 BILL = Bill(

@@ -81,7 +81,7 @@ def test_what_the_engine_has_mounted_over_the_image() -> None:
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
-    """As inside.py starts it; this machine's own file system is not walked, for its name is not `__main__` then."""
+    """As `list_image` starts it; this machine's own file system is not walked, for its name is not `__main__` then."""
     text = image_listing.LISTING.read_text()
     code = "import sys; exec(compile(sys.argv[1], 'listing', 'exec'), {'__name__': 'listing'})"
     assert subprocess.run([sys.executable, "-I", "-S", "-c", code, text]).returncode == 0
@@ -104,4 +104,4 @@ def test_a_path_goes_through_links_of_folders() -> None:
 @pytest.mark.parametrize("printed", [b"", b"no base64!", base64.encodebytes(b"no zip")])
 def test_a_log_that_is_cut_short_is_no_listing(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"^the engine handed over a part of what berth-serve:cpu holds only: "):
-        image_listing.unpacked("berth-serve:cpu", printed)
+        image_listing.unpack_listing("berth-serve:cpu", printed)

@@ -18,15 +18,15 @@ from berth.images.build_network import Network, PackageIndex
 from berth.images.inventory import advisories, locked_packages, outdated, releases
 from berth.images.inventory.advisories import Vulnerable
 from berth.images.inventory.debian import Update
-from berth.images.inventory.locked_packages import Locked
-from berth.images.inventory.outdated import ImageUpdates, Outdated
+from berth.images.inventory.locked_packages import LockedPackage
+from berth.images.inventory.outdated import ImageUpdates, Outdated, Services
 from berth.images.inventory.releases import Newer
 
 KIT = pins.load()
 BOTH = ("train", "serve")
-RICH = Locked("rich", "14.0.0", ("serve",), ("cpu",), False)
-TORCH = Locked("torch", "2.13.0+cpu", BOTH, ("cpu",), True)
-OLD_TORCH = Locked("torch", "2.5.1", BOTH, ("cu124",), True)
+RICH = LockedPackage("rich", "14.0.0", ("serve",), ("cpu",), False)
+TORCH = LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), True)
+OLD_TORCH = LockedPackage("torch", "2.5.1", BOTH, ("cu124",), True)
 
 
 def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
@@ -133,14 +133,14 @@ def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
         "pytorch/cpu.txt": "torch==2.13.0+cpu\n",
         "debian/cpu.txt": "libc6 2.36-9\n",
     }
-    assert locked_packages.wanted(KIT, ["cpu", "cu124"], texts) == [
-        Locked("mpi4py", "4.1.2", ("train",), ("cpu",), True),
-        Locked("rich", "15.0.0", BOTH, ("cpu", "cu124"), False),
-        Locked("torch", "2.13.0+cpu", BOTH, ("cpu",), True),
-        Locked("transformers", "5.15.0", ("train",), ("cu124",), True),
-        Locked("uv", "0.9.30", (), (), True),
+    assert locked_packages.packages_of(KIT, ["cpu", "cu124"], texts) == [
+        LockedPackage("mpi4py", "4.1.2", ("train",), ("cpu",), True),
+        LockedPackage("rich", "15.0.0", BOTH, ("cpu", "cu124"), False),
+        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), True),
+        LockedPackage("transformers", "5.15.0", ("train",), ("cu124",), True),
+        LockedPackage("uv", "0.9.30", (), (), True),
     ]
-    assert locked_packages.wanted(KIT, ["cu130"], texts)[0] == Locked(
+    assert locked_packages.packages_of(KIT, ["cu130"], texts)[0] == LockedPackage(
         "nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), True
     )
 
@@ -219,7 +219,7 @@ def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.M
             {"name": "torch", "skip_reason": "Dependency not found on PyPI and could not be audited: torch (2.13.0)"},
         ]
     }
-    assert advisories.understood(answer) == ([], ["torch"])
+    assert advisories.parse_audit(answer) == ([], ["torch"])
     # PyPI's own service can't be directed elsewhere.
     monkeypatch.setattr(advisories, "_run_audit", lambda *_: answer)
     assert advisories.ask_advisories([RICH, TORCH], network(""))[1] == [
@@ -231,7 +231,7 @@ def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.M
 
 def test_locks_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no locks in"):
-        outdated.find_outdated(KIT, ["cpu"], network(""), locks=tmp_path)
+        outdated.find_outdated(KIT, ["cpu"], Services(network("")), locks=tmp_path)
 
 
 def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
@@ -244,10 +244,8 @@ def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
     found = outdated.find_outdated(
         KIT,
         ["cu130"],
-        network(f"{service}/simple"),
+        Services(network(f"{service}/simple"), osv_url=f"{service}/v1/query", connect=no_engine),
         images=["berth-serve:cu130"],
-        connect=no_engine,
-        osv_url=f"{service}/v1/query",
         locks=tmp_path,
     )
     assert found == Outdated(
@@ -295,7 +293,7 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
         "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2; this is not all, for not everything "
         "is known: see above."
     )
-    tools = Outdated(newer=(Newer(Locked("uv", "0.9.30", (), (), True), "0.9.31"),))
+    tools = Outdated(newer=(Newer(LockedPackage("uv", "0.9.30", (), (), True), "0.9.31"),))
     console.print(outdated.render(tools))
     assert "the build's tools" in console.export_text()
     assert json.loads(json.dumps(ALL.as_dict()))["insecure"] is True
@@ -315,7 +313,7 @@ def test_what_is_insecure(found: Outdated, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("output", "reason"),
     [
         ("", ""),
         ("Traceback\nERROR:pip_audit._cli:no such file", "ERROR:pip_audit._cli:no such file"),
@@ -326,8 +324,8 @@ def test_what_is_insecure(found: Outdated, expected: bool) -> None:
         ),
     ],
 )
-def test_why_pip_audit_gave_no_answer_is_said_in_few_words(said: str, reason: str) -> None:
-    assert advisories.reason(said) == reason
+def test_why_pip_audit_gave_no_answer_is_said_in_few_words(output: str, reason: str) -> None:
+    assert advisories.short_reason(output) == reason
 
 
 def test_not_known_is_another_exit_code_than_insecure() -> None:

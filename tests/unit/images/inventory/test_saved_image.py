@@ -15,7 +15,7 @@ from requests.exceptions import ConnectionError
 
 from berth.common.errors import UserError
 from berth.images.inventory import saved_image as reading
-from berth.images.inventory.saved_image import Contents, File, contents, is_record, laid
+from berth.images.inventory.saved_image import FileEntry, SavedImage, apply_layers, is_record, read_image
 
 IMAGE_ID = "sha256:" + "1" * 64
 METADATA = "opt/berth/lib/python3.11/site-packages/rich-15.0.0.dist-info/METADATA"
@@ -111,8 +111,8 @@ class FakeEngine:
         yield self.saved[half:]
 
 
-def read(engine: FakeEngine, cache: Path) -> Contents:
-    return contents(engine, "berth-serve:cpu", cache=cache)  # type: ignore[arg-type]  # a fake
+def read(engine: FakeEngine, cache: Path) -> SavedImage:
+    return read_image(engine, "berth-serve:cpu", cache=cache)  # type: ignore[arg-type]  # a fake
 
 
 LOWER = layer(
@@ -129,7 +129,7 @@ def test_both_forms_of_the_archive_give_the_same(form: str, tmp_path: Path) -> N
     assert [each.diff_id for each in found.layers] == [diff_id(each) for each in (LOWER, EMPTY, UPPER, EMPTY)]
     assert [each.made_by for each in found.layers] == ["RUN step 0", "RUN step 1", "RUN step 2", "RUN step 3"]
     sha256 = hashlib.sha256(b"two").hexdigest()
-    assert found.files["etc/a"] == File("file", 0o755, 0, 0, 3, 1_700_000_000, sha256, layer=2)
+    assert found.files["etc/a"] == FileEntry("file", 0o755, 0, 0, 3, 1_700_000_000, sha256, layer=2)
     assert found.files["etc/b"] == found.files["etc/a"]
     assert found.files["lib"].target == "usr/lib"
     assert list(found.files) == ["etc", "etc/a", "etc/b", "lib", METADATA, "usr/lib"]
@@ -140,8 +140,8 @@ def test_what_was_read_is_kept_by_the_images_id(tmp_path: Path) -> None:
     engine = FakeEngine(archive([LOWER, UPPER], "older"))
     steps: list[str] = []
     client: Any = engine
-    first = contents(client, "berth-serve:cpu", cache=tmp_path, step=steps.append)
-    assert contents(client, "berth-serve:cpu", cache=tmp_path, step=steps.append) == first
+    first = read_image(client, "berth-serve:cpu", cache=tmp_path, step=steps.append)
+    assert read_image(client, "berth-serve:cpu", cache=tmp_path, step=steps.append) == first
     assert (engine.times, steps) == (1, ["berth-serve:cpu: reading the files of 2 layers"])
     (tmp_path / f"{'1' * 64}.zip").write_bytes(b"what a full disk has left")
     assert read(engine, tmp_path) == first
@@ -160,7 +160,7 @@ def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.
 def files_of(*layers: bytes) -> dict[str, tuple[str, int]]:
     """The kinds of the final files, and the layers that they come from."""
     plain = [reading.read_layer(io.BytesIO(each), each[:512]) for each in layers]
-    return {path: (file.kind, file.layer) for path, file in laid(plain)[0].items()}
+    return {path: (file.kind, file.layer) for path, file in apply_layers(plain)[0].items()}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_is_no_plain_file_is_told_apart() -> None:
         ("caf\udce9", b"no Unicode"),
         ("../../etc/x.dist-info/METADATA", b"outside"),
     )
-    found, records = laid([reading.read_layer(io.BytesIO(odd), odd[:512])])
+    found, records = apply_layers([reading.read_layer(io.BytesIO(odd), odd[:512])])
     assert (found["null"].kind, found["null"].target) == ("device", "1:3")
     assert found["pipe"].kind == "pipe"
     assert (found["gone"].kind, found["gone"].target) == ("link", "of/a/layer/below")
@@ -231,13 +231,13 @@ def test_an_engine_without_room_is_named(tmp_path: Path) -> None:
 
 def test_an_image_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no image berth-train:cpu here: build it with"):
-        contents(FakeEngine(b""), "berth-train:cpu", cache=tmp_path)  # type: ignore[arg-type]  # a fake
+        read_image(FakeEngine(b""), "berth-train:cpu", cache=tmp_path)  # type: ignore[arg-type]  # a fake
 
 
 @pytest.mark.parametrize("name", ["", "a:b:c"])
 def test_what_is_no_name_of_an_image(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^'{name}' is no image: give the name, the tag or the id"):
-        contents(FakeEngine(b""), name, cache=tmp_path)  # type: ignore[arg-type]  # a fake
+        read_image(FakeEngine(b""), name, cache=tmp_path)  # type: ignore[arg-type]  # a fake
 
 
 def test_a_layer_of_zstd_is_refused() -> None:

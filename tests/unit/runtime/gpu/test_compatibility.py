@@ -2,8 +2,8 @@
 
 import pytest
 
-from berth.runtime.gpu.compatibility import Usable, minimum, no_gpu, parse, too_old, usable, verdict
-from berth.runtime.gpu.driver import Device, Seen
+from berth.runtime.gpu.compatibility import UsableGpus, incompatibility, minimum, no_gpu, parse, too_old, usable_gpus
+from berth.runtime.gpu.driver import Device, DriverState
 
 GPUS = {
     "p3": Device("Tesla V100-SXM2-16GB", (7, 0)),
@@ -47,8 +47,8 @@ def expected(cuda: str, gpu: str, driver: int) -> list[str]:
 @pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_table(cuda: str, gpu: str, driver: int) -> None:
-    seen = Seen(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],) * 2)
-    sentence = verdict(cuda, 2, seen)
+    state = DriverState(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],) * 2)
+    sentence = incompatibility(cuda, 2, state)
     words = expected(cuda, gpu, driver)
     assert (sentence is None) == (not words), sentence
     for word in words:
@@ -61,8 +61,8 @@ def test_table(cuda: str, gpu: str, driver: int) -> None:
 
 
 def test_sentences_in_full() -> None:
-    def say(cuda: str, gpu: str, driver: int, compat: Seen | None = None) -> str | None:
-        return verdict(cuda, 1, Seen(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],)), compat)
+    def say(cuda: str, gpu: str, driver: int, compat: DriverState | None = None) -> str | None:
+        return incompatibility(cuda, 1, DriverState(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],)), compat)
 
     assert say("13.0", "p3", 580) == (
         "Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch, built for CUDA 13.0, needs 7.5 or "
@@ -83,33 +83,33 @@ def test_sentences_in_full() -> None:
         "al2023-ami-sagemaker-inference-gpu-4-1), or a host with driver 525 (an endpoint: InferenceAmiVersion "
         "al2-ami-sagemaker-inference-gpu-3-1) and an image of profile cu124, or build the image with cuda-compat."
     )
-    refused = Seen(version=(12, 4), code=804, name="CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE")
+    refused = DriverState(version=(12, 4), code=804, name="CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE")
     assert say("12.4", "g4dn", 470, refused) == (
         "This image's torch is built for CUDA 12.4, which needs driver 525 or newer, but the host's driver 470 ends at "
         "CUDA 11.4 and cuda-compat did not help (CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE): use a host with driver "
         "525 (an endpoint: InferenceAmiVersion al2-ami-sagemaker-inference-gpu-3-1)."
     )
-    k80 = Seen(version=(11, 4), code=0, devices=(Device("Tesla K80", (3, 7)),))
-    assert verdict("12.4", 1, k80) == (
+    k80 = DriverState(version=(11, 4), code=0, devices=(Device("Tesla K80", (3, 7)),))
+    assert incompatibility("12.4", 1, k80) == (
         "Tesla K80 has compute capability 3.7 but this image's torch, built for CUDA 12.4, needs 5.0 or newer: use a "
         "host with a newer GPU."
     )
 
 
 def test_one_unsuitable_gpu_among_others_is_found() -> None:
-    seen = Seen(version=(13, 0), code=0, devices=(GPUS["g5"], GPUS["p3"]))
-    assert "Tesla V100" in str(verdict("13.0", 2, seen))
+    state = DriverState(version=(13, 0), code=0, devices=(GPUS["g5"], GPUS["p3"]))
+    assert "Tesla V100" in str(incompatibility("13.0", 2, state))
 
 
 def test_nothing_is_said_without_gpus_or_without_cuda() -> None:
-    nothing = Seen(missing="libcuda.so.1: cannot open shared object file")
-    assert verdict(None, 8, nothing) is None
-    assert verdict("13.0", 0, nothing) is None
+    nothing = DriverState(missing="libcuda.so.1: cannot open shared object file")
+    assert incompatibility(None, 8, nothing) is None
+    assert incompatibility("13.0", 0, nothing) is None
 
 
 def test_devices_without_the_drivers_library() -> None:
-    seen = Seen(missing="libcuda.so.1: cannot open shared object file: No such file or directory")
-    assert verdict("13.0", 1, seen) == (
+    state = DriverState(missing="libcuda.so.1: cannot open shared object file: No such file or directory")
+    assert incompatibility("13.0", 1, state) == (
         "The host's GPUs are in this container but the driver's library is not (libcuda.so.1: cannot open shared "
         "object file: No such file or directory): start the container through NVIDIA's runtime, docker run --gpus all, "
         "instead of handing it the devices alone."
@@ -131,7 +131,7 @@ def test_devices_without_the_drivers_library() -> None:
 )
 def test_codes_of_cuinit(code: int, name: str, hint: str) -> None:
     closed = ("/dev/nvidia0: Operation not permitted",)
-    sentence = verdict("13.0", 1, Seen(version=(13, 0), code=code, name=name, closed=closed))
+    sentence = incompatibility("13.0", 1, DriverState(version=(13, 0), code=code, name=name, closed=closed))
     assert sentence is not None
     assert f"({code}) (/dev/nvidia0: Operation not permitted): " in sentence
     assert name in sentence
@@ -140,15 +140,17 @@ def test_codes_of_cuinit(code: int, name: str, hint: str) -> None:
 
 @pytest.mark.parametrize("fault", ["crashed (SIGSEGV)", "did not answer within 60 s"])
 def test_a_library_that_can_not_be_asked(fault: str) -> None:
-    assert f"the driver's library {fault}: look at nvidia-smi" in str(verdict("12.4", 1, Seen(fault=fault)))
+    assert f"the driver's library {fault}: look at nvidia-smi" in str(
+        incompatibility("12.4", 1, DriverState(fault=fault))
+    )
 
 
 def test_compat_is_for_a_driver_that_is_too_old_only() -> None:
-    assert too_old("12.4", Seen(version=(11, 4), code=0))
-    assert too_old("13.0", Seen(version=(12, 8), code=0))
-    assert not too_old("12.8", Seen(version=(12, 0), code=0))
-    assert not too_old("12.4", Seen(version=(13, 0), code=803))
-    assert not too_old("13.0", Seen(missing="no library"))
+    assert too_old("12.4", DriverState(version=(11, 4), code=0))
+    assert too_old("13.0", DriverState(version=(12, 8), code=0))
+    assert not too_old("12.8", DriverState(version=(12, 0), code=0))
+    assert not too_old("12.4", DriverState(version=(13, 0), code=803))
+    assert not too_old("13.0", DriverState(missing="no library"))
 
 
 DMESG = "look at nvidia-smi and dmesg on the host"
@@ -160,42 +162,42 @@ MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
 @pytest.mark.parametrize(
     ("devices", "visible", "every", "found"),
     [
-        pytest.param([GPUS["p4d"]] * 8, None, True, Usable(8), id="all"),
-        pytest.param([GPUS["p4d"]] * 7, None, True, Usable(7, LOST), id="one-fell-off-the-bus"),
-        pytest.param([GPUS["p4d"]] * 7, "", True, Usable(7, LOST), id="an-empty-variable-chooses-nothing"),
+        pytest.param([GPUS["p4d"]] * 8, None, True, UsableGpus(8), id="all"),
+        pytest.param([GPUS["p4d"]] * 7, None, True, UsableGpus(7, LOST), id="one-fell-off-the-bus"),
+        pytest.param([GPUS["p4d"]] * 7, "", True, UsableGpus(7, LOST), id="an-empty-variable-chooses-nothing"),
         pytest.param(
             [GPUS["p4d"]] * 7,
             None,
             False,
-            Usable(7, line=f"the driver offers 7 of 8 GPUs here ({DMESG})"),
+            UsableGpus(7, line=f"the driver offers 7 of 8 GPUs here ({DMESG})"),
             id="one-fell-off-the-bus-of-a-server",
         ),
         pytest.param(
             [MIG],
             None,
             True,
-            Usable(1, line="the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)"),
+            UsableGpus(1, line="the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)"),
         ),
         pytest.param(
             [GPUS["p4d"]] * 2,
             "0,1,9,3,4,5,6,7",
             True,
-            Usable(2, line="the driver offers 2 of 8 GPUs here (CUDA_VISIBLE_DEVICES is 0,1,9,3,4,5,6,7)"),
+            UsableGpus(2, line="the driver offers 2 of 8 GPUs here (CUDA_VISIBLE_DEVICES is 0,1,9,3,4,5,6,7)"),
             id="chosen",
         ),
-        pytest.param([], None, False, Usable(0, NONE + "nvidia-smi and dmesg on the host, or use another host.")),
+        pytest.param([], None, False, UsableGpus(0, NONE + "nvidia-smi and dmesg on the host, or use another host.")),
         pytest.param(
-            [], "GPU-1", True, Usable(0, NONE + "CUDA_VISIBLE_DEVICES, or use another host."), id="none-chosen"
+            [], "GPU-1", True, UsableGpus(0, NONE + "CUDA_VISIBLE_DEVICES, or use another host."), id="none-chosen"
         ),
     ],
 )
-def test_gpus_to_use_of_eight_nodes(devices: list[Device], visible: str | None, every: bool, found: Usable) -> None:
-    assert usable(8, Seen(version=(13, 0), code=0, devices=tuple(devices)), visible, every) == found
+def test_gpus_to_use_of_eight_nodes(devices: list[Device], visible: str | None, every: bool, found: UsableGpus) -> None:
+    assert usable_gpus(8, DriverState(version=(13, 0), code=0, devices=tuple(devices)), visible, every=every) == found
 
 
 def test_more_gpus_than_nodes_are_used() -> None:
     """WSL has one device for all."""
-    assert usable(1, Seen(version=(13, 0), code=0, devices=(GPUS["rtx"],) * 2), None) == Usable(2)
+    assert usable_gpus(1, DriverState(version=(13, 0), code=0, devices=(GPUS["rtx"],) * 2), None) == UsableGpus(2)
 
 
 def test_the_line_without_a_gpu_names_what_hides_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from berth.runtime import subprocesses
 from berth.runtime.gpu import driver
-from berth.runtime.gpu.driver import Device, Seen
+from berth.runtime.gpu.driver import Device, DriverState
 
 V100 = "Tesla V100-SXM2-16GB:7.0"
 
@@ -24,15 +24,17 @@ def fake(libcuda: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_version_and_devices(fake: dict[str, str]) -> None:
-    seen = driver.ask(fake | {"FAKE_CUDA_VERSION": "12020", "FAKE_CUDA_DEVICES": f"{V100},NVIDIA A10G:8.6"})
+    state = driver.detect_in_child(
+        fake | {"FAKE_CUDA_VERSION": "12020", "FAKE_CUDA_DEVICES": f"{V100},NVIDIA A10G:8.6"}
+    )
     devices = (Device("Tesla V100-SXM2-16GB", (7, 0)), Device("NVIDIA A10G", (8, 6)))
-    assert seen == Seen(version=(12, 2), code=0, devices=devices)
+    assert state == DriverState(version=(12, 2), code=0, devices=devices)
 
 
 def test_a_code_that_cuinit_answers_has_the_drivers_own_name(fake: dict[str, str]) -> None:
-    seen = driver.ask(fake | {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_INIT": "802"})
-    assert (seen.version, seen.code, seen.name) == ((13, 0), 802, "CUDA_ERROR_SYSTEM_NOT_READY")
-    assert driver.ask(fake | {"FAKE_CUDA_INIT": "7"}).name == ""
+    state = driver.detect_in_child(fake | {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_INIT": "802"})
+    assert (state.version, state.code, state.name) == ((13, 0), 802, "CUDA_ERROR_SYSTEM_NOT_READY")
+    assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "7"}).name == ""
 
 
 def test_nodes_that_may_not_be_opened_are_named(tmp_path: Path) -> None:
@@ -46,13 +48,15 @@ def test_nodes_that_may_not_be_opened_are_named(tmp_path: Path) -> None:
 
 
 def test_no_library_at_all(tmp_path: Path) -> None:
-    seen = driver.ask({**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
-    assert seen.missing.startswith("libcuda.so.1: cannot open shared object file")
+    state = driver.detect_in_child({**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+    assert state.missing.startswith("libcuda.so.1: cannot open shared object file")
 
 
 def test_a_driver_that_crashes_or_hangs_takes_only_the_child_along(fake: dict[str, str]) -> None:
-    assert driver.ask(fake | {"FAKE_CUDA_INIT": "crash"}) == Seen(fault="crashed (SIGABRT)")
-    assert driver.ask(fake | {"FAKE_CUDA_INIT": "hang"}, limit=1) == Seen(fault="did not answer within 1 s")
+    assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "crash"}) == DriverState(fault="crashed (SIGABRT)")
+    assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "hang"}, limit=1) == DriverState(
+        fault="did not answer within 1 s"
+    )
 
 
 class Sleeper:
@@ -76,7 +80,7 @@ class Sleeper:
 def test_a_child_that_can_not_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     sleeper = Sleeper()
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: sleeper)
-    assert driver.ask({}, limit=1) == Seen(fault="did not answer within 1 s")
+    assert driver.detect_in_child({}, limit=1) == DriverState(fault="did not answer within 1 s")
     assert sleeper.killed
 
 
@@ -96,7 +100,7 @@ def test_a_persons_own_call_prints_one_line(fake: dict[str, str]) -> None:
     command = [sys.executable, "-P", "-m", "berth.runtime.gpu.driver"]
     done = subprocess.run(command, env=fake | {"FAKE_CUDA_VERSION": "11040"}, capture_output=True, text=True)
     assert done.stderr == ""
-    assert driver.from_json(json.loads(done.stdout)) == Seen(version=(11, 4), code=0)
+    assert driver.from_json(json.loads(done.stdout)) == DriverState(version=(11, 4), code=0)
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,18 @@
 
 import importlib.util
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from berth.runtime.gpu.bench import check, isolate
-from berth.runtime.gpu.bench.isolate import Ended, isolated, sentence
+from berth.runtime.gpu.bench import check
 from berth.runtime.gpu.bench.record import Measured, Record, Status, failed, judge, skipped, table
+from berth.runtime.subprocesses import CallResult
+from berth.serve import gpu_check
 
 COMMAND = [sys.executable, "-P", "-m", "berth.runtime.gpu.bench.check"]
 
@@ -58,100 +54,17 @@ inference       –           –                   skipped  berth.serve is not 
     )
 
 
-@pytest.mark.parametrize(
-    ("function", "error"),
-    [
-        pytest.param(partial(int, "x"), "ValueError: invalid literal for int() with base 10: 'x'", id="raises"),
-        pytest.param(partial(signal.raise_signal, signal.SIGKILL), "it was killed by SIGKILL", id="dies-by-a-signal"),
-        pytest.param(partial(os._exit, 3), "it ended with exit code 3 before it had a result", id="exits"),
-    ],
+NO_COMPILER = CallResult(
+    error="InductorError: InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config…"
 )
-def test_a_check_that_fails_has_a_sentence(function: Any, error: str) -> None:
-    ended = isolated(function, limit=60)
-    assert (ended.value, ended.error) == (None, error)
-    assert ("Traceback" in ended.trace) == error.startswith("ValueError")
-
-
-def test_a_check_that_hangs_is_stopped() -> None:
-    began = time.monotonic()
-    assert isolated(partial(time.sleep, 600), limit=1).error == "it took longer than 1 s and was stopped"
-    assert time.monotonic() - began < 30
-
-
-class Sleeper:
-    """A process inside a hung driver: it runs on after SIGKILL, and joining it without a limit never ends."""
-
-    pid = 2**22 + 1  # no process has it: the kernel's limit is 2**22
-
-    def kill(self) -> None:
-        pass
-
-    def join(self, timeout: float | None = None) -> None:
-        assert timeout is not None
-
-    def is_alive(self) -> bool:
-        return True
-
-
-def test_a_check_that_can_not_be_killed_is_left_behind() -> None:
-    """By the interpreter as well, which joins what it knows before it ends."""
-    sleeper = Sleeper()
-    children = multiprocessing.process._children  # type: ignore[attr-defined]
-    children.add(sleeper)
-    try:
-        isolate._end(sleeper)
-        assert sleeper not in children
-    finally:
-        children.discard(sleeper)
-
-
-def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:
-    """A rank or a compiler that outlives its check would disturb the next one's figures."""
-    script = f"sleep 600 & echo $! >{tmp_path}/pid"
-    assert isolated(partial(subprocess.check_call, ["sh", "-c", script]), limit=60) == Ended(0)
-    status = Path(f"/proc/{int((tmp_path / 'pid').read_text())}/stat")
-    deadline = time.monotonic() + 10
-    while status.exists() and status.read_text().split()[2] != "Z" and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not status.exists() or status.read_text().split()[2] == "Z"
-
-
-def test_the_environment_of_a_check() -> None:
-    assert isolated(partial(os.getenv, "BERTH_TRIED"), limit=60, environment={"BERTH_TRIED": "yes"}) == Ended("yes")
-    assert "BERTH_TRIED" not in os.environ
-
-
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        pytest.param(RuntimeError("\nNo kernel image\nCompile with …"), "RuntimeError: No kernel image", id="lines"),
-        pytest.param(RuntimeError(), "RuntimeError", id="without-a-word"),
-        pytest.param(
-            RuntimeError("backend='inductor' raised:\nInvalidCxxCompiler: None\n\nSet …"),
-            "RuntimeError: backend='inductor' raised: InvalidCxxCompiler: None",
-            id="goes-on-after-a-colon",
-        ),
-        pytest.param(
-            RuntimeError(
-                "-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n"
-                "  File …\nArithmeticError: 3 of 9 sums over 2 ranks are wrong\n"
-            ),
-            "ArithmeticError: 3 of 9 sums over 2 ranks are wrong",
-            id="of-a-rank",
-        ),
-    ],
-)
-def test_an_exception_in_one_line(error: Exception, says: str) -> None:
-    assert sentence(error) == says
-
-
-NO_COMPILER = Ended(error="InductorError: InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config…")
 
 
 @pytest.mark.parametrize(
     ("device", "ended", "record"),
     [
-        pytest.param("cpu", Ended(Measured(1.0, "s")), Record("torch-compile", Status.OK, "", 1.0, "s"), id="measured"),
+        pytest.param(
+            "cpu", CallResult(Measured(1.0, "s")), Record("torch-compile", Status.OK, "", 1.0, "s"), id="measured"
+        ),
         pytest.param(
             "cpu",
             NO_COMPILER,
@@ -161,13 +74,13 @@ NO_COMPILER = Ended(error="InductorError: InvalidCxxCompiler: No working C++ com
         pytest.param("cuda", NO_COMPILER, failed("torch-compile", NO_COMPILER.error), id="no-compiler-on-a-gpu"),
     ],
 )
-def test_the_record_of_a_process(device: str, ended: Ended, record: Record) -> None:
+def test_the_record_of_a_process(device: str, ended: CallResult, record: Record) -> None:
     compiling = next(each for each in check.CHECKS if each.name == "torch-compile")
-    assert check.record(compiling, device, ended) == record
+    assert check.record_of(compiling, device, ended) == record
 
 
-def seen(cuda: str | None, devices: int) -> Ended:
-    return Ended({"versions": {"torch": "2.13.0", "cuda": cuda}, "devices": [{"name": "NVIDIA L4"}] * devices})
+def seen(cuda: str | None, devices: int) -> CallResult:
+    return CallResult({"versions": {"torch": "2.13.0", "cuda": cuda}, "devices": [{"name": "NVIDIA L4"}] * devices})
 
 
 @pytest.mark.parametrize(
@@ -177,10 +90,12 @@ def seen(cuda: str | None, devices: int) -> Ended:
         pytest.param("cpu", seen(None, 0), "", id="a-cpu-that-was-asked-for"),
         pytest.param("cuda", seen(None, 0), "torch 2.13.0 is a CPU build: use an image of a CUDA", id="a-cpu-build"),
         pytest.param("cuda", seen("13.0", 0), "There is no GPU that torch can use here: run this on", id="no-gpu"),
-        pytest.param("cpu", Ended(error="OSError: libc10"), "torch can't be used here (OSError: libc10)", id="broken"),
+        pytest.param(
+            "cpu", CallResult(error="OSError: libc10"), "torch can't be used here (OSError: libc10)", id="broken"
+        ),
     ],
 )
-def test_where_the_checks_cannot_be_made(device: str, ended: Ended, says: str) -> None:
+def test_where_the_checks_cannot_be_made(device: str, ended: CallResult, says: str) -> None:
     refusal = check.unusable(device, ended)
     assert refusal.startswith(says)
     assert bool(refusal) == bool(says)
@@ -195,7 +110,21 @@ def test_where_the_checks_cannot_be_made(device: str, ended: Ended, says: str) -
 )
 def test_a_check_without_its_module_is_skipped(module: str, reason: str) -> None:
     asked = check.Check("inference", len, limit=1, needs=("json", module))  # type: ignore[arg-type]  # never called
-    assert check.carry_out(asked, "cpu", {}) == skipped("inference", reason)
+    assert check.run_check(asked, "cpu", {}) == skipped("inference", reason)
+
+
+def test_a_row_of_another_package() -> None:
+    found = check.check_of_row("a-question=berth.serve.gpu_check:INFERENCE")
+    assert isinstance(found, check.Check)
+    assert (found.name, found.measure) == ("a-question", gpu_check.inference)
+    reason = "berth.serve is not in this image: the inference image has it"
+    assert check.check_of_row("inference=berth.serve.no_such_module:ROW") == skipped("inference", reason)
+
+
+def test_a_row_of_another_form_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        check.main(["--row", "berth.serve.gpu_check"])
+    assert "`berth.serve.gpu_check` is not of the form NAME=MODULE:CHECK" in capsys.readouterr().err
 
 
 @pytest.mark.slow

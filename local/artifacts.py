@@ -1,0 +1,58 @@
+"""What comes home of a job: model.tar.gz, output.tar.gz and checkpoints, each with what the user must know of it."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from berth.common.errors import UserError
+from berth.local import archive, opt_ml, results
+from berth.local.output_folders import LOCK_FILE
+from berth.local.session import RunSession
+
+
+def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
+    """The archive of one folder of every host, of a name that several have the first host's file; None without a file.
+
+    roots: host → its /opt/ml here. If the archive can't be written, the folders stay where the error says.
+    """
+    files: dict[str, Path] = {}
+    for host, root in roots.items():
+        found = results.read_folder(root, folder, f"{opt_ml.ROOT}/{folder}")
+        if twice := sorted(found.files.keys() & files.keys()):
+            names = f"such as {twice[0]!r}, which an earlier host left too"
+            session.say(f"{target.name}: {len(twice)} file(s) of {host} stay out, {names}.")
+        files = {**found.files, **files}
+        if sentence := found.sentence(f"{opt_ml.ROOT}/{folder} of {host}"):
+            session.say(sentence)
+    try:
+        packed = archive.pack(files, target)
+        if packed is None:
+            rename_earlier(session, target)
+        return packed
+    except UserError as error:
+        whole = [root / folder for root in roots.values() if not results.folder_fault(root, folder)]
+        raise UserError(f"{error} What the job wrote is kept in {session.rescue(whole)}.") from None
+
+
+def rename_earlier(session: RunSession, earlier: Path) -> None:
+    """Renames an archive of an earlier job where this one left none: nobody shall take it for this job's."""
+    if earlier.exists():
+        renamed = earlier.with_name(f"earlier-{earlier.name}")
+        earlier.replace(renamed)
+        session.say(f"{earlier.name} was of an earlier job: it is {renamed} now.")
+
+
+def keep_checkpoints(session: RunSession, checkpoints: Path, output: Path) -> Path | None:
+    """What a job that did not end well saved on the way stays, so that a next one can go on from it."""
+    ours = checkpoints.is_relative_to(session.scratch)
+    for path, kind in list(results.unsafe_entries(checkpoints, f"{opt_ml.ROOT}/checkpoints")):
+        shown = repr(path.relative_to(checkpoints).as_posix())
+        session.say(f"Among the checkpoints is {shown}, {kind}: " + ("it is removed." if ours else "do not follow it."))
+        if ours:
+            path.unlink()
+    if not any(path.name != LOCK_FILE for path in checkpoints.iterdir()):
+        return None
+    if ours:
+        checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
+    session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to go on from them.")
+    return checkpoints

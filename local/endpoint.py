@@ -1,0 +1,189 @@
+"""An endpoint on this machine: the inference image with a model behind a loopback port, until interrupted."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from docker.models.containers import Container
+
+from berth.common.engine import connect
+from berth.common.errors import UserError
+from berth.local import archive, opt_ml
+from berth.local.log_stream import ErrorLines, LogFollower
+from berth.local.session import ContainerSpec, RunSession, bind, engine_errors, is_running, require_gpus
+from berth.local.signals import Interrupted
+
+_LOOPBACK = "127.0.0.1"
+_PORT_INSIDE = 8080
+_BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
+_LAST_PORT = 65535
+_ANY_PORT = 0
+_POLL_SECONDS = 0.25
+_PROGRESS_SECONDS = 5.0
+# A proxy of the environment must not be asked for a loopback address.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A served model: its address (`http://127.0.0.1:PORT`) and the run that it belongs to."""
+
+    url: str
+    session: RunSession
+    container: Container
+
+    def wait_for_end(self) -> int:
+        """Until the container ends by itself: its exit code. Raises Interrupted after a signal."""
+        while is_running(self.container):
+            self.session.interrupts.wait(_POLL_SECONDS)
+        return int(self.container.attrs["State"]["ExitCode"])
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """What to serve, and how. model: a folder or model.tar.gz; port: on the loopback address, None takes a free one;
+    timeout: seconds until /ping must answer.
+    """
+
+    model: Path
+    image: str
+    port: int | None = 8080
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpus: bool = False
+    timeout: float = 300.0
+
+
+def serve_until_interrupted(
+    options: EndpointOptions, *, log: Callable[[str], None] = print, say: Callable[[str], None] = print
+) -> int:
+    """Serves a model on 127.0.0.1 until interrupted; returns the exit code.
+
+    0 after Ctrl-C or SIGTERM, for that is how a server ends; the container's own code if it ended by itself. Raises
+    UserError if it can't be served.
+    """
+    try:
+        with deploy(options, log=log, say=say) as endpoint:
+            say(f"Ready at {endpoint.url}; Ctrl-C ends it. Ask it a question:")
+            say(curl_line(endpoint.url))
+            code = endpoint.wait_for_end()
+            say(f"The container ended by itself with exit code {code}.")
+            return code or 1
+    except Interrupted:
+        return 0
+
+
+@contextmanager
+def deploy(
+    options: EndpointOptions, *, log: Callable[[str], None] = print, say: Callable[[str], None] = print
+) -> Iterator[Endpoint]:
+    """A served model for the length of a `with` block, entered when /ping answers 200.
+
+    Signals are held back inside: look at them with `endpoint.session.interrupts.check()` or `.wait(seconds)`.
+    """
+    if options.port is not None:
+        require_port(options.port)
+    with engine_errors():
+        client = connect()
+        if options.gpus:
+            require_gpus(client)
+        with RunSession(client, options.image, say=say, stop_grace=10.0) as session:
+            folder = archive.model_folder(options.model, session.scratch)
+            archive.model_home(folder, options.model, tokenizer=True)
+            inside = _PORT_INSIDE if options.port is None else options.port
+            container = session.create(_container(options, folder, inside))
+            lines = ErrorLines(log)
+            follower = LogFollower(container, lines, threading.Lock())
+            session.start(container)
+            try:
+                container.reload()
+                published = container.ports.get(f"{inside}/tcp") or [{"HostPort": str(options.port)}]
+                endpoint = Endpoint(f"http://{_LOOPBACK}:{published[0]['HostPort']}", session, container)
+                _wait_for_ping(endpoint, options.timeout, lines.errors)
+                yield endpoint
+            finally:
+                session.stop()
+                follower.join(10.0)
+
+
+def _container(options: EndpointOptions, folder: Path, inside: int) -> ContainerSpec:
+    """The server's container, with the model in `folder`, on the port `inside`."""
+    return ContainerSpec(
+        "algo-1",
+        command=["serve"],
+        mounts=[bind(f"{opt_ml.ROOT}/model", folder, read_only=True)],
+        # One number inside and outside, so that the server's log names the port that a person uses.
+        environment={_BIND_TO_PORT: str(inside), **options.environment},
+        ports={f"{inside}/tcp": (_LOOPBACK, options.port or _ANY_PORT)},
+        gpus=options.gpus,
+    )
+
+
+def require_port(port: int) -> None:
+    """Refuses what is no port, and a port that is taken (or may not be had) on the loopback address."""
+    if not 1 <= port <= _LAST_PORT:
+        raise UserError(f"{port} is no port: choose one from 1 to {_LAST_PORT}.")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOOPBACK, port))
+        except PermissionError:
+            raise UserError(f"Port {port} is for root only here: choose another with --port, such as 8080.") from None
+        except OSError:
+            raise UserError(f"Port {port} is taken: choose another with --port, or end what listens there.") from None
+
+
+def curl_line(url: str) -> str:
+    """What a person pastes to ask the endpoint something."""
+    body = {"inputs": {"question": "What is used for inference?", "context": "This model is used with sagemaker."}}
+    return f"curl -s {url}/invocations -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+
+
+def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[str, Any]:
+    """The endpoint's answer: {"score", "start", "end", "answer"}; UserError with its own words if it gives none."""
+    body = json.dumps({"inputs": {"question": question, "context": context}}).encode()
+    request = urllib.request.Request(f"{url}/invocations", body, {"Content-Type": "application/json"})
+    try:
+        with _DIRECT.open(request, timeout=timeout) as response:
+            answer: dict[str, Any] = json.load(response)
+    except urllib.error.HTTPError as error:
+        raise UserError(
+            f"The endpoint answered {error.code}: {error.read().decode(errors='replace').strip()}"
+        ) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise UserError(f"The endpoint at {url} gave no answer ({error}): look at its log above.") from None
+    return answer
+
+
+def _wait_for_ping(endpoint: Endpoint, timeout: float, errors: Sequence[str]) -> None:
+    """Until /ping says 200; a line of progress every few seconds. `errors` is what the server's log complains of."""
+    began = time.monotonic()
+    said_at = began
+    while not _pings(endpoint.url):
+        if not is_running(endpoint.container):
+            code = endpoint.container.attrs["State"]["ExitCode"]
+            reason = errors[0] if errors else "see its log above."
+            raise UserError(f"The container ended with exit code {code} before it could answer: {reason}")
+        now = time.monotonic()
+        if now - began > timeout:
+            raise UserError(f"/ping gave no 200 within {timeout:.0f} s: look at the log above, or allow it more time.")
+        if now - said_at > _PROGRESS_SECONDS:
+            said_at = now
+            endpoint.session.say(f"Waiting for the model to answer /ping ({now - began:.0f} s)")
+        endpoint.session.interrupts.wait(_POLL_SECONDS)
+
+
+def _pings(url: str) -> bool:
+    try:
+        with _DIRECT.open(f"{url}/ping", timeout=2.0) as response:
+            return bool(response.status == 200)
+    except (OSError, http.client.HTTPException):
+        return False

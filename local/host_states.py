@@ -1,0 +1,56 @@
+"""How the hosts of a job ended, by what their containers' engine and /opt/ml/output/failure say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from docker.errors import NotFound
+from docker.models.containers import Container
+
+from berth.local import results
+
+_KILLED = 137
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """How a host's container ended: its exit code, when (the engine's own timestamp), and whether memory ran out."""
+
+    exit_code: int
+    finished: str
+    out_of_memory: bool = False
+
+
+def first_failed(states: Mapping[str, HostState]) -> str | None:
+    """The host that failed first, for the others fail because of it; None if none failed."""
+    failed = {name: state for name, state in states.items() if state.exit_code != 0}
+    return min(failed, key=lambda name: failed[name].finished) if failed else None
+
+
+def failure_text(root: Path, state: HostState) -> str:
+    """Why a host failed: what it wrote to /opt/ml/output/failure, and what only the engine knows; "" if it did not."""
+    if state.exit_code == 0:
+        return ""
+    written = results.read_failure(root)
+    reasons = [written] if written else []
+    if state.out_of_memory:
+        reasons.append("Out of memory: the kernel killed a process of this host: use smaller batches.")
+    elif not reasons:
+        by = " (SIGKILL)" if state.exit_code == _KILLED else ""
+        reasons.append(f"The container ended with exit code {state.exit_code}{by} and wrote no /opt/ml/output/failure.")
+    return "\n".join(reasons)
+
+
+def read_failures(scratch: Path, states: Mapping[str, HostState]) -> dict[str, str]:
+    """Why each host failed that did; `scratch` holds each host's /opt/ml."""
+    return {name: reason for name in states if (reason := failure_text(scratch / name, states[name]))}
+
+
+def read_state(container: Container) -> HostState:
+    """How a container has ended, as of now."""
+    try:
+        container.reload()
+    except NotFound:
+        return HostState(_KILLED, "")  # somebody removed it
+    state = container.attrs["State"]
+    return HostState(state["ExitCode"], state["FinishedAt"], state["OOMKilled"])

@@ -1,0 +1,67 @@
+"""What a job leaves to read in its output folder: train.log, and each failed host's failure file."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from berth.common.console import few
+from berth.common.files import explain_os_errors
+from berth.local.signals import Interrupts
+
+NAME = "train.log"
+_FAILURE = "failure-"
+_FAILED = "berth: failed: "
+
+
+class JobLog:
+    """While entered, keeps every line of every host in train.log, and hands it on to `sink` as well.
+
+    An earlier job's log becomes earlier-train.log, and its failure files go. After a signal each host says that the job
+    was stopped, which the command says once: theirs stays in the file.
+    """
+
+    def __init__(self, output: Path, sink: Callable[[str], None], interrupts: Interrupts) -> None:
+        self.path = output / NAME
+        self._sink = sink
+        self._interrupts = interrupts
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        with explain_os_errors(self.path.parent, NAME):
+            if self.path.exists():
+                self.path.replace(self.path.with_name(f"earlier-{NAME}"))
+            for earlier in self.path.parent.glob(f"{_FAILURE}algo-*"):
+                earlier.unlink()
+            self._file = self.path.open("w", buffering=1, encoding="utf-8", errors="replace")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def sink_of(self, host: str) -> Callable[[str], None]:
+        """A sink for one host's lines, which get its name before them as compose gives in the SDK's local mode."""
+
+        def take(line: str) -> None:
+            if self._file is not None:
+                with contextlib.suppress(OSError):  # a full disk: the terminal has it still
+                    self._file.write(f"{host} | {line}\n")
+            if not (self._interrupts.signum is not None and line.startswith(_FAILED)):
+                self._sink(f"{host} | {line}")
+
+        return take
+
+    def keep_failures(self, failures: Mapping[str, str]) -> str:
+        """Writes why each host failed to files next to the log; their names, for a sentence."""
+        written = []
+        with explain_os_errors(self.path.parent, "a host's failure file"):
+            for host, text in failures.items():
+                path = self.path.with_name(f"{_FAILURE}{host}")
+                path.write_text(text + "\n", encoding="utf-8", errors="replace")
+                written.append(path.name)
+        return few(written)

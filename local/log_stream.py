@@ -1,0 +1,76 @@
+"""A container's log, line by line while it runs, to one sink that several hosts share."""
+
+import codecs
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from docker.errors import APIError
+from docker.models.containers import Container
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
+_ERROR = "berth: error: "
+
+
+def lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Whole lines from the pieces that the engine sends, which end anywhere, in the middle of a character too."""
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    rest = ""
+    for chunk in chunks:
+        *whole, rest = (rest + decode(chunk)).split("\n")
+        yield from (line.rstrip("\r") for line in whole)
+    rest += decode(b"", final=True)
+    if rest:
+        yield rest
+
+
+class ErrorLines:
+    """A sink that hands every line on to another, and keeps in `errors` what the kit's own errors among them say."""
+
+    def __init__(self, sink: Callable[[str], None]) -> None:
+        self.errors: list[str] = []
+        self._sink = sink
+
+    def __call__(self, line: str) -> None:
+        self._sink(line)
+        if line.startswith(_ERROR):
+            self.errors.append(line.removeprefix(_ERROR))
+
+
+class LogFollower:
+    """Hands every line that a container prints to `sink`, in a thread of its own; made before the container starts.
+
+    It attaches rather than reading the engine's log, whose last line gets lost now and then if it has no newline (seen
+    with 20.10), and which not every log driver can give back. Followers of one run share `lock`, so that `sink` is
+    called by one of them at a time.
+    """
+
+    def __init__(self, container: Container, sink: Callable[[str], None], lock: threading.Lock) -> None:
+        self._chunks: Iterator[bytes] = container.attach(stream=True, stdout=True, stderr=True)
+        self._sink = sink
+        self._lock = lock
+        self._thread = threading.Thread(target=self._follow, name=f"log of {container.name}", daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Waits until the log's last line was handed on."""
+        self._thread.join(seconds)
+
+    def _follow(self) -> None:
+        received = lines(self._chunks)
+        while True:
+            try:
+                line = next(received, None)
+            except (APIError, RequestException, HTTPError, OSError) as error:
+                # The run goes on without its log: its end is seen by the container's state.
+                self._hand_on(f"(the engine stopped sending this log: {error})")
+                return
+            if line is None:
+                return
+            self._hand_on(line)
+
+    def _hand_on(self, line: str) -> None:
+        # A reader that has gone (`| head`) must not stop the container, which would wait for its pipe to be emptied.
+        with self._lock, contextlib.suppress(OSError):
+            self._sink(line)

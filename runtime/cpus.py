@@ -1,0 +1,50 @@
+"""How many CPUs this container may really use, in both images.
+
+A container with `--cpus 2` on a host of 64 still sees 64 CPUs; as many threads would only wait for each other (and
+older model servers started one worker per CPU they saw). What counts is the smaller of the CPUs that the process may be
+scheduled on and the quota of its cgroup, rounded down: where a thread is throttled, the others wait for it.
+"""
+
+import os
+from pathlib import Path
+
+_ROOT = Path("/")
+
+
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """The quota of this container in CPUs (1.5 = one and a half), from cgroup v2 or v1; None if there is no limit.
+
+    `root` is that of the file system.
+    """
+    cgroup = root / "sys/fs/cgroup"
+    try:
+        quota, period = (cgroup / "cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        try:
+            quota = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
+            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return None
+    if not (quota.isdecimal() and period.isdecimal()) or int(period) == 0:  # v2 says "max", v1 says "-1": no limit
+        return None
+    return int(quota) / int(period)
+
+
+def whole_cpus(schedulable: int, quota: float | None) -> int:
+    """CPUs within the quota, at least one; `schedulable` counts those of the scheduler's mask."""
+    return schedulable if quota is None else max(1, min(schedulable, int(quota)))
+
+
+def count_cpus(root: Path = _ROOT) -> int:
+    """`whole_cpus` for this process."""
+    return whole_cpus(len(os.sched_getaffinity(0)), cpu_quota(root))
+
+
+def thread_count(cpus: int, wanted: str | None) -> int:
+    """Threads for a model that has `cpus` for itself: `wanted` (OMP_NUM_THREADS) if it is a positive number."""
+    return int(wanted) if wanted is not None and wanted.isdecimal() and int(wanted) > 0 else cpus
+
+
+def model_threads() -> int:
+    """`thread_count` for the one model of this process."""
+    return thread_count(count_cpus(), os.environ.get("OMP_NUM_THREADS"))

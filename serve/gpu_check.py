@@ -1,0 +1,84 @@
+"""The row `inference` of `gpu-check`: a model with random weights answers one question over and over.
+
+The way is the server's, without HTTP: find and load the model's files, check the request, windows, engine, answer.
+"""
+
+import json
+import statistics
+import string
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from berth.runtime.gpu.bench.record import Check, Measured
+
+QUESTION = "What does the image do before it is used?"
+CONTEXT = "The image checks the GPUs of its host before it is used, and says in a table what they do. " * 12
+# The sizes of MiniLM-L6, a usual model behind an endpoint; the small one only walks the same way.
+MODEL: dict[str, dict[str, Any]] = {
+    "cuda": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "cpu": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
+}
+WARM_UP, QUESTIONS = 5, {"cuda": 50, "cpu": 5}
+
+
+def inference(device: str) -> Measured:
+    """The median latency of a question in milliseconds.
+
+    ArithmeticError if an answer is not the text at its offsets; RuntimeError if the engine is on another device.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    from berth.serve.handler import QuestionAnsweringHandler
+
+    handler = QuestionAnsweringHandler()
+    with tempfile.TemporaryDirectory() as folder:
+        _save(Path(folder), MODEL[device])
+        model = handler.default_model_fn(folder)
+    engine: Any = model.engine
+    if engine.device.type != device:
+        raise RuntimeError(f"the engine runs on {engine.device}, not on {device}")
+    body = json.dumps({"inputs": {"question": QUESTION, "context": CONTEXT}})
+    seconds = []
+    for _ in range(WARM_UP + QUESTIONS[device]):
+        began = time.perf_counter()
+        answer = handler.default_predict_fn(handler.default_input_fn(body, "application/json"), model)
+        seconds.append(time.perf_counter() - began)
+        if answer["answer"] != CONTEXT[answer["start"] : answer["end"]]:
+            raise ArithmeticError(f"the answer {answer['answer']!r} is not the text at its offsets")
+    timed = sorted(seconds[WARM_UP:])
+    return Measured(
+        statistics.median(timed) * 1e3,
+        "ms",
+        note=f"a question; {engine.description}",
+        details={
+            "engine": engine.description,
+            "questions": len(timed),
+            "latency_ms_90": timed[int(0.9 * len(timed))] * 1e3,
+        },
+    )
+
+
+INFERENCE = Check("inference", inference, 180.0, ("transformers", "numpy"))
+"""What berth.runtime.gpu.bench.check takes by `--row`."""
+
+
+def _save(folder: Path, sizes: dict[str, Any]) -> None:
+    """A question-answering BERT with random weights, and a tokenizer to which every letter is a token."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertForQuestionAnswering, PreTrainedTokenizerFast
+
+    letters = string.ascii_lowercase + string.digits + string.punctuation
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
+    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    torch.manual_seed(0)
+    BertForQuestionAnswering(BertConfig(vocab_size=len(words), **sizes)).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    ).save_pretrained(folder)

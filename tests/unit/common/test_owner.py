@@ -1,0 +1,64 @@
+"""The process that a run belongs to: found again by labels and record, and whether it still lives."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.common import labels, owner
+
+
+def test_an_owner_is_found_again_by_labels_and_record() -> None:
+    me = owner.this_process()
+    found = me.labels("run-1")
+    assert (found[labels.KIT], found[labels.RUN], found[labels.PID]) == ("run", "run-1", str(os.getpid()))
+    assert owner.from_labels(found) == me
+    assert owner.from_record(json.loads(json.dumps(me.record()))) == me
+    assert not owner.is_gone(me)
+
+
+def test_an_owner_that_ended_is_gone_and_its_number_may_be_used_again() -> None:
+    me = owner.this_process()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert owner.is_gone(replace(me, pid=child.pid))
+    assert owner.is_gone(replace(me, started="another time"))
+    assert not owner.is_gone(replace(me, pid=child.pid, machine="another machine"))
+
+
+def test_another_machine_of_the_same_host_name_is_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def machine(content: str) -> str:
+        (tmp_path / "machine-id").write_text(content)
+        monkeypatch.setattr(owner, "MACHINE_ID_FILES", (tmp_path / "machine-id", tmp_path / "boot_id"))
+        return owner.this_process().machine
+
+    (tmp_path / "boot_id").write_text("a-boot\n")
+    mine = machine("00112233445566778899aabbccddeeff\n")
+    theirs = replace(owner.this_process(), pid=999_999)
+    assert "00112233445566778899aabbccddeeff" not in mine, "machine-id(5) asks not to publish it"
+    assert owner.is_gone(theirs)
+    assert machine("ffeeddccbbaa99887766554433221100\n") != mine
+    assert not owner.is_gone(theirs)
+    # Images of containers bring an empty file, or none: then it is the boot that tells two machines apart.
+    empty = machine("\n")
+    (tmp_path / "boot_id").write_text("another-boot\n")
+    assert machine("") != empty
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({labels.PID: "0", labels.STARTED: "", labels.MACHINE: "m"}, id="pid-0"),
+        pytest.param({labels.PID: "-1", labels.STARTED: "", labels.MACHINE: "m"}, id="negative"),
+        pytest.param({labels.PID: "12"}, id="pid-alone"),
+    ],
+)
+def test_labels_without_an_owner(found: dict[str, str]) -> None:
+    assert owner.from_labels(found) is None

@@ -1,0 +1,89 @@
+"""What builds need: decided before anything is provided, and what can't be had is left out or refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images import build_files, downloads, pins, prepare
+from berth.images.parts import Lack, PartOptions
+from berth.images.plan import Base
+from berth.images.prepare import BuildOptions, plan_inputs
+
+KIT = pins.load()
+CU130 = KIT.profile("cu130")
+UNREACHED = Lack("efa", "unreachable", "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no route)", "look")
+LINE = f"efa: left out, NCCL over TCP between hosts ({UNREACHED.reason}; to have it, look, and build again)"
+
+
+def test_what_is_missing_is_computed_from_what_is_here(tmp_path: Path) -> None:
+    installer, signature, key = build_files.of_images(CU130, ["train", "serve"])
+    found = {installer: tmp_path / installer.name, signature: None, key: None}
+    inputs = plan_inputs(CU130, ["train", "serve"], found, [tmp_path / "torch.whl"])
+    assert inputs == prepare.BuildInputs(
+        CU130, (tmp_path / "torch.whl",), (tmp_path / installer.name,), (signature, key)
+    )
+    assert plan_inputs(CU130, ["serve"], {}, []).missing == ()
+    assert plan_inputs(CU130.without(["efa"]), ["train"], found, []).missing == ()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """A machine with an engine and its base, where no host of a file answers; what was said there."""
+    monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
+    monkeypatch.setattr(build_files, "CACHE", tmp_path / "files")
+    monkeypatch.setattr(build_files, "at_hand", lambda *_: None)
+    monkeypatch.setattr(downloads.FileSource, "lacks", lambda *_, ask: [UNREACHED] * ask)
+    monkeypatch.setattr(engine, "connect", lambda: None)
+    monkeypatch.setattr(prepare, "base_at_hand", lambda *_: Base("base", "sha256:0"))
+    monkeypatch.setattr(prepare, "find_base", lambda *_: Base("base", "sha256:0"))
+    return []
+
+
+def prepared(said: list[str], **options: Any) -> str:
+    """The line of the training image's build."""
+    (plan,) = prepare.prepare(pins.load(), ["train"], BuildOptions("cu130", **options), said.append)
+    return plan.command()
+
+
+def test_where_the_installer_can_not_be_reached_the_image_is_built_without_it(machine: list[str]) -> None:
+    line = prepared(machine)
+    assert machine[0] == LINE
+    assert "--build-arg EFA" not in line
+    assert "--label berth.left-out=efa=unreachable " in line
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parts": PartOptions(required=("efa",))},
+        {"parts": PartOptions(strict=True)},
+        {"mirror": "{folder}"},
+    ],
+    ids=["with-efa", "strict", "a-mirror-that-is-named"],
+)
+def test_who_asked_for_it_is_refused(options: dict[str, Any], machine: list[str], tmp_path: Path) -> None:
+    given = {key: value.format(folder=tmp_path) if isinstance(value, str) else value for key, value in options.items()}
+    with pytest.raises(UserError) as refusal:
+        prepared(machine, **given)
+    assert str(refusal.value) == f"{UNREACHED.reason}: look, or build with --without efa."
+    assert (machine, sorted(tmp_path.iterdir())) == ([], []), "nothing was made before"
+
+
+def test_a_row_that_requires_it_is_refused(machine: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text().replace("[profiles.cu130]\n", '[profiles.cu130]\nrequired = ["efa"]\n'))
+    kit = pins.load(path)
+    monkeypatch.setattr(pins, "load", lambda: kit)
+    with pytest.raises(UserError, match="or build with --without efa"):
+        prepared(machine)
+    assert "--label berth.left-out=efa=without " in prepared(machine, parts=PartOptions(without=("efa",)))
+
+
+def test_a_dry_run_asks_no_host_and_takes_the_file_for_reachable(machine: list[str]) -> None:
+    line = prepared(machine, dry_run=True)
+    assert "--build-arg EFA=1.47.0" in line
+    assert "left-out" not in line
+    assert any(each.startswith("aws-efa-installer-1.47.0.tar.gz is not here: `build` without") for each in machine)

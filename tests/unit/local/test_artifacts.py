@@ -1,0 +1,41 @@
+"""What comes home of a job, and where it stays if it can't."""
+
+import tarfile
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.local import artifacts
+from berth.local.session import RunSession
+
+
+def test_a_model_that_cannot_be_packed_stays(tmp_path: Path) -> None:
+    session = RunSession(MagicMock(), "no-image", say=print, stop_grace=1.0)
+    session.scratch = tmp_path / "run"
+    roots = {host: session.scratch / host for host in ("algo-1", "algo-2")}
+    for root in roots.values():
+        (root / "model").mkdir(parents=True)
+    (roots["algo-1"] / "model" / "model.safetensors").write_text("weights")
+    with pytest.raises(UserError, match=r"can't be written .* What the job wrote is kept in") as refusal:
+        artifacts.pack_folder(session, roots, "model", tmp_path / "no-such-folder" / "model.tar.gz")
+    kept = tmp_path / f"kept-{session.run_id}"
+    assert str(kept) in str(refusal.value)
+    assert (kept / "algo-1" / "model" / "model.safetensors").read_text() == "weights"
+
+
+def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    roots = {host: tmp_path / host for host in ("algo-1", "algo-2")}
+    for host, root in roots.items():
+        (root / "model").mkdir(parents=True)
+        for name in ("weights", host):
+            (root / "model" / name).write_text(host)
+    packed = artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
+    assert packed is not None
+    with tarfile.open(packed) as tar:
+        assert tar.getnames() == ["algo-1", "algo-2", "weights"]
+        assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
+    assert said == ["model.tar.gz: 1 file(s) of algo-2 stay out, such as 'weights', which an earlier host left too."]

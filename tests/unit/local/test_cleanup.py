@@ -1,0 +1,23 @@
+"""Removing what a run left."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest.mock import MagicMock
+
+from berth.local import cleanup
+
+
+def test_two_runs_may_remove_the_same_folder(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(100)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "file").write_text("x")
+
+    def remove() -> None:
+        for folder in folders:
+            cleanup.remove_scratch(MagicMock(), "no-image", folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(remove), pool.submit(remove)]:
+            done.result()
+    assert list(tmp_path.iterdir()) == []

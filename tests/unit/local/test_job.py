@@ -1,0 +1,71 @@
+"""A job that is stopped, and one that is refused."""
+
+import signal
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.local import cleanup, job
+from berth.local.chown import FolderSnapshot
+from berth.local.job_log import JobLog
+from berth.local.session import RunSession
+from berth.local.signals import Interrupted
+
+
+def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_leaves(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    session.scratch = tmp_path / "run"
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "model.tar.gz").write_text("of an earlier job")
+    containers = {}
+    for host, code in (("algo-1", 143), ("algo-2", 0)):
+        for folder in ("model", "output"):
+            (session.scratch / host / folder).mkdir(parents=True)
+        containers[host] = MagicMock()
+        containers[host].attrs = {"State": {"ExitCode": code, "FinishedAt": "", "OOMKilled": False}}
+    (session.scratch / "algo-1/output/failure").write_text("the job was stopped by a signal")
+    (session.scratch / "algo-2/model/weights").write_text("half")
+    asked = job.TrainingJob({}, output)
+    with JobLog(output, print, session.interrupts) as log:
+        run = job._Running(session, asked, containers, FolderSnapshot.take(output), log)
+        stop = job._stopped(run, Interrupted(signal.SIGINT))
+    assert stop.exit_code == 130
+    assert str(stop) == (
+        f"the job was stopped by Ctrl-C; its log is {output / 'train.log'}, and how its hosts ended is in "
+        "failure-algo-1 next to it"
+    )
+    assert said == [
+        f"model.tar.gz was of an earlier job: it is {output / 'earlier-model.tar.gz'} now.",
+        "What was in /opt/ml/model is not kept: no model.tar.gz is made of a job that was stopped.",
+    ]
+    names = {path.name for path in output.iterdir()}
+    assert names == {"train.log", "failure-algo-1", "earlier-model.tar.gz"}
+
+
+def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = MagicMock()
+    engine.info.return_value = {"MemTotal": 1e9, "NCPU": 2}
+    monkeypatch.setattr(job, "connect", lambda: engine)
+    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(cleanup, "remove_stale_runs", MagicMock())
+    (tmp_path / "train.json").write_text("{}")
+    wrong: dict[str, dict[str, Any]] = {
+        "1000 hosts need": {"hosts": 1000},
+        "no NVIDIA runtime": {"gpus": True},
+        "there is no file or folder .*nope": {"model": tmp_path / "nope"},
+        "no weights": {"model": tmp_path / "empty"},
+    }
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/config.json").write_text("{}")
+    for sentence, words in wrong.items():
+        asked = job.TrainingJob(
+            {"train": tmp_path / "train.json"}, tmp_path / "new/out", checkpoints=tmp_path / "new/kept", **words
+        )
+        with pytest.raises(UserError, match=sentence):
+            job.run_training_job(asked, image="any", say=lambda _: None)
+        assert {path.name for path in tmp_path.iterdir()} <= {"train.json", "empty", "scratch"}

@@ -1,0 +1,59 @@
+"""What pip in a job's containers gets of this machine's network: files for that run, and pip's own variables."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.local.pip_secrets import write_pip_secrets
+
+SECRET = "https://me:s3cret@index.example/simple"
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A machine with a CA, an index with a password, and a folder of wheels."""
+    (tmp_path / "ca.pem").write_text("a certificate")
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "none.conf").touch()
+    return {
+        "SSL_CERT_FILE": str(tmp_path / "ca.pem"),
+        "PIP_INDEX_URL": SECRET,
+        "PIP_FIND_LINKS": str(tmp_path / "wheels"),
+        "PIP_CONFIG_FILE": str(tmp_path / "none.conf"),
+    }
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    return tmp_path / "src"
+
+
+def test_a_program_without_requirements_gets_nothing(environ: dict[str, str], code: Path, tmp_path: Path) -> None:
+    secrets = write_pip_secrets(code, tmp_path, environ)
+    assert (secrets.mounts, secrets.environment) == ({}, {})
+    assert not (tmp_path / "network").exists()
+
+
+def test_pip_gets_the_ca_the_index_and_the_wheels(
+    environ: dict[str, str], code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "")
+    (code / "requirements.txt").write_text("tabulate\n")
+    secrets = write_pip_secrets(code, tmp_path, environ)
+    here = tmp_path / "network"
+    assert secrets.mounts == {
+        "/run/secrets/pip": here / "pip",
+        "/run/secrets/ca": here / "ca",
+        "/run/wheels-0": tmp_path / "wheels",
+    }
+    assert secrets.environment == {"PIP_CONFIG_FILE": "/run/secrets/pip", "PIP_CERT": "/run/secrets/ca"}
+    assert (here / "pip").read_text() == (
+        f"[global]\nindex-url = {SECRET}\nfind-links = /run/wheels-0\nproxy = http://proxy.example:3128\n"
+    )
+    assert (here / "ca").read_text() == "a certificate"
+    assert {path.stat().st_mode & 0o777 for path in here.iterdir()} == {0o600}
+    assert here.stat().st_mode & 0o777 == 0o700

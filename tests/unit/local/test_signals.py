@@ -1,0 +1,23 @@
+"""A signal is a flag that loops look at."""
+
+import os
+import signal
+
+import pytest
+
+from berth.local.signals import Interrupted, Interrupts
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_waits_to_be_looked_at(signum: signal.Signals) -> None:
+    before = signal.getsignal(signum)
+    with Interrupts() as interrupts:
+        interrupts.check()
+        os.kill(os.getpid(), signum)
+        with pytest.raises(Interrupted, match="interrupted; what was started is gone") as caught:
+            interrupts.wait(10)
+        assert (caught.value.signum, caught.value.exit_code) == (signum, 128 + signum)
+        assert caught.value.by == ("Ctrl-C" if signum == signal.SIGINT else signum.name)
+        os.kill(os.getpid(), signum)
+        assert interrupts.count == 2
+    assert signal.getsignal(signum) == before

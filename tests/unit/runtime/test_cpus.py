@@ -1,0 +1,44 @@
+"""CPUs of a container."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.cpus import count_cpus, cpu_quota, thread_count, whole_cpus
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu.max": "nonsense"}, None),
+        ({}, None),
+    ],
+    ids=["v2", "v2 no limit", "v1", "v1 no limit", "unreadable", "no cgroup"],
+)
+def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="ascii")
+    assert cpu_quota(tmp_path) == quota
+
+
+@pytest.mark.parametrize(
+    ("schedulable", "quota", "cpus"),
+    [(64, 2.0, 2), (64, 1.5, 1), (64, 0.25, 1), (4, 16.0, 4), (4, None, 4)],
+)
+def test_a_quota_is_rounded_down(schedulable: int, quota: float | None, cpus: int) -> None:
+    assert whole_cpus(schedulable, quota) == cpus
+
+
+@pytest.mark.parametrize(("wanted", "threads"), [(None, 2), ("3", 3), ("0", 2), ("many", 2)])
+def test_threads(wanted: str | None, threads: int) -> None:
+    assert thread_count(2, wanted) == threads
+
+
+def test_this_process(tmp_path: Path) -> None:
+    assert count_cpus(tmp_path) >= count_cpus() >= 1

@@ -1,0 +1,107 @@
+"""/ping in process: models that are not served, /ping while the model works, and the log."""
+
+import asyncio
+import logging
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from starlette.testclient import TestClient
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from berth.serve.app import create_app
+from berth.serve.handler import QuestionAnsweringHandler
+from berth.serve.service import Service
+from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
+
+
+@pytest.fixture
+def nan_model(tiny_model: Path, tmp_path: Path) -> Path:
+    model = AutoModelForQuestionAnswering.from_pretrained(tiny_model)
+    with torch.no_grad():
+        model.qa_outputs.bias.fill_(float("nan"))
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def failed(model_dir: Path) -> tuple[Service, TestClient]:
+    service = Service(QuestionAnsweringHandler(), model_dir)
+    done = threading.Event()
+    service.start(done.set)
+    assert done.wait(30)
+    return service, TestClient(create_app(service))
+
+
+def test_a_model_whose_scores_are_no_numbers_never_becomes_ready(nan_model: Path) -> None:
+    _, client = failed(nan_model)
+    status, kind, sentence = error_of(client.get("/ping"))
+    assert (status, kind) == (503, "not_ready")
+    assert "not numbers" in sentence
+    assert error_of(client.post("/invocations", json={"inputs": ONE})) == (status, kind, sentence)
+
+
+def test_a_model_without_a_head_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    _, client = failed(tmp_path)
+    assert error_of(client.get("/ping"))[2] == (
+        f"the weights in {tmp_path} lack qa_outputs.bias, qa_outputs.weight: "
+        "fine-tune the model for question answering first"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("model.safetensors", "the model in {} can't be loaded (SafetensorError: "),
+        ("tokenizer.json", "the tokenizer in {} can't be loaded ("),
+        ("config.json", "{}/config.json can't be read ("),
+    ],
+)
+def test_damaged_files(tiny_model: Path, tmp_path: Path, name: str, sentence: str) -> None:
+    for path in tiny_model.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
+    _, client = failed(tmp_path)
+    got = error_of(client.get("/ping"))[2]
+    assert got.startswith(sentence.format(tmp_path))
+    assert "\n" not in got
+
+
+def test_ping_is_not_behind_the_model(minilm_model: Path) -> None:
+    """While an inference of seconds runs, /ping answers within milliseconds, and the inference still ends well."""
+    service = ready_service(minilm_model)
+    long = {"inputs": [{**ONE, "context": ONE["context"] * 30}] * 8}
+
+    async def scene() -> tuple[list[float], httpx.Response]:
+        transport = httpx.ASGITransport(app=create_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+            invocation = asyncio.create_task(client.post("/invocations", json=long))
+            while not service.busy:
+                await asyncio.sleep(0.001)
+            waits = []
+            while not invocation.done():
+                began = time.monotonic()
+                assert (await client.get("/ping")).status_code == 200
+                waits.append(time.monotonic() - began)
+                await asyncio.sleep(0.02)
+            return waits, await invocation
+
+    waits, response = asyncio.run(scene())
+    assert response.status_code == 200
+    assert len(response.json()) == 8
+    assert len(waits) >= 10
+    assert sorted(waits)[len(waits) // 2] < 0.05
+
+
+def test_invocations_are_logged_and_pings_are_not(tiny_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="berth"):
+        tiny_client.get("/ping")
+        tiny_client.get("/no%0Aline")
+        ask(tiny_client, ONE)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.rsplit(" in ", 1)[0] for line in lines] == ["GET /no%0Aline 404", "POST /invocations 200"]
