@@ -16,7 +16,7 @@ from botocore.parsers import ResponseParserError
 
 from berth.common.errors import UserError, refuse
 from berth.ecr import aws_errors
-from berth.ecr.aws_errors import explained
+from berth.ecr.aws_errors import explain_aws_errors
 from berth.ecr.login import EcrLogin
 from berth.ecr.names import EcrRegistry, region_problems
 
@@ -53,7 +53,7 @@ class Aws:
 
     def credentials(self) -> str | None:
         """Where boto3 finds credentials, such as `env`, and never what they are; None without any."""
-        with explained("AWS credentials"):
+        with explain_aws_errors("AWS credentials"):
             found = self._session.get_credentials()
         return str(found.method) if found else None
 
@@ -66,7 +66,7 @@ class Aws:
             raise UserError(
                 f"AWS_REGION is {ours} and AWS_DEFAULT_REGION is {theirs}: give --region, or unset one of them."
             )
-        with explained("ecr:GetAuthorizationToken"):
+        with explain_aws_errors("ecr:GetAuthorizationToken"):
             region = str(ours or self._session.region_name or "")
         refuse(region_problems(region) if region else [])
         return region or None
@@ -90,7 +90,7 @@ class Aws:
             retries={"mode": "standard", "total_max_attempts": aws_errors.ATTEMPTS},
             use_fips_endpoint=fips or None,
         )
-        with explained("ecr:GetAuthorizationToken"):
+        with explain_aws_errors("ecr:GetAuthorizationToken"):
             session = self._session
             try:
                 client = session.client("ecr", region_name=region, config=config)
@@ -98,7 +98,7 @@ class Aws:
                 if "Invalid endpoint" not in str(error):
                     raise
                 raise UserError(
-                    "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: mend it."
+                    "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: fix it."
                 ) from None
 
         def name_registry(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:

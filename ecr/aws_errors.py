@@ -29,11 +29,12 @@ _NOT_ACCEPTED = (
     "UnrecognizedClientException",
 )
 _DENIED = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation")
+_POLICY_FILES = {"ecr:PutLifecyclePolicy": "lifecycle.json", "ecr:SetRepositoryPolicy": "pull.json"}
 _CLOCK = ("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed")
 
 
 @contextmanager
-def explained(action: str, resource: str = "") -> Iterator[None]:
+def explain_aws_errors(action: str, resource: str = "") -> Iterator[None]:
     """What AWS refuses inside, as the sentence that `explain` makes of it."""
     try:
         yield
@@ -62,15 +63,15 @@ def code(error: aws.ClientError) -> str:
 
 def _of_aws(error: aws.ClientError, action: str, resource: str) -> str:
     """A sentence about what a service of AWS answered."""
-    name, said = code(error), " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+    name, message = code(error), " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if name == _DENIED[0]:
-        return _denied(said, action, resource)
-    if said.startswith("<"):  # a proxy's page, where AWS speaks JSON
+        return _denied(message, action, resource)
+    if message.startswith("<"):  # a proxy's page, where AWS speaks JSON
         return _NOT_AWS.format(f"{action} ({status})")
     if name in _EXPIRED:
         return "the AWS credentials have expired: get new ones, such as by `aws sso login`, and run the command again."
-    if name in _CLOCK or "Signature expired" in said or "Signature not yet current" in said:
+    if name in _CLOCK or "Signature expired" in message or "Signature not yet current" in message:
         return "AWS refuses requests for their time: set this machine's clock, and run the command again."
     if name in _NOT_ACCEPTED:
         return (
@@ -87,17 +88,19 @@ def _of_aws(error: aws.ClientError, action: str, resource: str) -> str:
         return f"{action} fails at AWS ({name or status}): run the command again in a few minutes."
     if name == "RepositoryNotFoundException":
         return f"the repository is gone that {action} was for: run the command again, which makes it."
-    reason = without_password(said).rstrip(".") or "it does not say why"
+    reason = without_password(message).rstrip(".") or "it does not say why"
+    if name == "InvalidParameterException" and action in _POLICY_FILES:
+        return f"ECR does not take the policy of ecr/policies/{_POLICY_FILES[action]} ({reason}): fix that file."
     return f"AWS refuses {action}{_on(resource)} ({name or status}): {reason}."
 
 
-def _denied(said: str, action: str, resource: str) -> str:
+def _denied(message: str, action: str, resource: str) -> str:
     """Which permission is missing: AWS's message names it, where a call needs more than the one of its own name."""
-    named = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", said)
+    named = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", message)
     if named:
         action, resource = named[1], (named[2] or resource).rstrip(".")
-    who = re.search(r"User: (\S+) is not", said)
-    deny = re.search(r"with an explicit deny in an? ([\w -]+)", said)
+    who = re.search(r"User: (\S+) is not", message)
+    deny = re.search(r"with an explicit deny in an? ([\w -]+)", message)
     if deny:
         return f"{action}{_on(resource)} is denied by an explicit rule in a {deny[1].strip()}: ask who wrote it."
     return (
@@ -131,7 +134,7 @@ def _of_boto3(error: Exception, action: str) -> str:
         case aws.InvalidRegionError():
             return f"{about.get('region_name')!r} is no region: give --region one such as us-east-1."
         case aws.ConfigParseError():
-            return f"the AWS configuration {about.get('path')} can't be read as one: mend it."
+            return f"the AWS configuration {about.get('path')} can't be read as one: fix it."
         case aws.SSOError() | aws.LoginError() | aws.TokenRetrievalError() | aws.NoAuthTokenError():
             return (
                 "the AWS login of this profile has ended: run `aws sso login`, or `aws login`, and the command again."
@@ -149,16 +152,16 @@ def _of_boto3(error: Exception, action: str) -> str:
         case OSError():
             name = f"{error.filename}: " if error.filename else ""
             return (
-                f"{name}{error.strerror or 'it can not be read'}: AWS's settings in the environment name it, mend them."
+                f"{name}{error.strerror or 'it can not be read'}: AWS's settings in the environment name it, fix them."
             )
         case aws.ConnectionError() | aws.HTTPClientError():
             return f"{_host(error)} can't be reached for {action}: look at the network, the proxy and the region."
         case ValueError():  # of a number or an address that is none
-            return f"boto3 can't read AWS's settings ({_said(error)}): mend ~/.aws/config, or the variables AWS_…."
-    return f"{action} could not be asked for: {_said(error)}."
+            return f"boto3 can't read AWS's settings ({_message(error)}): fix ~/.aws/config, or the variables AWS_…."
+    return f"{action} could not be asked for: {_message(error)}."
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return without_password(" ".join(str(error).split())).rstrip(".")
 
 

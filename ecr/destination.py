@@ -38,13 +38,13 @@ def destinations(
 
     derived: `image` is what the owner of one that is built FROM the kit's calls it.
     """
-    name = _name(repository, image, derived)
+    name = _name(repository, image, derived=derived)
     if host is None:
         return [Destination(registry.host, name, registry) for registry in registries]
-    return [place_of(host, name)]
+    return [destination_of(host, name)]
 
 
-def place_of(host: str, repository: str) -> Destination:
+def destination_of(host: str, repository: str) -> Destination:
     """A repository of the registry at `host`, which is known as AWS's by its name."""
     return Destination(host, repository, names.parse_host(host))
 
@@ -58,7 +58,7 @@ def name_problems(
         problems.append(f"--repository has {unknown[0]}, and only {{image}} stands for something: train or serve.")
     else:
         for image in images:
-            problems += place_problems(host, _name(repository, image, derived))
+            problems += repository_name_problems(host, _name(repository, image, derived=derived))
     if repository is not None and not problems and len(images) > 1 and "{image}" not in repository:
         problems.append(
             f"--repository {repository} would hold both images: write {{image}} where the name differs, such as "
@@ -69,7 +69,7 @@ def name_problems(
     return list(dict.fromkeys(problems + (names.host_problems(host) if host is not None else [])))
 
 
-def place_problems(host: str | None, repository: str) -> list[str]:
+def repository_name_problems(host: str | None, repository: str) -> list[str]:
     """What is wrong with the name of a repository at `host`, or in ECR without one."""
     return names.repository_problems(repository, ecr=host is None or names.parse_host(host) is not None)
 
@@ -78,12 +78,12 @@ def reference_problems(reference: Reference) -> list[str]:
     """What is wrong with an image's whole name, a sentence each."""
     return [
         *names.host_problems(reference.host),
-        *place_problems(reference.host, reference.repository),
+        *repository_name_problems(reference.host, reference.repository),
         *(names.tag_problems(reference.tag) if reference.tag else []),
     ]
 
 
-def _name(repository: str | None, image: str, derived: bool) -> str:
+def _name(repository: str | None, image: str, *, derived: bool) -> str:
     default = "{image}" if derived else repository_name("{image}")
     return (default if repository is None else repository).replace("{image}", image)
 

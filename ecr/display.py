@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from berth.ecr.destination import Destination
-from berth.ecr.promote import Progress as Copying
+from berth.ecr.promote import ShowBlob
 from berth.ecr.push.events import LayerState
 from berth.ecr.registry.manifest import Descriptor
 
@@ -44,11 +44,11 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
     tasks: dict[tuple[Destination, str], TaskID] = {}
     ended: set[tuple[Destination, str]] = set()
     lock = Lock()
-    said = began = time.monotonic()
+    last_line_at = began = time.monotonic()
 
     def line(text: str) -> None:
-        nonlocal said
-        said = time.monotonic()
+        nonlocal last_line_at
+        last_line_at = time.monotonic()
         bars.print(escape(f"  {text}"), soft_wrap=True)
 
     def show(place: Destination, state: LayerState) -> None:
@@ -74,7 +74,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
         """What a log hears where nothing else is said."""
         while not over.wait(silence_s / 5):
             with lock:
-                if time.monotonic() - said < silence_s:
+                if time.monotonic() - last_line_at < silence_s:
                     continue
                 running = ", ".join(f"{task.description} {task.percentage:.0f} %" for task in bars.tasks)
                 line(f"{running or 'pushing'}; {time.monotonic() - began:.0f} s so far")
@@ -90,7 +90,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
 
 
 @contextmanager
-def showing_blobs(console: Console) -> Iterator[Copying]:
+def showing_blobs(console: Console) -> Iterator[ShowBlob]:
     """The same for a copy between registries: a bar for each blob that is sent, a line for each that has arrived."""
     bars = _bars(console, DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, TaskID] = {}

@@ -1,7 +1,7 @@
-"""The policies of ecr/policies/: loaded, completed with a user's numbers and names, and checked before AWS sees them.
+"""The policies of ecr/policies/: loaded, completed with a user's numbers and names, and compared with those in ECR.
 
 A value "${name}", alone in its quotes, is replaced by a number or a list; IAM's own variables have a colon in their
-name and stay. Edit the files as you like: what ECR or IAM would refuse is refused here, with the place.
+name and stay. Edit the files as you like: ECR checks a policy when it is put, and its reason names the file then.
 """
 
 import json
@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.common.errors import UserError, refuse
-from berth.ecr.document_checks import (
-    TAG_LISTS,
-    iam_policy_problems,
-    lifecycle_problems,
-    repository_policy_problems,
-)
-from berth.ecr.names import EcrRegistry, account_problems, repository_problems
+from berth.ecr.names import EcrRegistry, account_problems
 from berth.images import pins
 
 Document = dict[str, Any]
@@ -30,20 +24,27 @@ EVERY = 100_000
 """A rule that keeps so many images keeps all: more than any repository of the kit's will ever hold."""
 DAYS = 30
 """Days after which an image without a tag goes."""
+# What this kit reads of a policy; the rest is checked by ECR.
+_RULE = ("rules", {"rulePriority": int, "selection": dict, "action": dict})
+_STATEMENT = ("Statement", {"Sid": str, "Principal": dict})
+_TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 
-def lifecycle(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
+def lifecycle_policy(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
     """The lifecycle policy: all releases, the last `keep` builds of each profile, and `days` for what has no tag."""
-    refuse(
-        [f"{keep} builds to keep are too few: keep at least 1."] if keep < 1 else [],
-        [f"{days} days for untagged images are too few: give at least 1."] if days < 1 else [],
-    )
-    document = _completed(folder / "lifecycle.json", {"keep": keep, "days": days})
-    _refuse_document(folder / "lifecycle.json", lifecycle_problems(document))
-    return document
+    refuse(lifecycle_problems(keep, days))
+    return _completed(folder / "lifecycle.json", {"keep": keep, "days": days}, _RULE)
 
 
-def pull(
+def lifecycle_problems(keep: int, days: int) -> list[str]:
+    """What is wrong with the numbers of a lifecycle policy, a sentence each."""
+    return [
+        *([f"{keep} builds to keep are too few: keep at least 1."] if keep < 1 else []),
+        *([f"{days} days for untagged images are too few: give at least 1."] if days < 1 else []),
+    ]
+
+
+def pull_policy(
     registry: EcrRegistry, accounts: Sequence[str] = (), *, sagemaker: bool = False, folder: Path = POLICIES
 ) -> Document:
     """The repository policy by which other accounts pull, or SageMaker itself on behalf of them and of this one."""
@@ -57,22 +58,20 @@ def pull(
             "account_roots": [f"arn:{registry.partition}:iam::{account}:root" for account in _each_once(accounts)],
             "source_accounts": _each_once([registry.account, *accounts]),
         },
+        _STATEMENT,
     )
     unwanted = {name for name, asked in {"AWS": accounts, "Service": sagemaker}.items() if not asked}
-    asked_for = [statement for statement in _statements(document) if not unwanted & set(statement.get("Principal", []))]
-    document = {**document, "Statement": asked_for}
-    _refuse_document(folder / "pull.json", repository_policy_problems(document))
-    return document
+    wanted = [statement for statement in _statements(document) if not unwanted & set(statement["Principal"])]
+    public = [each for each in wanted if each.get("Effect") == "Allow" and "*" in str(each["Principal"].get("AWS", ""))]
+    refuse(  # ECR takes that
+        f"{folder / 'pull.json'}: statement {each['Sid']} lets every AWS account in: name accounts." for each in public
+    )
+    return {**document, "Statement": wanted}
 
 
-def push_iam(registries: Iterable[EcrRegistry], repositories: Iterable[str], *, folder: Path = POLICIES) -> Document:
-    """The least IAM policy with which `push` and `promote` work on these repositories of these registries."""
-    names = list(repositories)
-    refuse(*(repository_problems(name) for name in names))
-    arns = _each_once(registry.arn(name) for registry in registries for name in names)
-    document = _completed(folder / "push-iam.json", {"repositories": arns})
-    _refuse_document(folder / "push-iam.json", iam_policy_problems(document))
-    return document
+def as_text(document: Document | None) -> str:
+    """A policy as it is sent."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def same(one: Document | None, other: Document | None) -> bool:
@@ -117,14 +116,14 @@ def summary(document: Document | None) -> str:
     return ", ".join(_rule_in_words(rule) for rule in _in_order(document)) or "no rules"
 
 
-def _completed(path: Path, values: Mapping[str, Any]) -> Document:
-    """A file's policy with its "${name}"s replaced."""
+def _completed(path: Path, values: Mapping[str, Any], parts: tuple[str, Mapping[str, type]]) -> Document:
+    """A file's policy with its "${name}"s replaced; parts: the list that it is made of, and what each of that has."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}): bring it back with `git checkout`.") from None
     except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}): mend it.") from None
+        raise UserError(f"{path} is not JSON ({error}): fix it.") from None
 
     def complete(value: Any) -> Any:
         if isinstance(value, dict):
@@ -136,19 +135,20 @@ def _completed(path: Path, values: Mapping[str, Any]) -> Document:
         for name in re.findall(r"\$\{([^:}]*)\}", value):
             if value != f"${{{name}}}" or name not in values:
                 known = ", ".join(f'"${{{each}}}"' for each in sorted(values))
-                raise UserError(f"{path} has {value!r}, and only {known} can be filled in: mend it.")
+                raise UserError(f"{path} has {value!r}, and only {known} can be filled in: fix it.")
             return values[name]
         return value
 
     completed = complete(document)
-    if not isinstance(completed, dict):
-        raise UserError(f"{path} is no policy, for it is not {{...}}: mend it.")
-    return completed
+    listed, shape = parts
+    entries = completed.get(listed) if isinstance(completed, dict) else None
+    if not isinstance(entries, list) or not all(_has_shape(entry, shape) for entry in entries):
+        raise UserError(f'{path} is no policy, for it is not {{"{listed}": [{{{", ".join(shape)}}}, ...]}}: fix it.')
+    return dict(completed)
 
 
-def _refuse_document(path: Path, problems: list[str]) -> None:
-    if problems:
-        raise UserError(f"{path} would not work: {'; '.join(problems)}: mend it.")
+def _has_shape(entry: Any, shape: Mapping[str, type]) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in shape.items())
 
 
 def _statements(document: Document) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ def _effect(rule: Mapping[str, Any]) -> Any:
 
 def _rule_in_words(rule: Mapping[str, Any]) -> str:
     selection, action = rule.get("selection", {}), rule.get("action", {})
-    words: list[str] = next((selection[name] for name in TAG_LISTS if name in selection), [])
+    words: list[str] = next((selection[name] for name in _TAG_LISTS if name in selection), [])
     star = "*" if "tagPrefixList" in selection else ""
     what = " and ".join(f"{word}{star}" for word in words) or selection.get("tagStatus", "?")
     number, kind = selection.get("countNumber", "?"), selection.get("countType", "?")

@@ -20,8 +20,8 @@ from docker.errors import DockerException
 from docker.utils.config import find_config_file
 
 from berth.common.errors import UserError
-from berth.ecr.aws_errors import explained
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.aws_errors import explain_aws_errors
+from berth.ecr.registry.challenge import Credentials
 
 MARGIN = timedelta(minutes=10)
 """How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours; one that
@@ -58,7 +58,7 @@ class EcrLogin:
 
         STS is not asked: from a private subnet with endpoints of ECR alone nobody reaches it.
         """
-        self(False)
+        self(renew=False)
         found = re.match(r"https://(\d{12})\.", self._registry)
         if not found:
             raise UserError(
@@ -67,7 +67,7 @@ class EcrLogin:
             )
         return found[1]
 
-    def __call__(self, renew: bool) -> Credentials:
+    def __call__(self, *, renew: bool) -> Credentials:
         """The token that is kept, or a new one where it ends soon or was refused."""
         with self._lock:
             if self._kept is None or renew or self._now() >= self._end - MARGIN:
@@ -78,7 +78,7 @@ class EcrLogin:
             return self._kept
 
     def _fetch(self) -> tuple[Credentials, datetime, str]:
-        with explained("ecr:GetAuthorizationToken"):
+        with explain_aws_errors("ecr:GetAuthorizationToken"):
             answer = self._client.get_authorization_token()
         try:
             (data,) = answer["authorizationData"]
@@ -103,7 +103,7 @@ def _docker_config(again: str) -> auth.AuthConfig:
         if not isinstance(config.cred_helpers, dict):
             raise TypeError
     except (DockerException, OSError, ValueError, TypeError, AttributeError):
-        raise UserError(f"the logins in {file} can't be read: mend that file, or move it away and {again}") from None
+        raise UserError(f"the logins in {file} can't be read: fix that file, or move it away and {again}") from None
     return config
 
 
@@ -113,7 +113,7 @@ class StoredLogin:
     def __init__(self, host: str) -> None:
         self._host = host
 
-    def __call__(self, renew: bool) -> Credentials | None:
+    def __call__(self, *, renew: bool) -> Credentials | None:
         """What is stored now, None without any; looked up each time, for somebody may log in meanwhile."""
         again = f"run `docker login {self._host}` and then this command again."
         config = _docker_config(again)

@@ -165,11 +165,11 @@ def _repaired(name: str) -> str:
 def _odd(text: str, allowed: str) -> str:
     """Which characters of a text are not among the allowed ones, as words; empty where it is their order."""
     odd = list(dict.fromkeys(re.findall(rf"[^{allowed}]", text)))
-    said = ["a space" if character == " " else repr(character) for character in odd[:5]]
+    words = ["a space" if character == " " else repr(character) for character in odd[:5]]
     if not odd:
         return ""
-    said += ["more"] * (len(odd) > len(said))
-    return f", for it has {', '.join(said[:-1])}{' and ' * (len(said) > 1)}{said[-1]} in it"
+    words += ["more"] * (len(odd) > len(words))
+    return f", for it has {', '.join(words[:-1])}{' and ' * (len(words) > 1)}{words[-1]} in it"
 
 
 def _short(text: str) -> str:

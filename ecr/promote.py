@@ -1,60 +1,55 @@
 """An image from one registry to another without an engine: its blobs one by one, then its manifest byte for byte.
 
-`look` only reads, and says what has to go; `promote` does it, a few blobs at a time. What the target has already is not
-sent again, so that a promotion that was cut off goes on where it was. What is attached to the image goes with it.
+`plan_copy` only reads, and says what has to go; `copy_image` does it, a few blobs at a time. What the target has
+already is not sent again, so that a promotion that was cut off goes on where it was. What is attached to the image goes
+with it.
 """
 
 import difflib
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from berth.common import labels
 from berth.common.concurrency import run_parallel
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
-from berth.ecr import keeping
+from berth.ecr import retention
 from berth.ecr.destination import is_of_a_build
 from berth.ecr.names import parse_host
 from berth.ecr.registry import referrers, verify
-from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.references import lists_referrers
+from berth.ecr.repository_client import RepositoryClient
 from berth.images.local_image import doubles_problem, exact_tag, is_dirty
 
 WORKERS = 4
-Progress = Callable[[Descriptor, int], None]
-"""Called with a blob that is sent and its bytes that have arrived; it may go back when a blob is sent anew."""
+ShowBlob = Callable[[Descriptor, int], None]
+"""Called with a blob that is sent and its bytes that have arrived; it may go back when a blob is sent again."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What happens to each blob: it is there, is mounted from another repository of the registry, or is sent."""
+class CopyPlan:
+    """What is to be copied: an image, the manifests of what is attached to it, and all their blobs, by digest.
 
-    there: tuple[Descriptor, ...]
-    mount: tuple[Descriptor, ...]
-    send: tuple[Descriptor, ...]
-
-
-@dataclass(frozen=True)
-class Found:
-    """What is to be copied: an image, what is attached to it (as it is listed, and its manifest), and all blobs.
-
-    tags: those that it gets, each with the digest that it names in the target now, None where it names nothing.
+    tags: those that it gets, each with the digest that it names in the target now, None where it names nothing;
+    missing: the blobs that the target lacks; same_registry: it may mount them from the source, instead of being sent
+    them.
     """
 
     image: Manifest
     tags: Mapping[str, str | None]
-    documents: tuple[tuple[Descriptor, Manifest], ...]
+    documents: tuple[Manifest, ...]
     blobs: Mapping[str, Descriptor]
-    plan: Plan
+    missing: tuple[Descriptor, ...]
+    same_registry: bool
 
     def summary(self) -> str:
-        todo = (*self.plan.mount, *self.plan.send)
         return (
-            f"{len(self.plan.there)} of {len(self.blobs)} blobs are there, "
-            f"{sum(blob.size for blob in todo) / 1e6:.1f} MB to {'mount' if self.plan.mount else 'send'}"
+            f"{len(self.blobs) - len(self.missing)} of {len(self.blobs)} blobs are there, "
+            f"{sum(blob.size for blob in self.missing) / 1e6:.1f} MB to "
+            f"{'mount' if self.missing and self.same_registry else 'send'}"
             f"{', with what is attached to the image' if self.documents else ''}"
         )
 
@@ -71,84 +66,68 @@ class Promoted:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Place:
-    """A repository of a registry."""
-
-    registry: Registry
-    repository: str
-
-    def __str__(self) -> str:
-        return f"{self.registry.host}/{self.repository}"
+def missing_blobs(blobs: Iterable[Descriptor], there: Collection[str]) -> tuple[Descriptor, ...]:
+    """Those whose digests are not there; the largest goes first, so that all end at the same time."""
+    missing = (blob for blob in blobs if blob.digest not in there)
+    return tuple(sorted(missing, key=lambda blob: (-blob.size, blob.digest)))
 
 
-def plan(blobs: Sequence[Descriptor], there: Collection[str], *, same_registry: bool) -> Plan:
-    """there: digests of the blobs that the target repository has; the largest goes first, to end together."""
-    missing = sorted((blob for blob in blobs if blob.digest not in there), key=lambda blob: (-blob.size, blob.digest))
-    return Plan(
-        tuple(blob for blob in blobs if blob.digest in there),
-        tuple(missing) if same_registry else (),
-        () if same_registry else tuple(missing),
-    )
-
-
-def look(origin: Place, reference: str, goal: Place, tags: Sequence[str]) -> Found:
+def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient, tags: Sequence[str]) -> CopyPlan:
     """What copying the image under a tag or digest would take.
 
     tags: without any, the image gets the tag of its build, for in ECR what has none expires. UserError where it is no
     image that SageMaker takes, and where nothing may publish it, or not under these tags.
     """
-    manifest = origin.registry.manifest(origin.repository, reference)
-    if manifest is None:
-        raise UserError(_absent(origin, reference))
-    checked = verify.checked(origin.registry, origin.repository, manifest, verify.ANYTHING)
-    tags = tuple(tags) or _build_tag(origin, checked)
-    refuse(_forbidden(f"{origin}@{checked.digest}", checked.labels, tags))
-    if parse_host(goal.registry.host) is not None:
-        tags = keeping.tags(tags, checked.digest)
+    image = source.registry.manifest(source.name, reference)
+    if image is None:
+        raise UserError(_absent(source, reference))
+    its_labels = verify.check_manifest(source.registry, source.name, image, verify.ANYTHING)
+    tags = tuple(tags) or _build_tag(source, image.digest, its_labels)
+    refuse(_forbidden(f"{source}@{image.digest}", its_labels, tags))
+    if parse_host(target.registry.host) is not None:
+        tags = retention.tags(tags, image.digest)
     documents = tuple(
-        (document, referrers.manifest(origin.registry, origin.repository, document))
-        for document in referrers.attached(origin.registry, origin.repository, checked.digest)
+        referrers.read_manifest(source.registry, source.name, document)
+        for document in referrers.attached(source.registry, source.name, image.digest)
     )
-    blobs = {blob.digest: blob for each in (checked.manifest, *(made for _, made in documents)) for blob in each.blobs}
-    manifests = {tag: goal.registry.manifest(goal.repository, tag) for tag in tags}
+    blobs = {blob.digest: blob for each in (image, *documents) for blob in each.blobs}
+    manifests = {tag: target.registry.manifest(target.name, tag) for tag in tags}
     held = {tag: None if found is None else found.digest for tag, found in manifests.items()}
-    refuse(_occupied(goal, held, checked.digest))
-    sizes = _sizes(goal, list(blobs.values()))
-    there = {digest for digest, size in zip(blobs, sizes, strict=True) if size is not None}
-    todo = plan(list(blobs.values()), there, same_registry=origin.registry.host == goal.registry.host)
-    return Found(checked.manifest, held, documents, blobs, todo)
+    refuse(_occupied(target, held, image.digest))
+    sizes = _sizes(target, list(blobs.values()))
+    missing = missing_blobs(blobs.values(), {digest for digest, size in sizes.items() if size is not None})
+    return CopyPlan(image, held, documents, blobs, missing, source.registry.host == target.registry.host)
 
 
-def _build_tag(origin: Place, checked: verify.Checked) -> tuple[str, ...]:
+def _build_tag(source: RepositoryClient, digest: str, its_labels: Mapping[str, str]) -> tuple[str, ...]:
     """The tag of the image's build, none of an image without the kit's labels; UserError where it may not be its own.
 
     What somebody built FROM the kit's image has the same labels, and is not that build.
     """
-    tag = exact_tag(checked.labels)
+    tag = exact_tag(its_labels)
     if not tag:
         return ()
-    held = origin.registry.manifest(origin.repository, tag)
-    if held is None or held.digest != checked.digest:
+    held = source.registry.manifest(source.name, tag)
+    if held is None or held.digest != digest:
         raise UserError(
-            f"{origin}@{checked.digest} has no tag {tag} there, so it may be an image that was built FROM that one: "
-            "give TO a tag."
+            f"{source}@{digest} has no tag {tag} there, so it may be an image that was built FROM that one: give TO a "
+            "tag."
         )
     return (tag,)
 
 
-def _absent(origin: Place, reference: str) -> str:
+def _absent(source: RepositoryClient, reference: str) -> str:
     """That there is no such image, and what there is instead, where the registry lets that be listed."""
     try:
-        every = origin.registry.tags(origin.repository)
+        every = source.registry.tags(source.name)
     except UserError:
-        return f"{origin} has no image {reference}: look at its tags and digests, or push it there first."
+        return f"{source} has no image {reference}: look at its tags and digests, or push it there first."
     tags = [tag for tag in every if not lists_referrers(tag)]
     if not tags:
-        return f"{origin} has no image {reference}, and no tag at all: see that this is the repository's name."
+        return f"{source} has no image {reference}, and no tag at all: see that this is the repository's name."
     near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]
     others = f"{counted(len(tags), 'tag')}, such as {', '.join(near)}"
-    return f"{origin} has no image {reference}, and {others}: give one of them."
+    return f"{source} has no image {reference}, and {others}: give one of them."
 
 
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
@@ -164,97 +143,100 @@ def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> lis
     return problems
 
 
-def _occupied(goal: Place, held: Mapping[str, str | None], digest: str) -> list[str]:
+def _occupied(target: RepositoryClient, held: Mapping[str, str | None], digest: str) -> list[str]:
     """Builds' tags that name another image in the target, as a sentence each: a push moves none of them either."""
     return [
-        f"{goal}:{tag} names another image, and the tag of a build does not move: use the image that is there, or give "
-        "TO another tag or repository."
+        f"{target}:{tag} names another image, and the tag of a build does not move: use the image that is there, or "
+        "give TO another tag or repository."
         for tag, other in held.items()
         if is_of_a_build(tag) and other not in (None, digest)
     ]
 
 
-def tag_line(goal: Place, tag: str, held: str | None, digest: str) -> str:
+def tag_line(target: RepositoryClient, tag: str, held: str | None, digest: str) -> str:
     """What a promotion would do to a tag of the target; held: what the tag names there, digest: the image."""
     if held is None:
-        return f"{goal}:{tag} will be put"
+        return f"{target}:{tag} will be put"
     if held == digest:
-        return f"{goal}:{tag} is there already, with this image"
-    return f"{goal}:{tag} will move from {held[:19]}, where the repository lets a tag move"
+        return f"{target}:{tag} is there already, with this image"
+    return f"{target}:{tag} will move from {held[:19]}, where the repository lets a tag move"
 
 
-def promote(
-    origin: Place,
+def copy_image(
+    source: RepositoryClient,
     reference: str,
-    goal: Place,
+    target: RepositoryClient,
     tags: Sequence[str],
     *,
     say: Callable[[str], None] = lambda _: None,
-    progress: Progress = lambda blob, arrived: None,
+    progress: ShowBlob = lambda blob, arrived: None,
 ) -> Promoted:
     """Copies the image under a tag or digest to another repository, which exists, and puts `tags` on it there.
 
     UserError before anything is sent where it is no image that SageMaker takes, and at any later point with what is
     wrong; what has arrived by then is found and used by the next promotion.
     """
-    found = look(origin, reference, goal, tags)
-    image = found.image
-    say(f"{goal}: {found.summary()}")
-    for tag, held in found.tags.items():
+    plan = plan_copy(source, reference, target, tags)
+    image = plan.image
+    say(f"{target}: {plan.summary()}")
+    for tag, held in plan.tags.items():
         if held is not None and held != image.digest:
-            say(f"{goal}:{tag} moves from {held[:19]}")
-    sent = _copy(origin, goal, found.plan, progress)
+            say(f"{target}:{tag} moves from {held[:19]}")
+    sent = _copy_blobs(source, target, plan, progress)
     # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
-    for name in (image.digest, *found.tags):
-        goal.registry.put_manifest(goal.repository, name, image)
-    for _, made in found.documents:
-        referrers.put(goal.registry, goal.repository, image.digest, made)
-    for name in (image.digest, *found.tags):
-        _verify(goal, name, image)
-    total = sum(blob.size for blob in found.blobs.values())
-    there = total - sum(found.blobs[digest].size for digest in sent)
-    return Promoted(image.digest, sum(sent.values()), there, tuple(found.tags))
+    for name in (image.digest, *plan.tags):
+        target.registry.put_manifest(target.name, name, image)
+    for document in plan.documents:
+        referrers.put(target.registry, target.name, image.digest, document)
+    for name in (image.digest, *plan.tags):
+        _verify(target, name, image)
+    there = sum(blob.size for blob in plan.blobs.values()) - sum(plan.blobs[digest].size for digest in sent)
+    return Promoted(image.digest, sum(sent.values()), there, tuple(plan.tags))
 
 
-def _copy(origin: Place, goal: Place, todo: Plan, progress: Progress) -> dict[str, int]:
+def _copy_blobs(
+    source: RepositoryClient, target: RepositoryClient, plan: CopyPlan, progress: ShowBlob
+) -> dict[str, int]:
     """Has all blobs in the target; gives the bytes put on the wire for each that was sent."""
     sent: dict[str, int] = {}
 
-    def one(blob: Descriptor, stopped: threading.Event) -> None:
-        mounted = blob in todo.mount and goal.registry.mount_blob(goal.repository, blob.digest, origin.repository)
+    def copy(blob: Descriptor, stopped: threading.Event) -> None:
+        mounted = plan.same_registry and target.registry.mount_blob(target.name, blob.digest, source.name)
         if not mounted:
-            sent[blob.digest] = _send(origin, goal, blob, progress, stopped)
+            sent[blob.digest] = _send(source, target, blob, progress, stopped)
 
-    _few_at_a_time((*todo.mount, *todo.send), one)
+    _few_at_a_time(plan.missing, copy)
     return sent
 
 
-def _send(origin: Place, goal: Place, blob: Descriptor, progress: Progress, stopped: threading.Event) -> int:
+def _send(
+    source: RepositoryClient, target: RepositoryClient, blob: Descriptor, progress: ShowBlob, stopped: threading.Event
+) -> int:
     def pieces(offset: int) -> Iterator[bytes]:
-        for piece in origin.registry.read_blob(origin.repository, blob.digest, offset):
+        for piece in source.registry.read_blob(source.name, blob.digest, offset):
             if stopped.is_set():
                 raise UserError(f"the copy of {blob.digest} was stopped: run this again, it goes on from there.")
             yield piece
 
-    return goal.registry.upload_blob(
-        goal.repository, blob.digest, blob.size, pieces, lambda arrived: progress(blob, arrived)
+    return target.registry.upload_blob(
+        target.name, blob.digest, blob.size, pieces, lambda arrived: progress(blob, arrived)
     )
 
 
-def _sizes(goal: Place, blobs: Sequence[Descriptor]) -> list[int | None]:
-    """The bytes that the target has of each blob; UserError where it has another number of them than the manifest."""
+def _sizes(target: RepositoryClient, blobs: Sequence[Descriptor]) -> dict[str, int | None]:
+    """The bytes that the target has of each blob, by digest; UserError where the manifest has another number."""
     sizes: dict[str, int | None] = {}
 
-    def one(blob: Descriptor, _: threading.Event) -> None:
-        size = sizes[blob.digest] = goal.registry.blob_size(goal.repository, blob.digest)
+    def ask(blob: Descriptor, _: threading.Event) -> None:
+        size = sizes[blob.digest] = target.registry.blob_size(target.name, blob.digest)
         if size not in (None, blob.size):
             raise UserError(
-                f"{goal} has {size} bytes of {blob.digest}, which has {blob.size}: its storage is damaged, have the "
+                f"{target} has {size} bytes of {blob.digest}, which has {blob.size}: its storage is damaged, have the "
                 "blob removed there."
             )
 
-    _few_at_a_time(blobs, one)
-    return [sizes[blob.digest] for blob in blobs]
+    _few_at_a_time(blobs, ask)
+    return sizes
 
 
 def _few_at_a_time(blobs: Sequence[Descriptor], work: Callable[[Descriptor, threading.Event], None]) -> None:
@@ -281,10 +263,10 @@ def _few_at_a_time(blobs: Sequence[Descriptor], work: Callable[[Descriptor, thre
         raise first[0]
 
 
-def _verify(goal: Place, name: str, image: Manifest) -> None:
-    held = goal.registry.manifest(goal.repository, name)
+def _verify(target: RepositoryClient, name: str, image: Manifest) -> None:
+    held = target.registry.manifest(target.name, name)
     if held is None or held.digest != image.digest:
         raise UserError(
-            f"{goal} was given {image.digest} as {name}, and has {held.digest if held else 'nothing'} there: another "
+            f"{target} was given {image.digest} as {name}, and has {held.digest if held else 'nothing'} there: another "
             "push may have taken the tag meanwhile, run this again."
         )

@@ -27,7 +27,7 @@ class Pushed:
     """An image in a registry. Sizes in bytes, times as RFC 3339.
 
     config: the digest of the image's config; local_id: what the engine that pushed it calls it, the same digest in most
-    engines; compressed: what a host downloads; bill: the file of the bill of materials beside this record, and the
+    engines; compressed: what a host downloads; bill: the file of the bill of materials next to this record, and the
     digest of the artifact in the registry; derived: what the owner of an image that is built FROM the kit's `image`
     calls it, such as mytrain:1, empty for the kit's own.
     """

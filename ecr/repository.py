@@ -16,8 +16,7 @@ from berth.common import labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError, refuse
 from berth.ecr import documents
-from berth.ecr.aws_errors import code, explained
-from berth.ecr.document_checks import text
+from berth.ecr.aws_errors import code, explain_aws_errors
 from berth.ecr.documents import Document
 from berth.ecr.names import repository_problems
 
@@ -33,7 +32,7 @@ _AWS_TAG = re.compile(r"[\w +\-=.:/@]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRepository:
     """How a repository should be; a policy that is None is left as it is found."""
 
     name: str
@@ -47,7 +46,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RepositoryState:
     """How a repository is."""
 
     name: str
@@ -77,7 +76,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDifference:
     """A setting that is not as wanted; `stays` says why it is not changed even when asked, empty where it can be."""
 
     what: str
@@ -89,23 +88,7 @@ class Difference:
         return f"{self.what}: {self.found}, wanted: {self.wanted}{f'; {self.stays}' * bool(self.stays)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """A repository that is there, and whether it was made just now."""
-
-    found: Found
-    created: bool
-
-    @property
-    def uri(self) -> str:
-        return self.found.uri
-
-    @property
-    def arn(self) -> str:
-        return self.found.arn
-
-
-def problems(wanted: Wanted) -> list[str]:
+def problems(wanted: WantedRepository) -> list[str]:
     """What is wrong with the settings themselves, a sentence each."""
     found = repository_problems(wanted.name)
     if wanted.kms_key is not None:
@@ -128,7 +111,7 @@ def kms_problems(key: str) -> list[str]:
     return [f"{key!r} is no KMS key: give its id, alias/NAME or its ARN, or leave --kms-key out for AES-256."]
 
 
-def settings(wanted: Wanted) -> list[str]:
+def settings(wanted: WantedRepository) -> list[str]:
     """What a new repository gets, in words."""
     return [
         "immutable tags" if wanted.immutable else "tags that move",
@@ -139,7 +122,7 @@ def settings(wanted: Wanted) -> list[str]:
     ]
 
 
-def found(client: Any, name: str) -> Found | None:
+def describe(client: Any, name: str) -> RepositoryState | None:
     """A repository as it is; None where there is none."""
     answer = _call(client, "describe_repositories", name, unless="RepositoryNotFoundException", repositoryNames=[name])
     if answer is None:
@@ -158,7 +141,7 @@ def found(client: Any, name: str) -> Found | None:
     tags = ask("list_tags_for_resource", resourceArn=arn)
     lifecycle = ask("get_lifecycle_policy", "LifecyclePolicyNotFoundException", repositoryName=name)
     pull = ask("get_repository_policy", "RepositoryPolicyNotFoundException", repositoryName=name)
-    return _found(
+    return _state(
         described,
         {tag["Key"]: tag["Value"] for tag in tags.result().get("tags", [])},
         json.loads(lifecycle.result()["lifecyclePolicyText"]) if lifecycle.result() else None,
@@ -166,18 +149,18 @@ def found(client: Any, name: str) -> Found | None:
     )
 
 
-def differences(wanted: Wanted, found: Found) -> list[Difference]:
+def differences(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
     """What of a repository is not as wanted. What is stricter than wanted is none, unless it stands in the way."""
     return [
-        *_encryption(wanted, found),
-        *_mutability(wanted, found),
-        *([] if found.scan_on_push or not wanted.scan_on_push else [Difference("scan on push", "off", "on")]),
-        *_tags(wanted, found),
-        *_policies(wanted, found),
+        *_encryption(wanted, state),
+        *_mutability(wanted, state),
+        *([] if state.scan_on_push or not wanted.scan_on_push else [SettingDifference("scan on push", "off", "on")]),
+        *_tags(wanted, state),
+        *_policies(wanted, state),
     ]
 
 
-def create(client: Any, wanted: Wanted) -> Found | None:
+def create(client: Any, wanted: WantedRepository) -> RepositoryState | None:
     """Makes the repository, still without policies; None where another process was faster."""
     key = wanted.kms_key
     encryption = {"encryptionType": "KMS", "kmsKey": key} if key else {"encryptionType": "AES256"}
@@ -193,14 +176,14 @@ def create(client: Any, wanted: Wanted) -> Found | None:
         encryptionConfiguration=encryption,
         tags=[{"Key": name, "Value": value} for name, value in tags.items()],
     )
-    return None if answer is None else _found(answer["repository"], tags, None, None)
+    return None if answer is None else _state(answer["repository"], tags, None, None)
 
 
-def change(client: Any, wanted: Wanted, found: Found, difference: Difference) -> None:
+def change(client: Any, wanted: WantedRepository, state: RepositoryState, difference: SettingDifference) -> None:
     """Makes one setting as it is wanted; one that stays is left."""
     if difference.stays:
         return
-    name, arn = found.name, found.arn
+    name, arn = state.name, state.arn
     match difference.what:
         case "image tags":
             _call(client, "put_image_tag_mutability", arn, repositoryName=name, imageTagMutability="IMMUTABLE")
@@ -208,47 +191,48 @@ def change(client: Any, wanted: Wanted, found: Found, difference: Difference) ->
             on = {"scanOnPush": True}
             _call(client, "put_image_scanning_configuration", arn, repositoryName=name, imageScanningConfiguration=on)
         case "lifecycle policy":
-            policy = text(wanted.lifecycle)
+            policy = documents.as_text(wanted.lifecycle)
             _call(client, "put_lifecycle_policy", arn, repositoryName=name, lifecyclePolicyText=policy)
         case "pull policy":
             assert wanted.pull is not None
-            policy = text(documents.merged(found.pull, wanted.pull))
+            policy = documents.as_text(documents.merged(state.pull, wanted.pull))
             _call(client, "set_repository_policy", arn, repositoryName=name, policyText=policy)
         case _:  # an AWS tag
             tag = difference.what.removeprefix("AWS tag ")
             _call(client, "tag_resource", arn, resourceArn=arn, tags=[{"Key": tag, "Value": wanted.tags[tag]}])
 
 
-def ensure(client: Any, wanted: Wanted, there: Found | None, *, apply: bool, say: Callable[[str], None]) -> Repository:
-    """The repository, made with all its settings if it is missing; differences of an existing one go through `say`.
+def ensure(
+    client: Any, wanted: WantedRepository, state: RepositoryState | None, *, apply: bool, say: Callable[[str], None]
+) -> None:
+    """Makes the repository with all its settings if it is missing; differences of an existing one go through `say`.
 
-    there: what `found` says of it.
+    state: what `describe` says of it.
 
-    With `apply` they are also mended, but for those that stay. A repository that an earlier run made and could not
+    With `apply` they are also fixed, but for those that stay. A repository that an earlier run made and could not
     finish, which is still empty, is finished without it. UserError says what is missing; the same call goes on there.
     """
     refuse(problems(wanted))
     created = False
-    if there is None:
-        there = create(client, wanted)
-        created = there is not None
+    if state is None:
+        state = create(client, wanted)
+        created = state is not None
         say(f"made the repository {wanted.name}" if created else f"another process made {wanted.name} just now")
-        there = there or found(client, wanted.name)
-        if there is None:
+        state = state or describe(client, wanted.name)
+        if state is None:
             raise UserError(f"the repository {wanted.name} was made and deleted meanwhile: run the command again.")
 
-    todo = differences(wanted, there)
-    if todo and (created or _unfinished(client, there, todo)):
-        _finish(client, wanted, there, todo)
+    todo = differences(wanted, state)
+    if todo and (created or _unfinished(client, state, todo)):
+        _finish(client, wanted, state, todo)
     elif todo:
         for difference in todo:
             verb = "differs" if difference.stays or not apply else "is changed"
             say(f"the repository {wanted.name} {verb}: {difference}")
             if apply:
-                change(client, wanted, there, difference)
+                change(client, wanted, state, difference)
         if not apply and not all(difference.stays for difference in todo):
             say(f"the repository {wanted.name} is left as it is: --apply changes it.")
-    return Repository(found(client, wanted.name) or there if todo else there, created)
 
 
 def delete_tag(client: Any, repository: str, tag: str) -> None:
@@ -290,7 +274,7 @@ def scan_summary(client: Any, repository: str, digest: str) -> dict[str, int] | 
 
 def _call(client: Any, method: str, resource: str, *, unless: str | tuple[str, ...] = (), **parameters: Any) -> Any:
     """A call of ECR's API: its answer, None for the errors `unless`, UserError for all others."""
-    with explained(f"ecr:{client.meta.method_to_api_mapping[method]}", resource):
+    with explain_aws_errors(f"ecr:{client.meta.method_to_api_mapping[method]}", resource):
         try:
             return getattr(client, method)(**parameters)
         except ClientError as error:
@@ -299,12 +283,12 @@ def _call(client: Any, method: str, resource: str, *, unless: str | tuple[str, .
             raise
 
 
-def _found(
+def _state(
     described: Mapping[str, Any], tags: Mapping[str, str], lifecycle: Document | None, pull: Document | None
-) -> Found:
+) -> RepositoryState:
     """A repository out of ECR's own description of it."""
     encryption = described.get("encryptionConfiguration", {})
-    return Found(
+    return RepositoryState(
         name=described["repositoryName"],
         uri=described["repositoryUri"],
         arn=described["repositoryArn"],
@@ -319,67 +303,67 @@ def _found(
     )
 
 
-def _encryption(wanted: Wanted, found: Found) -> list[Difference]:
+def _encryption(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
     """KMS where AES-256 would do is none; an alias can't be compared with the ARN of a key, which ECR shows."""
     key = wanted.kms_key
-    kms = found.encryption.startswith("KMS")  # KMS_DSSE is KMS twice
-    if key is None or (kms and ("alias/" in key or key in (found.kms_key, found.kms_key.rpartition("/")[2]))):
+    kms = state.encryption.startswith("KMS")  # KMS_DSSE is KMS twice
+    if key is None or (kms and ("alias/" in key or key in (state.kms_key, state.kms_key.rpartition("/")[2]))):
         return []
     return [
-        Difference(
+        SettingDifference(
             "encryption",
-            f"{found.encryption} {found.kms_key}".strip(),
+            f"{state.encryption} {state.kms_key}".strip(),
             f"KMS {key}",
             "ECR can't change it: delete the repository, or take one of another name",
         )
     ]
 
 
-def _mutability(wanted: Wanted, found: Found) -> list[Difference]:
-    words = "immutable" if found.immutable else "mutable"
-    if found.exclusions:
-        words += f" but for {', '.join(found.exclusions)}"
+def _mutability(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
+    words = "immutable" if state.immutable else "mutable"
+    if state.exclusions:
+        words += f" but for {', '.join(state.exclusions)}"
     if wanted.immutable:
-        return [] if words == "immutable" else [Difference("image tags", words, "immutable")]
-    return [] if words == "mutable" else [Difference("image tags", words, "mutable", "the kit never loosens it")]
+        return [] if words == "immutable" else [SettingDifference("image tags", words, "immutable")]
+    return [] if words == "mutable" else [SettingDifference("image tags", words, "mutable", "the kit never loosens it")]
 
 
-def _tags(wanted: Wanted, found: Found) -> list[Difference]:
+def _tags(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
     return [
-        Difference(f"AWS tag {name}", repr(found.tags[name]) if name in found.tags else "none", repr(value))
+        SettingDifference(f"AWS tag {name}", repr(state.tags[name]) if name in state.tags else "none", repr(value))
         for name, value in wanted.tags.items()
-        if found.tags.get(name) != value
+        if state.tags.get(name) != value
     ]
 
 
-def _policies(wanted: Wanted, found: Found) -> list[Difference]:
+def _policies(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
     differ = []
-    if wanted.lifecycle is not None and not documents.same_lifecycle(found.lifecycle, wanted.lifecycle):
-        summaries = documents.summary(found.lifecycle), documents.summary(wanted.lifecycle)
-        differ.append(Difference("lifecycle policy", *summaries))
-    if wanted.pull is not None and not documents.same(found.pull, documents.merged(found.pull, wanted.pull)):
-        differ.append(Difference("pull policy", documents.pullers(found.pull), documents.pullers(wanted.pull)))
+    if wanted.lifecycle is not None and not documents.same_lifecycle(state.lifecycle, wanted.lifecycle):
+        summaries = documents.summary(state.lifecycle), documents.summary(wanted.lifecycle)
+        differ.append(SettingDifference("lifecycle policy", *summaries))
+    if wanted.pull is not None and not documents.same(state.pull, documents.merged(state.pull, wanted.pull)):
+        differ.append(SettingDifference("pull policy", documents.pullers(state.pull), documents.pullers(wanted.pull)))
     return differ
 
 
-def _unfinished(client: Any, there: Found, todo: list[Difference]) -> bool:
+def _unfinished(client: Any, state: RepositoryState, todo: list[SettingDifference]) -> bool:
     """Whether all that is missing are policies of a repository that the kit made and nobody has pushed to.
 
     An owner who took a lifecycle policy away does not get it back unasked, for it would expire images.
     """
-    policies = {"lifecycle policy": there.lifecycle, "pull policy": there.pull}
+    policies = {"lifecycle policy": state.lifecycle, "pull policy": state.pull}
     if any(policies.get(difference.what, "other") is not None for difference in todo):
         return False
-    if any(there.tags.get(name) != value for name, value in MADE.items()):
+    if any(state.tags.get(name) != value for name, value in MADE.items()):
         return False
-    return not _call(client, "describe_images", there.arn, repositoryName=there.name, maxResults=1)["imageDetails"]
+    return not _call(client, "describe_images", state.arn, repositoryName=state.name, maxResults=1)["imageDetails"]
 
 
-def _finish(client: Any, wanted: Wanted, there: Found, todo: list[Difference]) -> None:
+def _finish(client: Any, wanted: WantedRepository, state: RepositoryState, todo: list[SettingDifference]) -> None:
     """Puts the policies of a new repository, and says where that ends in the middle."""
     for difference in todo:
         try:
-            change(client, wanted, there, difference)
+            change(client, wanted, state, difference)
         except UserError as error:
             raise UserError(
                 f"{str(error).rstrip('.')}; the repository {wanted.name} is made without its {difference.what}, and "

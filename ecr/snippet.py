@@ -61,7 +61,7 @@ Endpoint.create(endpoint_name="berth", endpoint_config_name="berth")
 """
 
 
-def snippet(image: str, profile: str, image_uri: str) -> str:
+def estimator_snippet(image: str, profile: str, image_uri: str) -> str:
     """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
     profiles = pins.load().profiles
     hosts = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE].instances

@@ -4,10 +4,8 @@ The engine asks the registry for each layer before it sends it, so that another 
 credentials go with the request to the engine and are written nowhere.
 """
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import docker
 import requests
@@ -15,9 +13,10 @@ from docker.errors import APIError, DockerException
 from urllib3.exceptions import HTTPError
 
 from berth.common.errors import UserError
-from berth.ecr.push.engine_errors import Remedy, reason, verdict
-from berth.ecr.push.events import LayerState, PushStream
-from berth.ecr.registry.credentials import Login
+from berth.ecr.push.context import PushContext
+from berth.ecr.push.engine_errors import Remedy, diagnose, reason
+from berth.ecr.push.events import PushStream
+from berth.ecr.registry.challenge import Credentials, Login
 from berth.ecr.registry.references import Reference
 
 TRIES = 6
@@ -29,14 +28,6 @@ _LONGEST_WAIT_S = 30.0
 SILENCE_S = 900
 # The SDK reads the stream of a push below requests, whose errors come from everywhere else.
 _GONE = (requests.RequestException, HTTPError)
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A push that ended well: the layers that went, by the first digits of their diff ids, and the number of tries."""
-
-    layers: frozenset[str]
-    tries: int
 
 
 @contextmanager
@@ -59,32 +50,23 @@ def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> 
             client.api.remove_image(str(reference), noprune=True)
 
 
-def push(
-    client: docker.DockerClient,
-    reference: Reference,
-    login: Login,
-    *,
-    show: Callable[[LayerState], None] = lambda state: None,
-    say: Callable[[str], None] = lambda line: None,
-    stopped: threading.Event,
-) -> Sent:
+def push_with_retries(context: PushContext, reference: Reference, login: Login) -> frozenset[str]:
     """Pushes what the engine has under `reference`; UserError where it stays refused.
 
-    show: called with each layer that went on; say: a line for each further try, the engine's own included; stopped: set
-    by another thread, ends the push before a try, at its next event, or in a wait.
+    Gives the layers that went, by the first digits of their diff ids. The user reads a line for each further try, the
+    engine's own included.
     """
     stream = PushStream()
-    tries = failures = 0
+    failures = 0
     renew = False
     while True:
-        if stopped.is_set():
+        if context.stopped.is_set():
             raise KeyboardInterrupt
         before = len(stream.sent)
-        error = _try(client, reference, login, renew, stream, show, say, stopped)
-        tries += 1
+        error = _try(context, reference, login(renew=renew), stream)
         if not error:
-            return Sent(frozenset(stream.sent), tries)
-        found = verdict(error, reference.host, reference.repository)
+            return frozenset(stream.sent)
+        found = diagnose(error, reference.host, reference.repository)
         failures = 0 if len(stream.sent) > before else failures
         failures += _ENGINES_TRIES if stream.retried else 1
         # A login that was refused twice with nothing done in between is no token that ran out.
@@ -95,36 +77,30 @@ def push(
         wait = 0.0 if renew else min(2.0 ** (failures - 1), _LONGEST_WAIT_S)
         how = "with a new login" if renew else f"in {wait:.0f} s"
         there = sum(bool(layer.end) for layer in stream.layers.values())
-        say(f"{reference}: {reason(error)}; trying again {how}, {there} of {len(stream.layers)} layers are there")
-        stopped.wait(wait)
+        context.say(
+            f"{reference}: {reason(error)}; trying again {how}, {there} of {len(stream.layers)} layers are there"
+        )
+        context.stopped.wait(wait)
 
 
-def _try(
-    client: docker.DockerClient,
-    reference: Reference,
-    login: Login,
-    renew: bool,
-    stream: PushStream,
-    show: Callable[[LayerState], None],
-    say: Callable[[str], None],
-    stopped: threading.Event,
-) -> str:
+def _try(context: PushContext, reference: Reference, credentials: Credentials | None, stream: PushStream) -> str:
     """One push into `stream`; the error that ended it, empty where it ended well."""
-    credentials = login(renew)
     # An empty answer to "who are you" keeps the SDK from asking the user's own settings once more.
-    asked = {"username": credentials.username, "password": credentials.password} if credentials else {}
+    auth = {"username": credentials.username, "password": credentials.password} if credentials else {}
     stream.error, stream.retried = "", False
     try:
-        events = client.api.push(reference.name, tag=reference.tag, stream=True, decode=True, auth_config=asked)
+        events = context.client.api.push(reference.name, tag=reference.tag, stream=True, decode=True, auth_config=auth)
         for event in events:
-            if stopped.is_set():
+            if context.stopped.is_set():
                 raise KeyboardInterrupt
-            told = stream.retried
+            retried_before = stream.retried
             state = stream.feed(event)
-            if stream.retried and not told:
-                say(f"{reference}: a layer does not get through; the engine tries it again by itself, for up to 50 s")
+            if stream.retried and not retried_before:
+                context.say(
+                    f"{reference}: a layer does not get through; the engine tries it again by itself, for up to 50 s"
+                )
             if state is not None:
-                show(state)
+                context.show(state)
     except APIError as error:
         return str(error.explanation or error)
     except (DockerException, *_GONE) as error:

@@ -20,14 +20,14 @@ class Remedy(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """What to do, and the sentence for the user where nothing else helps."""
 
     remedy: Remedy
     sentence: str
 
 
-# (pattern, remedy, sentence), the first that fits decides. {said} is the engine's sentence, {host} and {where} the
+# (pattern, remedy, sentence), the first that fits decides. {message} is the engine's sentence, {host} and {where} the
 # registry and the repository in it, {1} the pattern's group.
 _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
@@ -38,7 +38,7 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"x509|certificate",
         Remedy.STOP,
-        "the engine does not trust the certificate of {host} ({said}): put its CA into "
+        "the engine does not trust the certificate of {host} ({message}): put its CA into "
         "/etc/docker/certs.d/{host}/ca.crt, where build.py looks too, and push again.",
     ),
     (
@@ -59,29 +59,30 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"no space left|\b507\b|insufficient storage",
         Remedy.STOP,
-        "{host} has no room left ({said}): make some there, then push again; what arrived is not sent again.",
+        "{host} has no room left ({message}): make some there, then push again; what arrived is not sent again.",
     ),
     (
         r"quota|limit exceeded",
         Remedy.STOP,
-        "{host} refused the image for a quota of the account ({said}): raise it in Service Quotas, or remove images.",
+        "{host} refused the image for a quota of the account ({message}): raise it in Service Quotas, or remove "
+        "images.",
     ),
     (
         r"authorization token has expired|no basic auth credentials|unauthorized|\b401\b",
         Remedy.LOGIN,
-        "{host} does not take the login ({said}): check which account it is for, or run `docker login {host}`.",
+        "{host} does not take the login ({message}): check which account it is for, or run `docker login {host}`.",
     ),
     (
         r"too ?many ?requests|rate exceeded|throttl|\b429\b|\b50[0234]\b|unavailable|internal server error",
         Remedy.RETRY,
-        "{where}: the registry is too busy or broken ({said}): push again later, what arrived is not sent again; its "
-        "own log may say more, such as a full disk.",
+        "{where}: the registry is too busy or broken ({message}): push again later, what arrived is not sent again; "
+        "its own log may say more, such as a full disk.",
     ),
     (
         r"\bEOF\b|connection re(set|fused)|broken pipe|time(d )?out|deadline exceeded|closed network connection|"
         r"no route to host|temporary failure|try again|server misbehaving|blob upload (unknown|invalid)",
         Remedy.RETRY,
-        "{where}: the connection broke again and again ({said}): push again; what arrived is not sent again.",
+        "{where}: the connection broke again and again ({message}): push again; what arrived is not sent again.",
     ),
     (
         r"no such host",
@@ -95,18 +96,20 @@ def reason(error: str) -> str:
     """An engine's error on one line, without the request that Go puts before it: a URL of some hundred characters, and
     of a connection the addresses of both its ends. Of an answer that is no registry's the status is left.
     """
-    said = re.sub(r"\s+", " ", error).strip().rstrip(".")
-    said = re.sub(r"\berror parsing HTTP (\d{3}) response body: .*", r"status \1", said)
-    said = re.sub(r'\b(Get|Head|Post|Put|Patch|Delete) "?https?://[^\s"]+"?: ', "", said)
-    return re.sub(r"\b(dial|read|write) (tcp|udp)\b[^a-z]*:( (connect|read|write):)? ", "", said)
+    message = re.sub(r"\s+", " ", error).strip().rstrip(".")
+    message = re.sub(r"\berror parsing HTTP (\d{3}) response body: .*", r"status \1", message)
+    message = re.sub(r'\b(Get|Head|Post|Put|Patch|Delete) "?https?://[^\s"]+"?: ', "", message)
+    return re.sub(r"\b(dial|read|write) (tcp|udp)\b[^a-z]*:( (connect|read|write):)? ", "", message)
 
 
-def verdict(error: str, host: str, repository: str) -> Verdict:
+def diagnose(error: str, host: str, repository: str) -> Diagnosis:
     """What an engine's error asks for; one that is not known stops, for a retry would hide it."""
-    said = reason(error)
+    message = reason(error)
     where = f"{host}/{repository}"
     for pattern, remedy, sentence in _TABLE:
-        found = re.search(pattern, said, re.IGNORECASE)
+        found = re.search(pattern, message, re.IGNORECASE)
         if found:
-            return Verdict(remedy, sentence.format(found[0], *found.groups(), said=said, host=host, where=where))
-    return Verdict(Remedy.STOP, f"{where} refused the push: {said}. What arrived stays there for the next push.")
+            return Diagnosis(
+                remedy, sentence.format(found[0], *found.groups(), message=message, host=host, where=where)
+            )
+    return Diagnosis(Remedy.STOP, f"{where} refused the push: {message}. What arrived stays there for the next push.")

@@ -1,149 +1,130 @@
-"""`build.py push`: several images to several repositories, looked at first, tested, then released side by side."""
+"""Several images to several repositories: chosen, checked by a preflight each, then pushed side by side."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import docker
+from docker import DockerClient
 
+from berth.common import engine
 from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError, refuse
-from berth.ecr import documents, record, repository
+from berth.ecr import record
 from berth.ecr.aws import Aws
-from berth.ecr.destination import Destination, image_problems
+from berth.ecr.destination import Destination, destinations, image_problems
+from berth.ecr.push.context import PushContext, Say
+from berth.ecr.push.engine import SILENCE_S
 from berth.ecr.push.events import LayerState
-from berth.ecr.push.one import Preflight, PushTask, Released, open_repositories, preflight, release
+from berth.ecr.push.one import PushResult, push_one
+from berth.ecr.push.options import PushOptions
+from berth.ecr.push.preflight import Preflight, PushTask, run_preflight
+from berth.ecr.repository_client import open_repositories
 from berth.images.inventory import debian, sbom
 from berth.images.local_image import LocalImage
+from berth.images.selection import SelectedImage, select_images
 
-Say = Callable[[str], None]
 _BILL_ENDS_S = 10.0
 
 
-@dataclass(frozen=True)
-class PushOptions:
-    """What the user asked for beside images and places.
+def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImage]]:
+    """The engine, and the images on it that are to be pushed; UserError with everything that is wrong with the options.
 
-    tags: further ones beside each image's exact tag; pull_accounts, sagemaker: who may pull; apply: whether an existing
-    repository's settings are changed.
+    They are checked before an engine is asked for the kit's own images; of an image of the user's they depend on it.
     """
+    if options.named_image is None:
+        refuse(options.problems(options.images, derived=False))
+        client = engine.connect(timeout_s=SILENCE_S)
+        return client, select_images(client, options.images, options.profile, None)
+    client = engine.connect(timeout_s=SILENCE_S)
+    chosen = select_images(client, options.images, options.profile, options.named_image)
+    titles = [each.repository if each.derived else each.kit for each in chosen]
+    refuse(options.problems([title for title in titles if title], derived=any(each.derived for each in chosen)))
+    return client, chosen
 
-    tags: tuple[str, ...] = ()
-    lifecycle: documents.Document = field(default_factory=documents.lifecycle)
-    pull_accounts: tuple[str, ...] = ()
-    sagemaker: bool = False
-    kms_key: str | None = None
-    apply: bool = False
 
-    def repository(self, place: Destination) -> repository.Wanted | None:
-        """What the repository should be like; None where it is not AWS's."""
-        if place.ecr is None:
-            return None
-        pull = None
-        if self.pull_accounts or self.sagemaker:
-            pull = documents.pull(place.ecr, self.pull_accounts, sagemaker=self.sagemaker)
-        return repository.Wanted(
-            place.repository,
-            kms_key=self.kms_key,
-            lifecycle=self.lifecycle,
-            pull=pull,
+def plan_tasks(options: PushOptions, images: Sequence[LocalImage], say: Say) -> list[PushTask]:
+    """One for each image and repository; UserError with everything that forbids an image."""
+    refuse(*(image_problems(each, options.tags) for each in images))
+    aws = Aws()
+    registries = [] if options.host is not None else aws.registries(options.regions, options.accounts)
+    pairs = [
+        (image, destination)
+        for image in images
+        for destination in destinations(
+            image.title, registries, options.host, options.repository, derived=image.derived
         )
-
-
-def jobs(places: Mapping[LocalImage, Sequence[Destination]], wish: PushOptions, aws: Aws, say: Say) -> list[PushTask]:
-    """One for each image and place; UserError with everything that forbids an image."""
-    refuse(*(image_problems(image, wish.tags) for image in places))
-    pairs = [(image, place) for image, its in places.items() for place in its]
-    doors = open_repositories([place for _, place in pairs], aws, say)
+    ]
+    repositories = open_repositories([destination for _, destination in pairs], aws, say)
     return [
-        PushTask(image, door, wish.repository(place), tuple(dict.fromkeys((image.exact, *wish.tags))))
-        for (image, place), door in zip(pairs, doors, strict=True)
+        PushTask(
+            image,
+            client,
+            options.wanted_repository(client.destination),
+            tuple(dict.fromkeys((image.exact, *options.tags))),
+            options.apply,
+        )
+        for (image, _), client in zip(pairs, repositories, strict=True)
     ]
 
 
-def look(jobs: Sequence[PushTask], *, apply: bool) -> tuple[list[tuple[PushTask, Preflight]], list[str]]:
-    """The jobs that nothing forbids, each with what it meets, and why the others can't be done. Reads only."""
-    good: list[tuple[PushTask, Preflight]] = []
+def preflight_all(tasks: Sequence[PushTask]) -> tuple[list[Preflight], list[str]]:
+    """The preflights of the tasks that nothing forbids, and why the others can't be done. Reads only."""
+    ready: list[Preflight] = []
     failures: list[str] = []
-    for job, seen in zip(jobs, run_parallel(jobs, lambda job, _: preflight(job, apply=apply)), strict=True):
-        if isinstance(seen, UserError):
-            failures.append(str(seen))
+    for found in run_parallel(tasks, lambda task, _: run_preflight(task)):
+        if isinstance(found, UserError):
+            failures.append(str(found))
             continue
-        failures += seen.problems
-        if not seen.problems:
-            good.append((job, seen))
-    return good, failures
+        failures += found.problems
+        if not found.problems:
+            ready.append(found)
+    return ready, failures
 
 
-def would(job: PushTask, seen: Preflight) -> dict[str, Any]:
-    """For JSON: what a dry run found."""
-    place = job.door.destination
-    return {
-        "image": job.image.image,
-        "derived": job.image.tag if job.image.derived else "",
-        "profile": job.image.profile,
-        "local_id": job.image.id,
-        "host": place.host,
-        "repository": place.repository,
-        "tags": list(job.tags),
-        "would": list(seen.lines),
-    }
-
-
-def publish(
-    client: docker.DockerClient,
-    looked: Sequence[tuple[PushTask, Preflight]],
+def push_many(
+    client: DockerClient,
+    ready: Sequence[Preflight],
     dist: Path,
-    wish: PushOptions,
     *,
     say: Say,
     show: Callable[[Destination, LayerState], None],
-) -> tuple[list[Released], list[str]]:
-    """Releases each job that `look` has just found good, and puts those that ended well on record in `dist`, with their
-    bills of materials. Gives them, and why the others failed.
+) -> tuple[list[PushResult], list[str]]:
+    """Pushes what a preflight has just found good, and puts what ended well on record in `dist`, with its bills of
+    materials. Gives the results, and why the others failed.
     """
     record.check(dist / record.NAME)
-
-    def bill_of(image: LocalImage) -> Path:
-        made = sbom.image_bill(client, image.id)
-        if image.derived:
-            return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
-        if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):
-            say(moved)
-        return sbom.write(made, dist / sbom.file_name(image.image, image.exact))
-
     # One push at a time to each registry: the layers that images share go once, where it takes those of the second from
     # the repository of the first.
-    turns = {job.door.destination.host: threading.Lock() for job, _ in looked}
-    written = {
-        image: BackgroundTask(partial(bill_of, image), at_once=False) for image in {job.image for job, _ in looked}
+    turns = {each.task.repository.destination.host: threading.Lock() for each in ready}
+    bills = {
+        image: BackgroundTask(partial(_write_bill, client, image, dist, say), at_once=False)
+        for image in {each.task.image for each in ready}
     }
 
-    def one(each: tuple[PushTask, Preflight], stopped: threading.Event) -> Released:
-        job, seen = each
-        done = release(
-            client,
-            job,
-            seen,
-            written[job.image].result,
-            apply=wish.apply,
-            say=say,
-            show=lambda state: show(job.door.destination, state),
-            turn=turns[job.door.destination.host],
-            stopped=stopped,
-        )
-        record.keep([done.pushed], dist / record.NAME)
-        say(done.summary())
-        return done
+    def push(each: Preflight, stopped: threading.Event) -> PushResult:
+        destination = each.task.repository.destination
+        context = PushContext(client, stopped, say, partial(show, destination))
+        result = push_one(context, each, bills[each.task.image].result, turns[destination.host])
+        record.keep([result.pushed], dist / record.NAME)
+        say(result.summary())
+        return result
 
     try:
-        done = run_parallel(looked, one)
+        results = run_parallel(ready, push)
     finally:
         # A bill that is being made has a container, which goes when it ends.
-        for each in written.values():
+        for each in bills.values():
             each.settle(_BILL_ENDS_S)
-    failures = [str(each) for each in done if isinstance(each, UserError)]
-    return [each for each in done if not isinstance(each, UserError)], failures
+    failures = [str(each) for each in results if isinstance(each, UserError)]
+    return [each for each in results if not isinstance(each, UserError)], failures
+
+
+def _write_bill(client: DockerClient, image: LocalImage, dist: Path, say: Say) -> Path:
+    """The file of its bill of materials."""
+    made = sbom.image_bill(client, image.id)
+    if image.derived:
+        return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
+    if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):
+        say(moved)
+    return sbom.write(made, dist / sbom.file_name(image.image, image.exact))

@@ -2,6 +2,6 @@
 
 `client` asks and sends (the distribution specification), over `transport` (tries, redirects, certificates by `trust`)
 and `session` (what a redirect may not take along), with a login by `challenge`, blobs by `upload`; `hosts` and
-`references` take names apart, `refusals` says what a registry answered. `manifest` reads and makes manifests, `guard`
-holds one to what SageMaker takes, `attach` puts a document beside it.
+`references` take names apart, `errors` says what a registry answered. `manifest` reads and makes manifests, `verify`
+holds one to what SageMaker takes, `referrers` puts a document next to it.
 """

@@ -9,14 +9,33 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
 from requests.utils import parse_dict_header
 
 from berth.common.errors import UserError
-from berth.ecr.registry.credentials import Credentials, Login
 from berth.ecr.registry.errors import RegistryAnswer
 from berth.images.build_network import without_password
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A name and a password for one registry; the password shows in no repr, and so in no log or traceback."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+class Login(Protocol):
+    """Gives what to log in with, None for a registry that asks for nothing.
+
+    renew: what was given before has been refused, and a new token is fetched even if the old one should still hold.
+    """
+
+    def __call__(self, *, renew: bool) -> Credentials | None: ...
+
 
 Scopes = tuple[str, ...]
 """What a request needs, as token servers write it: `repository:NAME:pull,push`."""
@@ -24,15 +43,15 @@ Ask = Callable[[str, str | None], RegistryAnswer]
 """`ask(url, authorization)`: a GET of the token server's."""
 
 
-def pull(repository: str) -> Scopes:
+def pull_scopes(repository: str) -> Scopes:
     return (f"repository:{repository}:pull",)
 
 
-def push(repository: str) -> Scopes:
+def push_scopes(repository: str) -> Scopes:
     return (f"repository:{repository}:pull,push",)
 
 
-def delete(repository: str) -> Scopes:
+def delete_scopes(repository: str) -> Scopes:
     return (f"repository:{repository}:delete,pull,push",)
 
 
@@ -49,7 +68,7 @@ def basic(credentials: Credentials) -> str:
     return "Basic " + base64.b64encode(pair).decode()
 
 
-class Authority:
+class Authenticator:
     """The Authorization headers for one registry, fetched when it first asks and renewed when it refuses one.
 
     Used by several threads: of those whose header is refused at the same time, one renews it.
@@ -70,7 +89,7 @@ class Authority:
         """What to send now; None as long as nothing was asked for."""
         return self._basic or self._tokens.get(scopes)
 
-    def meet(self, challenge: str, scopes: Scopes, refused: str | None) -> None:
+    def authenticate(self, challenge: str, scopes: Scopes, refused: str | None) -> None:
         """Gets what the registry asks for by this WWW-Authenticate header, after it refused the header `refused`."""
         with self._lock:
             if self.header(scopes) != refused:
@@ -88,7 +107,7 @@ class Authority:
 
     def _credentials(self, *, renew: bool) -> Credentials | None:
         if renew or not self._asked:
-            self._known = self._login(renew)
+            self._known = self._login(renew=renew)
             self._asked = True
         return self._known
 
@@ -103,7 +122,7 @@ class Authority:
         if not self._may_see_login(realm):
             raise UserError(
                 f"{self._host} sends its users to the token server {without_password(realm)[:120] or 'without address'}"
-                ", which is no https address: have its configuration mended."
+                ", which is no https address: have its configuration fixed."
             )
         server = urlsplit(realm)
         # The registry knows best what it wants of a repository; a mount needs a second one, which not all of them name.
@@ -121,8 +140,8 @@ class Authority:
             self._none()
         if answer.status != 200:
             raise UserError(
-                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} gives no token ({answer.said}): "
-                "log in with an account that may use this repository."
+                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} gives no token "
+                f"({answer.message}): log in with an account that may use this repository."
             )
         try:
             found = json.loads(answer.body)

@@ -1,7 +1,7 @@
 """A container registry as the OCI distribution specification 1.1 has it: manifests, blobs, tags and referrers.
 
 `Registry` is a small client of ECR's data plane and of every other registry, without an engine; images are gigabytes,
-so that blobs go through it in pieces. transport.py connects and logs in, upload.py sends blobs, refusals.py has the
+so that blobs go through it in pieces. transport.py connects and logs in, upload.py sends blobs, errors.py has the
 sentences.
 """
 
@@ -16,14 +16,14 @@ from berth.ecr.registry import challenge, transport
 from berth.ecr.registry.challenge import Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
-from berth.ecr.registry.transport import Dropped, Transport
+from berth.ecr.registry.transport import Dropped, RegistryRequest, Transport
 from berth.ecr.registry.upload import OpenAt, Upload
 
 
 class Registry:
     """The registry at the other end of `transport`; several threads may use it.
 
-    Every method raises UserError for what the user can mend, and tries what may go better again.
+    Every method raises UserError for what the user can fix, and tries what may go better again.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -36,20 +36,22 @@ class Registry:
 
     def manifest(self, repository: str, reference: str) -> Manifest | None:
         """The manifest under a tag or a digest, checked against the digest; None where there is none."""
-        doing = f"the manifest {reference[:19] if is_digest(reference) else reference}"
+        action = f"the manifest {reference[:19] if is_digest(reference) else reference}"
         headers = {"Accept": ", ".join(MEDIA_TYPES)}
-        answer = self._get(f"/v2/{_quoted(repository)}/manifests/{_quoted(reference)}", doing, repository, headers)
+        scopes = challenge.pull_scopes(repository)
+        request = RegistryRequest("GET", _manifest(repository, reference), action, repository, scopes, headers)
+        answer = self._transport.send(request)
         if answer.status == 404:
             return None
         if answer.status != 200 or answer.is_page:
-            raise self._refused(repository, doing, answer)
+            raise self._refused(repository, action, answer)
         kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
         if kind not in MEDIA_TYPES:  # some registries say application/json, and the manifest itself what it is
             kind = str(json_object(answer.body, "the manifest").get("mediaType") or kind)
         found = Manifest(kind, answer.body)
-        said = reference if is_digest(reference) else answer.headers.get("Docker-Content-Digest", found.digest)
-        if found.digest != said:
-            raise self._lie(said, found.digest)
+        wanted = reference if is_digest(reference) else answer.headers.get("Docker-Content-Digest", found.digest)
+        if found.digest != wanted:
+            raise self._mismatch(wanted, found.digest)
         return found
 
     def put_manifest(self, repository: str, reference: str, manifest: Manifest) -> str:
@@ -57,33 +59,34 @@ class Registry:
 
         UserError with the registry's reason where the tag can't be moved; one that points there already is well.
         """
-        doing = f"the tag {reference}" if not is_digest(reference) else f"the manifest {reference[:19]}"
-        answer = self._transport.send(
+        action = f"the tag {reference}" if not is_digest(reference) else f"the manifest {reference[:19]}"
+        request = RegistryRequest(
             "PUT",
-            f"/v2/{_quoted(repository)}/manifests/{_quoted(reference)}",
-            doing,
-            repository=repository,
-            scopes=challenge.push(repository),
-            headers={"Content-Type": manifest.media_type},
-            body=manifest.raw,
+            _manifest(repository, reference),
+            action,
+            repository,
+            challenge.push_scopes(repository),
+            {"Content-Type": manifest.media_type},
+            manifest.raw,
         )
+        answer = self._transport.send(request)
         if answer.immutable_tag:
             there = self.manifest(repository, reference)
             if there is not None and there.digest == manifest.digest:
                 return manifest.digest
         if answer.status not in (200, 201, 202):
-            raise self._refused(repository, doing, answer)
-        said = answer.headers.get("Docker-Content-Digest", manifest.digest)
-        if said != manifest.digest:
-            raise self._lie(manifest.digest, said)
+            raise self._refused(repository, action, answer)
+        stored = answer.headers.get("Docker-Content-Digest", manifest.digest)
+        if stored != manifest.digest:
+            raise self._mismatch(manifest.digest, stored)
         return manifest.digest
 
     def delete_tag(self, repository: str, tag: str) -> bool:
         """Takes a tag away, never what it points to; False where the registry can't, as the distribution registry."""
-        path = f"/v2/{_quoted(repository)}/manifests/{_quoted(tag)}"
-        scopes = challenge.delete(repository)
+        scopes = challenge.delete_scopes(repository)
+        request = RegistryRequest("DELETE", _manifest(repository, tag), f"removing {tag}", repository, scopes)
         try:
-            answer = self._transport.send("DELETE", path, f"removing {tag}", repository=repository, scopes=scopes)
+            answer = self._transport.send(request)
         except UserError:
             return False
         return answer.status in (200, 202, 204)
@@ -110,14 +113,14 @@ class Registry:
 
     def blob_size(self, repository: str, digest: str) -> int | None:
         """Bytes of a blob; None where the repository does not have it."""
-        doing = f"the look for {digest[:19]}"
-        scopes = challenge.pull(repository)
-        answer = self._transport.send("HEAD", _blob(repository, digest), doing, repository=repository, scopes=scopes)
+        action = f"the look for {digest[:19]}"
+        scopes = challenge.pull_scopes(repository)
+        answer = self._transport.send(RegistryRequest("HEAD", _blob(repository, digest), action, repository, scopes))
         if answer.status == 404:
             return None
         length = answer.headers.get("Content-Length", "")
         if answer.status != 200 or not length.isdecimal():
-            raise self._refused(repository, doing, answer)
+            raise self._refused(repository, action, answer)
         return int(length)
 
     def read_blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
@@ -125,12 +128,12 @@ class Registry:
 
         Read from 0 to its end it is checked: UserError after the last piece where the bytes are not the digest's.
         """
-        doing = f"the read of {digest[:19]}"
+        action = f"the read of {digest[:19]}"
         hashed = hashlib.sha256()
         at, failures = offset, 0
         while True:
             try:
-                for piece in self._read_on(repository, digest, doing, at):
+                for piece in self._read_on(repository, digest, action, at):
                     hashed.update(piece)
                     at += len(piece)
                     failures = 0
@@ -140,23 +143,19 @@ class Registry:
                 self._transport.wait(dropped, failures)
                 failures += 1
         if offset == 0 and f"sha256:{hashed.hexdigest()}" != digest:
-            raise self._lie(digest, f"sha256:{hashed.hexdigest()}")
+            raise self._mismatch(digest, f"sha256:{hashed.hexdigest()}")
 
-    def _read_on(self, repository: str, digest: str, doing: str, at: int) -> Iterator[bytes]:
+    def _read_on(self, repository: str, digest: str, action: str, at: int) -> Iterator[bytes]:
         """A blob's pieces from an offset, by Range or, where a registry knows none, by leaving out those before."""
-        with self._transport.opened(
-            "GET",
-            _blob(repository, digest),
-            doing,
-            repository=repository,
-            scopes=challenge.pull(repository),
-            headers={"Range": f"bytes={at}-"} if at else {},
-        ) as (answer, pieces):
+        headers = {"Range": f"bytes={at}-"} if at else {}
+        scopes = challenge.pull_scopes(repository)
+        request = RegistryRequest("GET", _blob(repository, digest), action, repository, scopes, headers)
+        with self._transport.stream(request) as (answer, pieces):
             if answer.status == 416:  # from its very end there is nothing to give
                 return
             begins = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
             if answer.status not in (200, 206) or (answer.status == 206 and (not begins or int(begins[1]) != at)):
-                raise self._refused(repository, doing, answer)
+                raise self._refused(repository, action, answer)
             skip = at if answer.status == 200 else 0
             for piece in pieces:
                 if kept := piece[skip:]:
@@ -181,14 +180,15 @@ class Registry:
         The upload that follows then says why, if the reason is one that matters.
         """
         query = urlencode({"mount": digest, "from": from_repository})
-        scopes: Scopes = (*challenge.push(repository), *challenge.pull(from_repository))
-        doing = f"the mount of {digest[:19]}"
+        scopes: Scopes = (*challenge.push_scopes(repository), *challenge.pull_scopes(from_repository))
+        action = f"the mount of {digest[:19]}"
         path = f"/v2/{_quoted(repository)}/blobs/uploads/?{query}"
-        answer = self._transport.send("POST", path, doing, repository=repository, scopes=scopes)
+        answer = self._transport.send(RegistryRequest("POST", path, action, repository, scopes))
         if answer.status == 202 and (location := answer.headers.get("Location")):
             # It has begun an upload instead, which nobody goes on with.
+            abort = RegistryRequest("DELETE", location, action, scopes=challenge.push_scopes(repository))
             with suppress(UserError, Dropped):
-                self._transport.once("DELETE", location, doing, scopes=challenge.push(repository))
+                self._transport.once(abort)
         return answer.status == 201
 
     def upload_blob(
@@ -202,7 +202,7 @@ class Registry:
         """Sends a blob that is not there yet; gives the bytes that were put on the wire for it.
 
         open_at: its bytes from an offset, as often as it is called; sent: told how many have arrived so far, which may
-        go back when it begins anew.
+        go back when it begins again.
         """
         return Upload(self._transport, _quoted(repository), digest, size, open_at, sent).run()
 
@@ -213,29 +213,30 @@ class Registry:
             self.upload_blob(repository, digest, len(content), lambda offset: iter((content[offset:],)))
         return digest
 
-    def _get(self, path: str, doing: str, repository: str, headers: dict[str, str] | None = None) -> RegistryAnswer:
-        scopes = challenge.pull(repository)
-        return self._transport.send("GET", path, doing, repository=repository, scopes=scopes, headers=headers)
-
-    def _pages(self, path: str, doing: str, repository: str, understood: tuple[int, ...]) -> Iterator[RegistryAnswer]:
+    def _pages(self, path: str, action: str, repository: str, understood: tuple[int, ...]) -> Iterator[RegistryAnswer]:
         """The pages of a list, by their Link headers; `understood` are further statuses that the caller knows."""
         seen: set[str] = set()
         while path and path not in seen:
             seen.add(path)
-            answer = self._get(path, doing, repository)
+            request = RegistryRequest("GET", path, action, repository, challenge.pull_scopes(repository))
+            answer = self._transport.send(request)
             if answer.status not in (200, *understood):
-                raise self._refused(repository, doing, answer)
+                raise self._refused(repository, action, answer)
             yield answer
             link = re.search(r'<([^>]*)>\s*;[^,]*rel="?next"?', answer.headers.get("Link", ""))
             path = link[1] if link else ""
 
-    def _refused(self, repository: str, doing: str, answer: RegistryAnswer) -> UserError:
-        return UserError(sentence(self.host, repository, doing, answer))
+    def _refused(self, repository: str, action: str, answer: RegistryAnswer) -> UserError:
+        return UserError(sentence(self.host, repository, action, answer))
 
-    def _lie(self, wanted: str, got: str) -> UserError:
+    def _mismatch(self, wanted: str, got: str) -> UserError:
         return UserError(
             f"{self.host} gave {got} for {wanted}: what it has is damaged or changed on the way, push the image again."
         )
+
+
+def _manifest(repository: str, reference: str) -> str:
+    return f"/v2/{_quoted(repository)}/manifests/{_quoted(reference)}"
 
 
 def _blob(repository: str, digest: str) -> str:

@@ -43,7 +43,7 @@ class RegistryAnswer:
         return [str(each.get("code")) for each in self.errors]
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Its own words, shortened: the errors' messages, or the beginning of a text; of a web page only that it is."""
         words = [f"{each.get('code')}: {each.get('message') or each.get('code')}" for each in self.errors]
         text = "; ".join(words) if words else ("" if self.is_page else self.body[:1000].decode(errors="replace"))
@@ -59,65 +59,73 @@ class RegistryAnswer:
 
     @property
     def disk_full(self) -> bool:
-        """Whether the registry has no room; nothing that another try mends."""
+        """Whether the registry has no room; nothing that another try fixes."""
         text = self.body[:10_000].decode(errors="replace").lower().replace(" ", "")
         full = any(mark.replace(" ", "") in text for mark in _FULL)
         return self.status == 507 or (self.status >= 400 and full)
 
     @property
-    def retried(self) -> bool:
+    def retryable(self) -> bool:
         """Whether the same request may go well a little later."""
         return (self.status in RETRIED or "TOOMANYREQUESTS" in self.codes) and not self.disk_full
 
     @property
     def immutable_tag(self) -> bool:
         """Whether a tag may not be moved: ECR says TAG_INVALID, others only so in words."""
-        return self.status >= 400 and ("TAG_INVALID" in self.codes or "immutab" in self.said.lower())
+        return self.status >= 400 and ("TAG_INVALID" in self.codes or "immutab" in self.message.lower())
 
 
-def sentence(host: str, repository: str, doing: str, answer: RegistryAnswer) -> str:
-    """What is wrong and what to do. doing: what was asked for, as `the push of sha256:…`."""
+def sentence(host: str, repository: str, action: str, answer: RegistryAnswer) -> str:
+    """What is wrong and what to do. action: what was asked for, as `the push of sha256:…`."""
     where = f"{host}/{repository}" if repository else host
     if answer.disk_full:
-        return f"the disk of {host} is full ({doing} failed): have room made there, then run this again."
+        return f"the disk of {host} is full ({action} failed): make room there, then run this again."
     if answer.immutable_tag:
         return (
-            f"{where} refuses {doing} ({answer.said}): its tags can't be moved, take another --tag, for example of a "
-            "new version."
+            f"{where} refuses {action} ({answer.message}): its tags can't be moved, take another --tag, for example of "
+            "a new version."
         )
-    if answer.retried and answer.status < 500:
-        return f"{host} is asked too often ({answer.said}): run this again later, what arrived is not sent again."
+    if answer.retryable and answer.status < 500:
+        return f"{host} is asked too often ({answer.message}): run this again later, what arrived is not sent again."
     if answer.status >= 500:
         return (
-            f"{host} failed at {doing} ({answer.said}): run this again later, what arrived is not sent again, or look "
-            "at the registry's log."
+            f"{host} failed at {action} ({answer.message}): run this again later, what arrived is not sent again, or "
+            "look at the registry's log."
         )
-    return _refused(where, host, doing, answer)
+    return _refused(where, host, action, answer)
 
 
-def _refused(where: str, host: str, doing: str, answer: RegistryAnswer) -> str:
+def _refused(where: str, host: str, action: str, answer: RegistryAnswer) -> str:
     codes = answer.codes
     if answer.status == 401 or "UNAUTHORIZED" in codes:
-        return f"{host} does not take this login for {doing} ({answer.said}): log in with an account that may do that."
+        return (
+            f"{host} does not take this login for {action} ({answer.message}): log in with an account that may do that."
+        )
     if answer.status == 403 or "DENIED" in codes:
-        return f"{where} denies {doing} ({answer.said}): ask its owner for the permission, or log in as someone else."
+        return (
+            f"{where} denies {action} ({answer.message}): ask its owner for the permission, or log in as someone else."
+        )
     if "NAME_UNKNOWN" in codes:
-        return f"{host} has no repository {where.partition('/')[2]} ({answer.said}): create it, or mend its name."
+        return f"{host} has no repository {where.partition('/')[2]} ({answer.message}): create it, or fix its name."
     if "NAME_INVALID" in codes:
-        return f"{host} does not take {where.partition('/')[2]} for a repository ({answer.said}): give it another name."
+        return (
+            f"{host} does not take {where.partition('/')[2]} for a repository ({answer.message}): give it another name."
+        )
     if any(code in LOST_UPLOAD for code in codes):
-        return f"{where} lost the upload at {doing} ({answer.said}): run this again, what arrived is not sent again."
+        return (
+            f"{where} lost the upload at {action} ({answer.message}): run this again, what arrived is not sent again."
+        )
     if "DIGEST_INVALID" in codes or "SIZE_INVALID" in codes:
-        return f"{where} got other bytes at {doing} than their digest says ({answer.said}): run this again."
+        return f"{where} got other bytes at {action} than their digest says ({answer.message}): run this again."
     if "MANIFEST_BLOB_UNKNOWN" in codes or "BLOB_UNKNOWN" in codes:
-        return f"{where} lacks a blob for {doing} ({answer.said}): run this again, which sends what is missing."
+        return f"{where} lacks a blob for {action} ({answer.message}): run this again, which sends what is missing."
     if "MANIFEST_INVALID" in codes:
-        return f"{where} does not take the manifest at {doing} ({answer.said}): see which media types it allows."
+        return f"{where} does not take the manifest at {action} ({answer.message}): see which media types it allows."
     if answer.status == 413:
-        return f"something in front of {host} refuses {doing} as too large (413): allow larger bodies there."
+        return f"something in front of {host} refuses {action} as too large (413): allow larger bodies there."
     if 300 <= answer.status < 400:
         target = without_password(answer.headers.get("Location", "nowhere"))
-        return f"{host} sends {doing} on to {target[:120]}: give the registry that answers itself."
+        return f"{host} sends {action} on to {target[:120]}: give the registry that answers itself."
     if answer.status == 404:
-        return f"{where} is not there for {doing} ({answer.said}): create the repository, or mend its name."
-    return f"{where} refuses {doing} with {answer.status} ({answer.said}): see what the registry supports."
+        return f"{where} is not there for {action} ({answer.message}): create the repository, or fix its name."
+    return f"{where} refuses {action} with {answer.status} ({answer.message}): see what the registry supports."

@@ -207,9 +207,9 @@ def _kind_faults(manifest: Manifest) -> list[str]:
         found.append(f"its config has the media type {manifest.config.media_type}, not {DOCKER_CONFIG}: {_REBUILD}.")
     if manifest.parsed.get("schemaVersion") != 2:
         found.append(f"its schemaVersion is {_short(manifest.parsed.get('schemaVersion'))}, not 2: {_REBUILD}.")
-    said = manifest.parsed.get("mediaType", manifest.media_type)
-    if said != manifest.media_type:
-        found.append(f"it calls itself {_short(said)}, and the registry {manifest.media_type}: {_REBUILD}.")
+    named = manifest.parsed.get("mediaType", manifest.media_type)
+    if named != manifest.media_type:
+        found.append(f"it calls itself {_short(named)}, and the registry {manifest.media_type}: {_REBUILD}.")
     return found
 
 

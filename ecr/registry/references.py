@@ -31,7 +31,7 @@ class Reference:
         return self.digest or self.tag
 
     def __str__(self) -> str:
-        """By digest where there is one: the tag beside it says nothing more."""
+        """By digest where there is one: the tag next to it says nothing more."""
         return f"{self.name}@{self.digest}" if self.digest else self.name + (f":{self.tag}" if self.tag else "")
 
 

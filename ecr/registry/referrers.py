@@ -1,4 +1,4 @@
-"""Documents beside an image: each an artifact of its own that refers to the image, never an index over it.
+"""Documents next to an image: each an artifact of its own that refers to the image, never an index over it.
 
 OCI 1.1, "Guidelines for Artifact Usage": a manifest with an empty config, the document as its one layer, and `subject`,
 the image's manifest. It is found again by the referrers API, or, where a registry has none (the distribution registry
@@ -19,14 +19,14 @@ _EMPTY = b"{}"
 _TRIES = 3
 
 
-def lay(registry: Registry, repository: str, document: bytes) -> None:
-    """Has what `refer` refers to in the repository; the image need not be there yet."""
+def upload_blobs(registry: Registry, repository: str, document: bytes) -> None:
+    """Has what `attach` refers to in the repository; the image need not be there yet."""
     registry.put_blob(repository, _EMPTY)
     registry.put_blob(repository, document)
 
 
 def attach(registry: Registry, repository: str, image: Manifest, bill: bytes) -> str:
-    """Attaches a bill of materials that is laid to an image that is there; gives the digest of its manifest.
+    """Attaches a bill of materials that is uploaded to an image that is there; gives the digest of its manifest.
 
     The same document again is the same manifest and adds nothing.
     """
@@ -54,18 +54,7 @@ def attached(registry: Registry, repository: str, digest: str) -> list[Descripto
     return _listed(registry, repository, digest) if found is None else found
 
 
-def read(registry: Registry, repository: str, document: Descriptor) -> bytes:
-    """The content of an attached document, checked; UserError where it is gone, or more than one file."""
-    made = manifest(registry, repository, document)
-    if len(made.layers) != 1:
-        raise UserError(
-            f"{document.digest} at {registry.host}/{repository} is no document, it has {len(made.layers)} files: read "
-            "it with the tool that attached it."
-        )
-    return registry.blob(repository, made.layers[0].digest)
-
-
-def manifest(registry: Registry, repository: str, document: Descriptor) -> Manifest:
+def read_manifest(registry: Registry, repository: str, document: Descriptor) -> Manifest:
     """The manifest of an attached document; UserError where it is gone."""
     made = registry.manifest(repository, document.digest)
     if made is None:

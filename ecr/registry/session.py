@@ -12,7 +12,7 @@ from berth.ecr.registry.hosts import origin
 from berth.images.build_network import without_password
 
 
-class Session(requests.Session):
+class RegistrySession(requests.Session):
     """Follows redirects as requests does, but takes no login to another host, and never leaves TLS."""
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:

@@ -1,7 +1,8 @@
 """Requests to one registry: which scheme, whose certificate is trusted, who asks, and when to try again.
 
 `Transport.once` is one request and its answer, with a login where the registry asks for one; what may go better at the
-next try is raised as `Dropped`, and `Transport.patiently` does something until it goes well or the pauses are used up.
+next try is raised as `Dropped`, and `Transport.with_retries` does something until it goes well or the pauses are used
+up.
 """
 
 import os
@@ -11,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from requests.exceptions import ProxyError, RequestException, TooManyRedirects
@@ -24,11 +25,10 @@ from urllib3.exceptions import HTTPError
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr.registry import trust
-from berth.ecr.registry.challenge import Authority, Scopes
-from berth.ecr.registry.credentials import Login
+from berth.ecr.registry.challenge import Authenticator, Login, Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.hosts import hostname, is_loopback, origin
-from berth.ecr.registry.session import Authorization, Session, stay_in_tls
+from berth.ecr.registry.session import Authorization, RegistrySession, stay_in_tls
 from berth.images.build_network import in_few_words, innermost, without_password
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -43,6 +43,24 @@ _CONNECT_S, _READ_S, _WRITE_S = 10, 60, 300  # to the end of a write a registry 
 _FIRST_READ_S = 10
 _PIECE = 1 << 20
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class RegistryRequest:
+    """What a registry is asked.
+
+    path: below the host, or a whole URL, where a registry gave one; action: what it is for, for sentences; scopes: the
+    permissions that it takes; sending: told the bytes of `body` each time they go out.
+    """
+
+    method: str
+    path: str
+    action: str
+    repository: str = ""
+    scopes: Scopes = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    sending: Callable[[int], None] = lambda _: None
 
 
 class Dropped(Exception):
@@ -90,11 +108,11 @@ class Transport:
         self._certificates = certificates / host
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._asking: BackgroundTask[str] | None = None
+        self._probing: BackgroundTask[str] | None = None
         self._base = ""  # once it has answered
-        self._authority = Authority(host, login, self._ask_token_server, self._may_see_login)
+        self._authenticator = Authenticator(host, login, self._ask_token_server, self._may_see_login)
         # Shared by threads: its pool is made for that, and its cookie jar has a lock.
-        self._session = Session()
+        self._session = RegistrySession()
         # As the engine does: where the registry sends on to, a token server or a store, its CAs are trusted as well.
         self._session.mount("https://", trust.Adapter(self._certificates))
         # As the engine does: nobody's proxy is asked for a loopback address.
@@ -107,17 +125,17 @@ class Transport:
         Threads that want it at the same time wait for one answer: a host that says nothing is waited for once.
         """
         with self._lock:
-            asking = self._asking = self._asking or BackgroundTask(self._probe)
+            probing = self._probing = self._probing or BackgroundTask(self._probe)
         try:
-            self._base = asking.result()
+            self._base = probing.result()
         except UserError:
             with self._lock:
-                if self._asking is asking:
-                    self._asking = None  # whoever asks after this may find it running
+                if self._probing is probing:
+                    self._probing = None  # whoever asks after this may find it running
             raise
         return self._base
 
-    def patiently(self, act: Callable[[], _T]) -> _T:
+    def with_retries(self, act: Callable[[], _T]) -> _T:
         """Does it, again after a pause each time it is dropped; UserError when the pauses are used up."""
         failures = 0
         while True:
@@ -140,55 +158,41 @@ class Transport:
         self.say(f"{self.host}: {dropped.reason}; trying again in {round(seconds, 1):g} s")
         self._sleep(seconds)
 
-    def send(self, method: str, path: str, doing: str, **options: Any) -> RegistryAnswer:
-        """`once`, patiently."""
-        return self.patiently(lambda: self.once(method, path, doing, **options))
+    def send(self, request: RegistryRequest) -> RegistryAnswer:
+        """`once`, with retries."""
+        return self.with_retries(lambda: self.once(request))
 
-    def once(self, method: str, path: str, doing: str, **options: Any) -> RegistryAnswer:
+    def once(self, request: RegistryRequest) -> RegistryAnswer:
         """One request and its whole answer, whatever its status is but for those that ask for another try (Dropped).
 
-        path: below the host, or a whole URL, where a registry gave one; doing: what it is for, for sentences; options
-        are those of `opened`. UserError for what no other try mends: trust, login, a name that is no host's.
+        UserError for what no other try fixes: trust, login, a name that is no host's.
         """
-        with self.opened(method, path, doing, **options) as (answer, pieces):
-            return self._whole(answer, pieces, doing)
+        with self.stream(request) as (answer, pieces):
+            return self._whole(answer, pieces, request.action)
 
     @contextmanager
-    def opened(
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        *,
-        repository: str = "",
-        scopes: Scopes = (),
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        sending: Callable[[int], None] = lambda _: None,
-    ) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
-        """The same with the body's pieces still to come; a login that is refused is renewed once.
-
-        sending: told the bytes of `body` each time they go out.
-        """
-        url = self.absolute(path)
+    def stream(self, request: RegistryRequest) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
+        """The same with the body's pieces still to come; a login that is refused is renewed once."""
+        url = self.absolute(request.path)
         own = origin(url) == origin(self.base())  # to no other host goes a login
         renewed = False
         while True:
-            authorization = self._authority.header(scopes) if own else None
-            if body:
-                sending(len(body))
-            with self._exchange(method, url, doing, authorization, headers or {}, body) as (answer, pieces):
+            authorization = self._authenticator.header(request.scopes) if own else None
+            if request.body:
+                request.sending(len(request.body))
+            with self._exchange(request, url, authorization) as (answer, pieces):
                 # What a redirect led to asks for nothing of ours either.
                 if answer.status != 401 or renewed or not own or origin(answer.url) != origin(url):
                     if answer.status >= 400:
-                        answer = self._whole(answer, pieces, doing)
-                        self._drop_if_retried(answer, repository, doing)
+                        answer = self._whole(answer, pieces, request.action)
+                        self._drop_if_retryable(answer, request)
                         pieces = iter((answer.body,))
                     yield answer, pieces
                     return
-                self._whole(answer, pieces, doing)  # read to its end, the connection serves again
+                self._whole(answer, pieces, request.action)  # read to its end, the connection serves again
             renewed = authorization is not None
-            self._authority.meet(answer.headers.get("WWW-Authenticate", ""), scopes, authorization)
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            self._authenticator.authenticate(challenge, request.scopes, authorization)
 
     def absolute(self, path: str) -> str:
         """A URL of a path, or of a Location that the registry gave; UserError where that leaves TLS."""
@@ -198,7 +202,7 @@ class Transport:
         except ValueError:
             raise UserError(
                 f"{self.host} sends on to {without_password(path)[:120]}, which is no address: have its configuration "
-                "mended."
+                "fixed."
             ) from None
         stay_in_tls(self.base(), url)
         return url
@@ -208,7 +212,7 @@ class Transport:
         bases = [f"{scheme}://{self.host}" for scheme in (("https", "http") if self._loopback else ("https",))]
         for base in bases:
             try:
-                answer = self.patiently(lambda base=base: self._ping(base))  # type: ignore[misc]
+                answer = self.with_retries(lambda base=base: self._ping(base))  # type: ignore[misc]
             except _NoTls as failure:
                 if base != bases[-1]:
                     continue
@@ -216,23 +220,26 @@ class Transport:
                     raise UserError(_unreached(self.host, str(failure), begun=False)) from None
                 raise UserError(
                     f"{self.host} answers no HTTPS ({failure}), and plain HTTP is for loopback addresses only: give "
-                    "the registry a certificate, or mend its port."
+                    "the registry a certificate, or fix its port."
                 ) from None
             if answer.status in (200, 401) and not answer.is_page:
                 return base
             if answer.status == 403:
                 raise UserError(sentence(self.host, "", "any request", answer))
             break
-        raise UserError(f"{self.host} answers, but not as a container registry ({answer.said}): mend its name or port.")
+        raise UserError(
+            f"{self.host} answers, but not as a container registry ({answer.message}): fix its name or port."
+        )
 
     def _ping(self, base: str) -> RegistryAnswer:
+        request = RegistryRequest("GET", f"{base}/v2/", "the first request")
         try:
-            with self._exchange("GET", f"{base}/v2/", "the first request", None, {}, None) as (head, pieces):
-                answer = self._whole(head, pieces, "the first request")
+            with self._exchange(request, request.path, None) as (head, pieces):
+                answer = self._whole(head, pieces, request.action)
         except Dropped as dropped:
             # A host that has never answered is more often misspelt than busy.
             raise _NoTls(dropped.reason, silent=True) from None
-        self._drop_if_retried(answer, "", "the first request")
+        self._drop_if_retryable(answer, request)
         return answer
 
     def _may_see_login(self, url: str) -> bool:
@@ -244,36 +251,32 @@ class Transport:
         return bool(name) and (scheme == "https" or (scheme == "http" and self._loopback and is_loopback(name or "")))
 
     def _ask_token_server(self, url: str, authorization: str | None) -> RegistryAnswer:
+        request = RegistryRequest("GET", url, "a token")
+
         def ask() -> RegistryAnswer:
-            with self._exchange("GET", url, "a token", authorization, {}, None) as (head, pieces):
-                answer = self._whole(head, pieces, "a token")
-            self._drop_if_retried(answer, "", "a token")
+            with self._exchange(request, url, authorization) as (head, pieces):
+                answer = self._whole(head, pieces, request.action)
+            self._drop_if_retryable(answer, request)
             return answer
 
-        return self.patiently(ask)
+        return self.with_retries(ask)
 
     @contextmanager
     def _exchange(
-        self,
-        method: str,
-        url: str,
-        doing: str,
-        authorization: str | None,
-        headers: Mapping[str, str],
-        body: bytes | None,
+        self, request: RegistryRequest, url: str, authorization: str | None
     ) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
-        """One request, without a login of its own; every fault of the connection is told here."""
+        """One request, without a login of its own; every fault of the connection is explained here."""
         try:
             with self._session.request(
-                method,
+                request.method,
                 url,
-                data=body,
+                data=request.body,
                 # As it lies there: a proxy that calls a layer compressed content would have it unpacked on the way.
-                headers={"Accept-Encoding": "identity", **headers},
+                headers={"Accept-Encoding": "identity", **request.headers},
                 auth=Authorization(authorization),
                 stream=True,
-                timeout=patience_s(method, known=bool(self._base)),
-                allow_redirects=method in ("GET", "HEAD"),
+                timeout=timeouts_s(request.method, known=bool(self._base)),
+                allow_redirects=request.method in ("GET", "HEAD"),
                 proxies=self._proxies,
             ) as answer:
                 yield (
@@ -281,41 +284,41 @@ class Transport:
                     answer.raw.stream(_PIECE, decode_content=False),
                 )
         except (RequestException, HTTPError, OSError) as error:
-            raise self._meaning(error, url, doing) from None
+            raise self._meaning(error, url, request.action) from None
 
-    def _meaning(self, error: Exception, url: str, doing: str) -> Exception:
+    def _meaning(self, error: Exception, url: str, action: str) -> Exception:
         """What a fault of the connection means: UserError, Dropped, or _NoTls before anything has answered."""
         cause = innermost(error)
-        said = in_few_words(cause)
+        reason = in_few_words(cause)
         # A token server's or, after a redirect, another host's.
         asked = getattr(getattr(error, "request", None), "url", None) or url
         host = urlsplit(asked).netloc.rpartition("@")[2]
         if isinstance(cause, ssl.SSLCertVerificationError):
             return UserError(trust.untrusted(host, self._certificates, cause))
         if isinstance(cause, ssl.SSLError) and not self._base:
-            return _NoTls(said, silent=False)
+            return _NoTls(reason, silent=False)
         if isinstance(error, ProxyError):
             proxy = (
-                f"the proxy of the environment does not let {host} be reached ({said}): look at HTTPS_PROXY, or "
+                f"the proxy of the environment does not let {host} be reached ({reason}): look at HTTPS_PROXY, or "
                 "put the host into NO_PROXY."
             )
-            return Dropped(proxy, said) if self._base else UserError(proxy)
+            return Dropped(proxy, reason) if self._base else UserError(proxy)
         if isinstance(error, TooManyRedirects):
-            return UserError(f"{self.host} sends {doing} on without an end: have its configuration mended.")
+            return UserError(f"{self.host} sends {action} on without an end: have its configuration fixed.")
         if isinstance(error, ValueError) or not isinstance(error, RequestException | HTTPError | ConnectionError):
             # A URL that is none, a CA bundle of the environment that is not there.
             return UserError(
-                f"{host} can't be asked ({said}): mend the registry's name, or the CA bundle that "
+                f"{host} can't be asked ({reason}): fix the registry's name, or the CA bundle that "
                 "REQUESTS_CA_BUNDLE names."
             )
-        return Dropped(_unreached(host, said, begun=bool(self._base)), said)
+        return Dropped(_unreached(host, reason, begun=bool(self._base)), reason)
 
-    def _drop_if_retried(self, answer: RegistryAnswer, repository: str, doing: str) -> None:
-        if answer.retried:
-            said = sentence(self.host, repository, doing, answer)
-            raise Dropped(said, answer.said, _retry_after(answer.headers))
+    def _drop_if_retryable(self, answer: RegistryAnswer, request: RegistryRequest) -> None:
+        if answer.retryable:
+            explanation = sentence(self.host, request.repository, request.action, answer)
+            raise Dropped(explanation, answer.message, _retry_after(answer.headers))
 
-    def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], doing: str) -> RegistryAnswer:
+    def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], action: str) -> RegistryAnswer:
         """The answer with its body, kept in memory; UserError before that gets too large."""
         body = bytearray()
         try:
@@ -323,7 +326,7 @@ class Transport:
                 body += piece
                 if len(body) > LARGEST_ANSWER:
                     raise UserError(
-                        f"{self.host} answers {doing} with more than {LARGEST_ANSWER >> 20} MiB, which no manifest or "
+                        f"{self.host} answers {action} with more than {LARGEST_ANSWER >> 20} MiB, which no manifest or "
                         "document has: see what is stored there."
                     )
         except HTTPError:
@@ -333,7 +336,7 @@ class Transport:
         return replace(answer, body=bytes(body))
 
 
-def patience_s(method: str, *, known: bool) -> tuple[float, float]:
+def timeouts_s(method: str, *, known: bool) -> tuple[float, float]:
     """Seconds for the connection, its TLS included, and for each silence after it; known: the host has answered once.
 
     A host that has never answered is more often misspelt than slow, and a user waits for that sentence.

@@ -14,7 +14,7 @@ CERTIFICATES = Path("/etc/docker/certs.d")
 
 
 class Adapter(HTTPAdapter):
-    """Connections that trust the CAs of this folder beside the environment's bundle, which requests adds itself.
+    """Connections that trust the CAs of this folder next to the environment's bundle, which requests adds itself.
 
     UserError where a file of the folder is no certificate.
     """

@@ -2,7 +2,7 @@
 
 The OCI distribution specification's "Pushing a blob in chunks": each part is a PATCH, and GET on the upload's address
 says how much has arrived. The distribution registry signs that number into the address of each answer, so that there a
-part which is cut off, or whose answer is lost, ends the upload and the blob begins anew; one that was refused, by a
+part which is cut off, or whose answer is lost, ends the upload and the blob begins again; one that was refused, by a
 token that expired or with 429, does not. What fits into one part goes as one PUT.
 """
 
@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from berth.common.errors import UserError
 from berth.ecr.registry import challenge
 from berth.ecr.registry.errors import LOST_UPLOAD, RegistryAnswer, sentence
-from berth.ecr.registry.transport import Dropped, Transport
+from berth.ecr.registry.transport import Dropped, RegistryRequest, Transport
 
 PART = 10 << 20
 """Bytes of a part, which is held in memory; what ECR's UploadLayerPart takes at most, and above the 5 MiB of S3."""
@@ -73,26 +73,21 @@ class Upload:
         return self.wire
 
     @property
-    def _doing(self) -> str:
+    def _action(self) -> str:
         return f"the push of {self.digest[:19]}"
 
     def _request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> RegistryAnswer:
         def count(sent: int) -> None:
             self.wire += sent
 
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        scopes = challenge.push_scopes(self.repository)
         return self.transport.once(
-            method,
-            path,
-            self._doing,
-            repository=self.repository,
-            scopes=challenge.push(self.repository),
-            headers={key.replace("_", "-"): value for key, value in headers.items()},
-            body=body,
-            sending=count,
+            RegistryRequest(method, path, self._action, self.repository, scopes, named, body, count)
         )
 
     def _refuse(self, answer: RegistryAnswer) -> UserError:
-        return UserError(sentence(self.transport.host, self.repository, self._doing, answer))
+        return UserError(sentence(self.transport.host, self.repository, self._action, answer))
 
     def _begin(self) -> None:
         answer = self._request("POST", f"/v2/{self.repository}/blobs/uploads/")
@@ -135,13 +130,13 @@ class Upload:
         if "DIGEST_INVALID" in answer.codes and self._resumed:
             # Where one went on may have been wrong; a blob that was sent in one piece is as it is.
             self._location = ""
-            raise Dropped(str(self._refuse(answer)), answer.said)
+            raise Dropped(str(self._refuse(answer)), answer.message)
         raise self._lost(answer) or self._refuse(answer)
 
     def _lost(self, answer: RegistryAnswer) -> Dropped | None:
         """Whether the registry has lost the upload, or its place in it."""
         if answer.status == 416 or any(code in LOST_UPLOAD for code in answer.codes):
-            return Dropped(str(self._refuse(answer)), answer.said)
+            return Dropped(str(self._refuse(answer)), answer.message)
         return None
 
     def _arrived(self) -> bool:
@@ -149,7 +144,7 @@ class Upload:
         return self._request("HEAD", f"/v2/{self.repository}/blobs/{self.digest}").status == 200
 
     def _ask_offset(self) -> None:
-        """How far the registry has come; where it does not know, the upload begins anew."""
+        """How far the registry has come; where it does not know, the upload begins again."""
         if not self._location:
             return
         answer = self._request("GET", self._location)

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from berth.ecr.snippet import snippet
-from berth.images import pins
+from berth.ecr.snippet import estimator_snippet
 
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth@sha256:" + "0" * 64
 V2, V3 = "# SageMaker SDK v2", "# SageMaker SDK v3"
@@ -16,7 +15,7 @@ def pasted(request: pytest.FixtureRequest, paste: Any) -> Any:
     """`pasted(image)`: the requests to SageMaker that the snippet makes under one of the SDKs."""
 
     def run(image: str) -> dict[str, Any]:
-        halves = dict(zip((V2, V3), snippet(image, pins.DEFAULT_PROFILE, URI).split(V3), strict=True))
+        halves = dict(zip((V2, V3), estimator_snippet(image, "cpu", URI).split(V3), strict=True))
         requests: dict[str, Any] = paste(halves[request.param], version=3 if request.param == V3 else 2)
         return requests
 

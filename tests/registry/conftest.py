@@ -10,8 +10,8 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.ecr.registry import upload
+from berth.ecr.registry.challenge import Credentials, Login
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.credentials import Credentials, Login
 from berth.ecr.registry.transport import Transport
 from tests.registry.blobs import PART
 from tests.registry.ecr_double import ecr_double
@@ -105,7 +105,7 @@ def waits() -> Waits:
     return Waits()
 
 
-def no_login(renew: bool) -> None:
+def no_login(*, renew: bool) -> None:
     """Of a registry that asks for nothing."""
 
 
@@ -116,7 +116,7 @@ class Logins:
         self.left = list(credentials)
         self.asked: list[bool] = []
 
-    def __call__(self, renew: bool) -> Credentials | None:
+    def __call__(self, *, renew: bool) -> Credentials | None:
         self.asked.append(renew)
         return self.left.pop(0) if self.left else None
 
@@ -161,7 +161,7 @@ FAULTS = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]:
-    """Notes what befell a push, what was said or done, and the bytes of layers that went over the wire again."""
+    """Notes what happened to a push, what was said or done, and the bytes of layers that went over the wire again."""
 
     def note(fault: str, said: str, again: int) -> None:
         rows = request.config.stash.setdefault(FAULTS, [])
@@ -173,6 +173,6 @@ def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The table of faults, at the end of the tests that made them."""
     if rows := config.stash.get(FAULTS, []):
-        terminalreporter.section("faults of a push: what befell it | what was said or done | MB sent again")
+        terminalreporter.section("faults of a push: what happened to it | what was said or done | MB sent again")
         for row in rows:
             terminalreporter.line(row)

@@ -21,7 +21,7 @@ import requests
 from moto.server import ThreadedMotoServer
 
 from berth.ecr.names import EcrRegistry
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.challenge import Credentials
 from tests.registry.fault_proxy import FaultProxy, proxying
 from tests.registry.registries import Registry, make_certificate, running
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.challenge import Credentials
 
 _PIECE = 1 << 16
 _UPLOADS = r"/v2/.+/blobs/uploads/"

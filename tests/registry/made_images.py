@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.ecr.registry import manifest as manifests
+from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Descriptor, Manifest
-from berth.ecr.registry.verify import Built
+from berth.ecr.registry.verify import ExpectedImage
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Image:
 
     manifest: Manifest
     blobs: Mapping[str, bytes]
-    built: Built
+    built: ExpectedImage
 
 
 def layer(seed: int, size: int) -> tuple[bytes, str]:
@@ -64,7 +65,21 @@ def image(
         "layers": [part(manifests.OCI_LAYER if oci else manifests.DOCKER_LAYER, content) for content, _ in layers],
     }
     blobs = {manifests.digest_of(content): content for content in (config, *(content for content, _ in layers))}
-    return Image(written(kind, value), blobs, Built(manifests.digest_of(config), tuple(diff_ids)))
+    return Image(written(kind, value), blobs, ExpectedImage(manifests.digest_of(config), tuple(diff_ids)))
+
+
+def check(registry: Registry, repository: str, reference: str, image: "Image | ExpectedImage") -> Manifest:
+    """The manifest under a tag or a digest, held to what was built; UserError with everything that is wrong with it."""
+    manifest = registry.manifest(repository, reference)
+    assert manifest is not None
+    verify.check_manifest(registry, repository, manifest, image.built if isinstance(image, Image) else image)
+    return manifest
+
+
+def read_document(registry: Registry, repository: str, document: Descriptor) -> bytes:
+    """The content of an attached document."""
+    (layer,) = referrers.read_manifest(registry, repository, document).layers
+    return registry.blob(repository, layer.digest)
 
 
 def index(*members: tuple[Image, str], attests: bool = True) -> Manifest:
@@ -100,7 +115,7 @@ def attestation(of: Image) -> Image:
         "layers": [part("application/vnd.in-toto+json", statement)],
     }
     blobs = {manifests.digest_of(content): content for content in (config, statement)}
-    return Image(written(manifests.OCI_MANIFEST, value), blobs, Built(None, ()))
+    return Image(written(manifests.OCI_MANIFEST, value), blobs, ExpectedImage(None, ()))
 
 
 def part(media_type: str, content: bytes) -> dict[str, Any]:

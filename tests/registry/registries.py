@@ -27,7 +27,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.challenge import Credentials
 
 COMMAND = "docker-registry"
 _START_S = 30.0

@@ -1,4 +1,4 @@
-"""Small HTTP servers that stand beside a registry in a test."""
+"""Small HTTP servers that stand next to a registry in a test."""
 
 import base64
 import http.server

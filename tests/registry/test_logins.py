@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.credentials import Credentials
 from tests.registry.blobs import BLOB, DIGEST, PART, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, refusal
 from tests.registry.fault_proxy import FaultProxy
@@ -210,7 +210,7 @@ def test_nor_does_one_of_netrc_that_holds_for_every_host(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """For the host of each redirect requests looks into netrc anew, where `default` is whoever is not named."""
+    """For the host of each redirect requests looks into netrc again, where `default` is whoever is not named."""
     monkeypatch.setattr(Store, "seen", [])
     (tmp_path / "netrc").write_text("machine localhost login bob password named\ndefault login alice password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

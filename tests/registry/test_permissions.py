@@ -17,13 +17,15 @@ from berth.common.errors import UserError
 from berth.ecr import documents, repository
 from berth.ecr.aws import Aws
 from berth.ecr.names import EcrRegistry
-from berth.ecr.repository import Wanted
+from berth.ecr.repository import WantedRepository
 
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
-WANTED = Wanted(
-    "berth-train", lifecycle=documents.lifecycle(), pull=documents.pull(REGISTRY, ["999988887777"], sagemaker=True)
+WANTED = WantedRepository(
+    "berth-train",
+    lifecycle=documents.lifecycle_policy(),
+    pull=documents.pull_policy(REGISTRY, ["999988887777"], sagemaker=True),
 )
-POLICY = documents.push_iam([REGISTRY], ["berth-train"])
+POLICY = json.loads((documents.POLICIES / "push-iam.json").read_text())
 ACTIONS = {action for statement in POLICY["Statement"] for action in statement["Action"]}
 OF_DOCKERS_PROTOCOL = {
     "ecr:BatchCheckLayerAvailability",
@@ -38,6 +40,14 @@ OF_DOCKERS_PROTOCOL = {
 NOT_ASKED_BY_MOTO = {"ecr:TagResource"}
 # Looked at where it may be: a push does not fail for want of it.
 OPTIONAL = {"ecr:DescribeImageScanFindings"}
+# Asked of a repository that is there; of one that is just made, nothing is read.
+OF_AN_EXISTING_ONE = {
+    "ecr:GetLifecyclePolicy",
+    "ecr:GetRepositoryPolicy",
+    "ecr:ListTagsForResource",
+    "ecr:PutImageScanningConfiguration",
+    "ecr:PutImageTagMutability",
+}
 DIGEST = "sha256:" + "0a" * 32
 
 
@@ -73,7 +83,7 @@ def owner(what: Callable[[Any], object]) -> None:
 
 def everything(client: Any) -> None:
     """What push does to the control plane: of a repository that is missing, unfinished, or has other settings."""
-    there = repository.found(client, WANTED.name)
+    there = repository.describe(client, WANTED.name)
     repository.ensure(client, WANTED, there, apply=True, say=lambda _: None)
     repository.scan_summary(client, "berth-train", DIGEST)
     repository.delete_tag(client, "berth-train", "1.0")
@@ -106,14 +116,14 @@ def test_the_policy_suffices(there: Callable[[Any], None] | None, allowed: Calla
     allowed(ACTIONS)
     assert refusal() == ""
     with enable_iam_authentication():
-        found = repository.found(Aws().ecr(REGISTRY), "berth-train")
+        found = repository.describe(Aws().ecr(REGISTRY), "berth-train")
     assert found is not None
     assert repository.differences(WANTED, found) == []
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS - OF_DOCKERS_PROTOCOL - NOT_ASKED_BY_MOTO - OPTIONAL))
 def test_without_one_action_the_sentence_names_it(action: str, allowed: Callable[[set[str]], None]) -> None:
-    if action in ("ecr:PutImageScanningConfiguration", "ecr:PutImageTagMutability"):
+    if action in OF_AN_EXISTING_ONE:
         owner(with_other_settings)
     if action == "ecr:DescribeImages":
         owner(unfinished)

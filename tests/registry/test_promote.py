@@ -4,13 +4,15 @@ import threading
 
 import pytest
 
-from berth.ecr.promote import Place, Promoted, look, promote, tag_line
-from berth.ecr.registry import referrers, upload, verify
+from berth.ecr.destination import Destination
+from berth.ecr.promote import Promoted, copy_image, plan_copy, tag_line
+from berth.ecr.registry import referrers, upload
+from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.manifest import Descriptor
+from berth.ecr.repository_client import RepositoryClient
 from tests.registry import made_images
-from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits, refusal
+from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits, no_login, refusal
 from tests.registry.fault_proxy import FaultProxy
 from tests.registry.registries import Registry
 
@@ -39,8 +41,12 @@ def before(target: Registry, make_proxy: MakeProxy) -> FaultProxy:
     return make_proxy(target)
 
 
-def login(renew: bool) -> Credentials:
+def login(*, renew: bool) -> Credentials:
     return CREDENTIALS
+
+
+def at(client: Client, repository: str) -> RepositoryClient:
+    return RepositoryClient(Destination(client.host, repository), client, no_login)
 
 
 def total(image: made_images.Image) -> int:
@@ -51,7 +57,7 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
-    referrers.lay(client, "a/b", b"a bill of materials")
+    referrers.upload_blobs(client, "a/b", b"a bill of materials")
     bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials")
     goal = client_of(before, login)
     lines: list[str] = []
@@ -62,19 +68,17 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
         with lock:
             arrived[blob.digest] = size
 
-    done = promote(
-        Place(client, "a/b"), "1", Place(goal, "team/c"), ["1", "latest"], say=lines.append, progress=progress
-    )
+    done = copy_image(at(client, "a/b"), "1", at(goal, "team/c"), ["1", "latest"], say=lines.append, progress=progress)
     documents = len(b"a bill of materials") + len(b"{}")
     assert done == Promoted(digest, total(image) + documents, 0, ("1", "latest"))
     assert before.uploaded() == total(image) + documents
     for name in (digest, "1", "latest"):
         assert goal.manifest("team/c", name) == image.manifest
-    assert verify.check(goal, "team/c", "1", image.built).digest == digest
+    assert made_images.check(goal, "team/c", "1", image).digest == digest
     assert {key: goal.blob("team/c", key) for key in image.blobs} == dict(image.blobs)
     (document,) = referrers.attached(goal, "team/c", digest)
     assert document.digest == bill
-    assert referrers.read(goal, "team/c", document) == b"a bill of materials"
+    assert made_images.read_document(goal, "team/c", document) == b"a bill of materials"
     assert {key: size for key, size in arrived.items() if key in image.blobs} == {
         key: len(content) for key, content in image.blobs.items()
     }
@@ -86,9 +90,9 @@ def test_the_second_time_nothing_is_sent(
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
     goal = client_of(before, login)
-    promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
+    copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     before.forget()
-    assert promote(Place(client, "a/b"), digest, Place(goal, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
+    assert copy_image(at(client, "a/b"), digest, at(goal, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert before.uploaded() == 0
 
 
@@ -98,11 +102,11 @@ def test_within_a_registry_blobs_are_mounted(
     client = client_of(proxy)
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
-    assert promote(Place(client, "a/b"), "1", Place(client, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
+    assert copy_image(at(client, "a/b"), "1", at(client, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert proxy.uploaded() == 0
-    assert verify.check(client, "c", "1", image.built).digest == digest
+    assert made_images.check(client, "c", "1", image).digest == digest
     # Within one repository only the tag is new.
-    assert promote(Place(client, "a/b"), "1", Place(client, "a/b"), ["2"]) == Promoted(digest, 0, total(image), ("2",))
+    assert copy_image(at(client, "a/b"), "1", at(client, "a/b"), ["2"]) == Promoted(digest, 0, total(image), ("2",))
     assert client.manifest("a/b", "2") == image.manifest
 
 
@@ -113,8 +117,8 @@ def test_a_mount_that_is_refused_becomes_a_copy(
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
     proxy.answer(403, method="POST", path="mount=", times=99)
-    assert promote(Place(client, "a/b"), "1", Place(client, "c"), ["1"]) == Promoted(digest, total(image), 0, ("1",))
-    assert verify.check(client, "c", "1", image.built).digest == digest
+    assert copy_image(at(client, "a/b"), "1", at(client, "c"), ["1"]) == Promoted(digest, total(image), 0, ("1",))
+    assert made_images.check(client, "c", "1", image).digest == digest
 
 
 @pytest.mark.parametrize("tag", ["1.0", "0.1.0-cpu-1a2b3c4d5e6f-dirty"])
@@ -122,7 +126,7 @@ def test_a_tag_that_moves_is_said(client: Client, image: made_images.Image, tag:
     held = made_images.put(client, "c", tag, made_images.image(seed=7))
     digest = made_images.put(client, "a/b", "1", image)
     said: list[str] = []
-    promote(Place(client, "a/b"), "1", Place(client, "c"), [tag], say=said.append)
+    copy_image(at(client, "a/b"), "1", at(client, "c"), [tag], say=said.append)
     assert said[1:] == [f"{client.host}/c:{tag} moves from {held[:19]}"]
     found = client.manifest("c", tag)
     assert found is not None
@@ -133,7 +137,7 @@ def test_the_tag_of_another_build_does_not_move(client: Client, image: made_imag
     tag = "0.1.0-cpu-1a2b3c4d5e6f"
     held = made_images.put(client, "c", tag, made_images.image(seed=7))
     made_images.put(client, "a/b", "1", image)
-    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(client, "c"), [tag]))
+    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(client, "c"), [tag]))
     assert said.startswith(f"{client.host}/c:{tag} names another image, and the tag of a build does not move: ")
     found = client.manifest("c", tag)
     assert found is not None
@@ -147,16 +151,16 @@ def test_what_is_cut_off_goes_on_in_the_next_run(
     goal = client_of(before, login)
     largest = max(image.manifest.layers, key=lambda layer: layer.size)
     before.answer(403, method="PUT", path=f"digest=sha256%3A{largest.digest[7:]}", times=99)
-    assert "denies the push of" in refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
+    assert "denies the push of" in refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert goal.manifest("c", "1") is None
     there = {key for key in image.blobs if goal.blob_size("c", key) is not None}
     assert largest.digest not in there
     before.forget()
-    done = promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
+    done = copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     bytes_there = sum(len(image.blobs[key]) for key in there)
     assert done == Promoted(digest, total(image) - bytes_there, bytes_there, ("1",))
     assert before.uploaded() == total(image) - bytes_there
-    assert verify.check(goal, "c", "1", image.built).digest == digest
+    assert made_images.check(goal, "c", "1", image).digest == digest
 
 
 def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
@@ -171,11 +175,11 @@ def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
             if arrived and target.process is not None:
                 target.kill()
 
-    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"], progress=kill_once))
+    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=kill_once))
     assert f"{before.host} can't be reached" in said
     target.start()
-    assert promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]).digest == digest
-    assert verify.check(goal, "c", "1", image.built).digest == digest
+    assert copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]).digest == digest
+    assert made_images.check(goal, "c", "1", image).digest == digest
 
 
 def test_faults_on_both_sides_at_the_same_time(
@@ -186,8 +190,8 @@ def test_faults_on_both_sides_at_the_same_time(
     proxy.answer(503, method="GET", path="blobs/", skip=1, times=2)
     before.answer(429, method="POST", skip=1, times=1, headers={"Retry-After": "1"})
     before.drop(after=100_000, skip=1, times=2)
-    promote(Place(origin, "a/b"), "1", Place(goal, "c"), ["1"])
-    assert verify.check(goal, "c", "1", image.built).digest == digest
+    copy_image(at(origin, "a/b"), "1", at(goal, "c"), ["1"])
+    assert made_images.check(goal, "c", "1", image).digest == digest
 
 
 def test_a_token_that_expires_in_the_middle(
@@ -198,10 +202,10 @@ def test_a_token_that_expires_in_the_middle(
     digest = made_images.put(client, "a/b", "1", image)
     tokens = iter(("first", "second"))
     before.expire(after=600_000)
-    goal = client_of(before, lambda renew: Credentials("AWS", next(tokens)))
-    promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
+    goal = client_of(before, lambda *, renew: Credentials("AWS", next(tokens)))
+    copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     assert next(tokens, None) is None
-    assert verify.check(goal, "c", "1", image.built).digest == digest
+    assert made_images.check(goal, "c", "1", image).digest == digest
 
 
 def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
@@ -209,14 +213,12 @@ def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultP
     made_images.put_index(client, "a/b", "index", made_images.image(oci=True))
     goal = client_of(before, login)
     assert "the image is for linux/arm64" in refusal(
-        lambda: promote(Place(client, "a/b"), "other", Place(goal, "c"), ["1"])
+        lambda: copy_image(at(client, "a/b"), "other", at(goal, "c"), ["1"])
     )
-    assert "the manifest is an index" in refusal(
-        lambda: promote(Place(client, "a/b"), "index", Place(goal, "c"), ["1"])
-    )
-    said = refusal(lambda: promote(Place(client, "a/b"), "othr", Place(goal, "c"), ["1"]))
+    assert "the manifest is an index" in refusal(lambda: copy_image(at(client, "a/b"), "index", at(goal, "c"), ["1"]))
+    said = refusal(lambda: copy_image(at(client, "a/b"), "othr", at(goal, "c"), ["1"]))
     assert said == f"{client.host}/a/b has no image othr, and 2 tags, such as other: give one of them."
-    said = refusal(lambda: promote(Place(client, "no/such"), "1", Place(goal, "c"), ["1"]))
+    said = refusal(lambda: copy_image(at(client, "no/such"), "1", at(goal, "c"), ["1"]))
     assert said == f"{client.host}/no/such has no image 1, and no tag at all: see that this is the repository's name."
     assert before.requests == []
 
@@ -229,7 +231,7 @@ def test_a_damaged_blob_of_the_source_is_not_taken_over(
     (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{layer.digest[7:]}/data")
     stored.write_bytes(bytes(layer.size))
     goal = client_of(before, login)
-    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
+    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert f"for {layer.digest}: what it has is damaged" in said
     assert goal.blob_size("c", layer.digest) is None
     assert goal.manifest("c", "1") is None
@@ -241,7 +243,7 @@ def test_a_blob_of_another_size_in_the_target_is_noticed(
     made_images.put(client, "a/b", "1", image)
     layer = image.manifest.layers[1]
     before.answer(200, method="HEAD", path=f"/c/blobs/{layer.digest}", headers={"Content-Length": "7"})
-    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(client_of(before, login), "c"), ["1"]))
+    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(client_of(before, login), "c"), ["1"]))
     assert said == (
         f"{before.host}/c has 7 bytes of {layer.digest}, which has {layer.size}: its storage is damaged, have the blob "
         "removed there."
@@ -255,7 +257,7 @@ def test_a_tag_that_cannot_be_moved_leaves_the_image_by_its_digest(
     goal = client_of(before, login)
     body = b'{"errors":[{"code":"TAG_INVALID","message":"the tag is immutable"}]}'
     before.answer(400, method="PUT", path="manifests/1$", times=9, body=body)
-    assert "its tags can't be moved" in refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
+    assert "its tags can't be moved" in refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert goal.manifest("c", digest) == image.manifest
 
 
@@ -269,16 +271,16 @@ def test_ctrl_c_ends_the_copies(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"], progress=interrupted)
+        copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=interrupted)
     assert goal.manifest("c", "1") is None
-    promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"])
+    copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     assert goal.manifest("c", "1") == image.manifest
 
 
 def test_a_double_goes_nowhere(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
     made_images.put(client, "a/b", "1", made_images.image(labels={"berth.efa": "1.47.0+double"}))
     goal = client_of(before, login)
-    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1"]))
+    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert "holds a test's double of efa 1.47.0+double: it is for tests, and may not be published" in said
     assert before.uploaded() == 0
 
@@ -291,10 +293,10 @@ def test_uncommitted_changes_go_under_their_own_tag_alone(
         client, "a/b", "1", made_images.image(labels={"org.opencontainers.image.revision": revision})
     )
     goal = client_of(before, login)
-    said = refusal(lambda: promote(Place(client, "a/b"), "1", Place(goal, "c"), ["1.0", f"0.1.0-cpu-{revision}"]))
+    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1.0", f"0.1.0-cpu-{revision}"]))
     assert "has uncommitted changes in it, so it can't be tagged 1.0: commit, build and push again" in said
     assert before.uploaded() == 0
-    assert promote(Place(client, "a/b"), "1", Place(goal, "c"), [f"0.1.0-cpu-{revision}"]).digest == digest
+    assert copy_image(at(client, "a/b"), "1", at(goal, "c"), [f"0.1.0-cpu-{revision}"]).digest == digest
 
 
 def test_what_a_look_says_and_that_it_changes_nothing(
@@ -305,9 +307,9 @@ def test_what_a_look_says_and_that_it_changes_nothing(
     made_images.put(client, "a/b", "1", image)
     made_images.put(goal, "c", "1", other)
     before = sorted(path for path in target.storage.rglob("*"))
-    found = look(Place(client, "a/b"), "1", Place(goal, "c"), ["1", "2"])
+    found = plan_copy(at(client, "a/b"), "1", at(goal, "c"), ["1", "2"])
     assert found.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
-    place = Place(goal, "c")
+    place = at(goal, "c")
     held, digest = found.tags, found.image.digest
     assert held == {"1": other.manifest.digest, "2": None}
     assert tag_line(place, "2", held["2"], digest) == f"{place}:2 will be put"
@@ -328,13 +330,13 @@ def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registr
     goal = client_of(target, login)
     exact = "0.1.0-cpu-1a2b3c4d5e6f"
     digest = made_images.put(client, "a/b", exact, made_images.image(labels=labels))
-    assert promote(Place(client, "a/b"), digest, Place(goal, "c"), []).tags == (exact,)
+    assert copy_image(at(client, "a/b"), digest, at(goal, "c"), []).tags == (exact,)
     assert goal.tags("c") == [exact]
     # What was built FROM it inherits its labels, and is not that build.
     derived = made_images.put(client, "a/b", "mine", made_images.image(seed=8, labels=labels))
-    assert refusal(lambda: promote(Place(client, "a/b"), derived, Place(goal, "c"), [])) == (
+    assert refusal(lambda: copy_image(at(client, "a/b"), derived, at(goal, "c"), [])) == (
         f"{client.host}/a/b@{derived} has no tag {exact} there, so it may be an image that was built FROM that one: "
         "give TO a tag."
     )
     other = made_images.put(client, "a/b", "2", made_images.image(seed=7))
-    assert promote(Place(client, "a/b"), other, Place(goal, "d"), []).tags == ()
+    assert copy_image(at(client, "a/b"), other, at(goal, "d"), []).tags == ()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from berth.common import engine
-from berth.ecr import keeping
+from berth.ecr import retention
 from berth.ecr.login import EcrLogin
 from berth.ecr.registry import referrers
 from berth.ecr.registry.client import Registry as Client
@@ -150,7 +150,7 @@ def test_the_bill_of_materials_is_beside_the_record_and_beside_the_image(
     assert {"torch", "transformers", "python3.11"} <= named
     (attached,) = referrers.attached(inside, f"berth-{image}", entry["digest"])
     assert attached.digest == entry["bill"]["digest"]
-    assert referrers.read(inside, f"berth-{image}", attached) == document
+    assert made_images.read_document(inside, f"berth-{image}", attached) == document
 
 
 def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine) -> None:
@@ -175,7 +175,7 @@ def test_a_copy_under_a_release_tag_gets_the_one_that_keeps_it(
     place = f"{machine.ecr.host()}/{name}"
     done = machine.build_py("promote", f"{place}:{build}", f"{place}:prod", "--dist", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    tags = [build, "prod", keeping.tag(digest)]
+    tags = [build, "prod", retention.tag(digest)]
     assert sorted(inside.tags(name)) == sorted(tags)
     assert {tag: held.digest for tag in tags if (held := inside.manifest(name, tag))} == dict.fromkeys(tags, digest)
     again = machine.build_py("promote", f"{place}:{build}", f"{place}:{build}", "--dist", str(tmp_path))
@@ -198,7 +198,7 @@ def test_an_image_built_from_ours_goes_under_its_own_name_and_never_expires(
     done = machine.build_py("push", "--image", own, "--no-test", "--json")
     assert done.returncode == 0, done.stderr
     (entry,) = json.loads(done.stdout)
-    kept = keeping.tag(entry["digest"])
+    kept = retention.tag(entry["digest"])
     assert (entry["repository"], entry["tags"], entry["derived"]) == ("berth-test-own", ["1", kept], own)
     tags = [tag for tag in inside.tags("berth-test-own") if not lists_referrers(tag)]
     assert sorted(tags) == ["1", kept]
@@ -293,7 +293,7 @@ def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
 def test_what_is_stricter_than_the_kits_stays_so(
     pushed: dict[str, dict[str, Any]], machine: Machine, tmp_path: Path
 ) -> None:
-    """Even with --apply, which puts the kit's own statements beside the owner's."""
+    """Even with --apply, which puts the kit's own statements next to the owner's."""
     assert "serve" in pushed
     name = "team/strict"
     key = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"

@@ -19,10 +19,11 @@ import pytest
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.ecr.push.engine import Sent, push, tagged
+from berth.ecr.push.context import PushContext
+from berth.ecr.push.engine import push_with_retries, tagged
 from berth.ecr.push.events import LayerState
+from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.credentials import Credentials
 from berth.ecr.registry.references import Reference
 from berth.ecr.registry.transport import Transport
 from berth.images import pins
@@ -69,16 +70,25 @@ class Pushing:
         self.client, self.image, self.proxy = client, image, proxy
         self.said: list[str] = []
         self.logins = 0
+        self.tries = 0
 
-    def login(self, renew: bool) -> Credentials:
+    def login(self, *, renew: bool) -> Credentials:
         """A new token each time that one is asked for."""
         self.logins += renew
         return Credentials("AWS", f"token-{self.logins}")
 
-    def __call__(self) -> Sent:
+    def __call__(self) -> frozenset[str]:
+        """The layers that went."""
         reference = Reference(self.proxy.host, NAME, "1")
+        context = PushContext(self.client, threading.Event(), say=self.said.append)
+        self.tries = 0
+
+        def login(*, renew: bool) -> Credentials:
+            self.tries += 1
+            return self.login(renew=renew)
+
         with tagged(self.client, self.image, reference):
-            return push(self.client, reference, self.login, say=self.said.append, stopped=threading.Event())
+            return push_with_retries(context, reference, login)
 
     def once(self) -> int:
         """Bytes that have to go over the wire once."""
@@ -87,7 +97,7 @@ class Pushing:
         return sum(blob.size for blob in manifest.blobs)
 
     def sent_again(self) -> int:
-        """Bytes on the wire beside those."""
+        """Bytes on the wire besides those."""
         return self.proxy.uploaded() - self.once()
 
 
@@ -98,7 +108,7 @@ def pushing(engine_client: docker.DockerClient, image: str, proxy: FaultProxy) -
 
 def test_without_a_fault_each_byte_goes_once(pushing: Pushing, fault_row: Row) -> None:
     sent = pushing()
-    assert (len(sent.layers), sent.tries, pushing.said) == (LAYERS, 1, [])
+    assert (len(sent), pushing.tries, pushing.said) == (LAYERS, 1, [])
     assert pushing.proxy.uploaded() >= LAYERS * LAYER_BYTES
     again = pushing.sent_again()
     assert again == 0
@@ -117,7 +127,7 @@ def test_a_token_that_expires_in_the_middle_is_renewed(
     pushing = Pushing(engine_client, image, make_proxy(make_registry(credentials=known), credentials=known))
     pushing.proxy.expire(after=2 * LAYER_BYTES)
     sent = pushing()
-    assert len(sent.layers) == LAYERS
+    assert len(sent) == LAYERS
     assert pushing.logins == 1
     assert "trying again with a new login" in pushing.said[0]
     again = pushing.sent_again()
@@ -137,7 +147,7 @@ def test_a_token_that_expires_in_the_middle_is_renewed(
 def test_a_busy_registry_is_waited_for(status: int, said: str, pushing: Pushing, fault_row: Row) -> None:
     pushing.proxy.answer(status, method="PATCH", skip=1, times=2, headers={"Retry-After": "1"})
     sent = pushing()
-    assert len(sent.layers) == LAYERS
+    assert len(sent) == LAYERS
     assert said in pushing.said[0]
     again = pushing.sent_again()
     fault_row(f"two uploads are answered with {status}", "pushed, after a wait", again)
@@ -145,7 +155,7 @@ def test_a_busy_registry_is_waited_for(status: int, said: str, pushing: Pushing,
 
 def test_a_connection_that_breaks_sends_that_layer_again(pushing: Pushing, fault_row: Row) -> None:
     pushing.proxy.drop(after=LAYER_BYTES // 2)
-    assert len(pushing().layers) == LAYERS
+    assert len(pushing()) == LAYERS
     again = pushing.sent_again()
     assert again <= LAYER_BYTES
     fault_row("a connection breaks in the middle of a layer", "pushed, that layer again", again)
@@ -165,7 +175,7 @@ def test_a_registry_that_is_killed_and_comes_back_gets_the_rest(
     killer.start()
     sent = pushing()
     killer.join()
-    assert len(sent.layers) == LAYERS
+    assert len(sent) == LAYERS
     fault_row("the registry is killed, and starts again 3 s later", "pushed, after a wait", pushing.sent_again())
 
 
@@ -177,7 +187,7 @@ def test_a_registry_that_stays_away_is_given_up_and_the_next_push_goes_on(
     with pytest.raises(UserError) as refusal:
         pushing()
     registry.start()
-    assert len(pushing().layers) == LAYERS
+    assert len(pushing()) == LAYERS
     fault_row("the registry stays away; then a second push", str(refusal.value), pushing.sent_again())
 
 
@@ -186,7 +196,7 @@ def test_a_repository_that_is_deleted_meanwhile_is_named(pushing: Pushing, fault
     pushing.proxy.answer(404, method="PUT", path="/manifests/", body=gone, headers={"Content-Type": "application/json"})
     with pytest.raises(UserError, match=r"does not exist, or no longer: push again") as refusal:
         pushing()
-    assert pushing().layers == frozenset(), "the layers were there"
+    assert pushing() == frozenset(), "the layers were there"
     fault_row("the repository is deleted meanwhile; then a second push", str(refusal.value), pushing.sent_again())
 
 
@@ -218,11 +228,12 @@ def test_an_engine_that_is_killed_in_the_middle_is_named(proxy: FaultProxy, tmp_
         other.api.import_image_from_data(content, repository="berth-test", tag="1")
         image = str(other.images.get("berth-test:1").id)
         place = Reference(proxy.host, NAME, "1")
+        context = PushContext(other, threading.Event(), show=kill)
         with (
             pytest.raises(UserError, match=r"^the Docker engine went away") as refusal,
             tagged(other, image, place),
         ):
-            push(other, place, lambda renew: Credentials("AWS", "token"), show=kill, stopped=threading.Event())
+            push_with_retries(context, place, lambda *, renew: Credentials("AWS", "token"))
     fault_row("the engine is killed in the middle", str(refusal.value), 0)
 
 
@@ -267,7 +278,7 @@ def test_a_change_of_the_program_costs_less_than_a_megabyte(
     try:
         build_image(tag, "train", kit)
         changed = Pushing(engine_client, tag, proxy)
-        assert changed().layers, "nothing had changed"
+        assert changed(), "nothing had changed"
     finally:
         engine_client.images.remove(tag, force=True)
     assert 0 < proxy.uploaded() - before < 1_000_000

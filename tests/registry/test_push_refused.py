@@ -167,6 +167,8 @@ def test_a_registry_that_never_speaks_is_given_up(
     make_image()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
-        said = refusal(lambda: commands.push(Which.train, PROFILE, registry=host, no_test=True, dist=tmp_path / "dist"))
+        said = refusal(
+            lambda: commands.push_images(Which.train, PROFILE, host=host, no_test=True, dist=tmp_path / "dist")
+        )
     assert said.startswith(f"{host} can't be reached (timed out): see that the name and the port are right")
     assert not (tmp_path / "dist").exists()

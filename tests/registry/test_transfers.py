@@ -143,7 +143,7 @@ def test_an_answer_that_is_lost_sends_the_blob_again(proxy: FaultProxy, client_o
 def test_an_upload_goes_on_from_what_the_registry_says_it_has(
     proxy: FaultProxy, client_of: MakeClient, until_noticed: Callable[[float], None]
 ) -> None:
-    """Where that is wrong, as a proxy's word here, the digest says so at the end, and the blob is sent anew."""
+    """Where that is wrong, as a proxy's word here, the digest says so at the end, and the blob is sent again."""
     client = client_of(proxy, sleep=until_noticed)
     asked: list[int] = []
 
@@ -283,8 +283,7 @@ def test_a_full_disk_is_said_at_once_and_the_next_run_ends_well(
     client.put_blob("a/b", b"a repository")
     place.fill(2 * PART)
     assert refusal(lambda: send(client)) == (
-        f"the disk of {place.host} is full (the push of {DIGEST[:19]} failed): have room made there, then run this "
-        "again."
+        f"the disk of {place.host} is full (the push of {DIGEST[:19]} failed): make room there, then run this again."
     )
     assert waits == []
     place.make_room()

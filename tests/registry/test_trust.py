@@ -174,7 +174,7 @@ def test_a_registry_that_has_answered_is_waited_for_longer(client: Client, monke
 def test_a_bundle_of_the_environment_that_is_not_there(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle")
     said = refusal(Client(Transport(registry.host, no_login)).ping)
-    assert "invalid path: /no/such/bundle): mend" in said
+    assert "invalid path: /no/such/bundle): fix" in said
 
 
 def test_uploads_that_leave_tls_are_refused(

@@ -137,7 +137,7 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     assert refused("eu-west-1") == "there is no AWS profile 'nobody': set AWS_PROFILE to one that `aws configure` made."
     (tmp_path / "config").write_text("[profile")
-    assert refused("eu-west-1") == f"the AWS configuration {tmp_path}/config can't be read as one: mend it."
+    assert refused("eu-west-1") == f"the AWS configuration {tmp_path}/config can't be read as one: fix it."
 
 
 def test_a_credential_process_is_named_and_never_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: No
 
 def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "canary")
-    said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: mend it."
+    said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: fix it."
     assert refused("eu-west-1") == said
     with pytest.raises(UserError) as refusal:
         Aws().ecr(REGISTRY)
@@ -171,7 +171,7 @@ def failing(name: str, message: str = "", status: int = 400) -> tuple[int, str]:
 
 
 def ask(what: str = "ecr:DescribeRepositories") -> Any:
-    with aws_errors.explained(what, ARN):
+    with aws_errors.explain_aws_errors(what, ARN):
         return Aws().ecr(REGISTRY).describe_repositories(repositoryNames=["berth-train"])
 
 
@@ -377,7 +377,7 @@ def test_clients_and_logins_are_made_once(credentials: None) -> None:
 
 
 def test_a_fault_of_the_kits_own_stays_one() -> None:
-    with pytest.raises(KeyError, match="ours"), aws_errors.explained("ecr:PutImage"):
+    with pytest.raises(KeyError, match="ours"), aws_errors.explain_aws_errors("ecr:PutImage"):
         {}["ours"]
 
 

@@ -1,4 +1,4 @@
-"""Logins: when ECR's token is fetched anew, what Docker has stored, and that no password shows anywhere."""
+"""Logins: when ECR's token is fetched again, what Docker has stored, and that no password shows anywhere."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from berth.common.errors import UserError
 from berth.ecr.aws import Aws
 from berth.ecr.login import MARGIN, EcrLogin, StoredLogin
 from berth.ecr.names import EcrRegistry
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.challenge import Credentials
 
 CANARY = "canary-9f8e7d"
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")
@@ -59,11 +59,11 @@ def test_a_token_is_kept_until_shortly_before_its_end() -> None:
     end = clock.time + timedelta(hours=12)
     client, stub = stubbed(answer("one", end), answer("two", end + timedelta(hours=12)))
     login = EcrLogin(client, clock)
-    assert login(False) == login(False) == Credentials("AWS", "one")
+    assert login(renew=False) == login(renew=False) == Credentials("AWS", "one")
     clock.time = end - MARGIN - timedelta(seconds=1)
-    assert login(False).password == "one"
+    assert login(renew=False).password == "one"
     clock.time = end - MARGIN
-    assert login(False).password == "two"
+    assert login(renew=False).password == "two"
     stub.assert_no_pending_responses()
 
 
@@ -72,7 +72,11 @@ def test_a_refused_token_is_fetched_anew_though_it_should_still_hold() -> None:
     end = clock.time + timedelta(hours=12)
     client, stub = stubbed(answer("one", end), answer("two", end))
     login = EcrLogin(client, clock)
-    assert [login(False).password, login(True).password, login(False).password] == ["one", "two", "two"]
+    assert [login(renew=False).password, login(renew=True).password, login(renew=False).password] == [
+        "one",
+        "two",
+        "two",
+    ]
     stub.assert_no_pending_responses()
 
 
@@ -80,13 +84,13 @@ def test_a_token_that_has_ended_on_arrival_holds_until_it_is_refused() -> None:
     """As moto's do, which end in 2015; a clock that is far ahead looks the same."""
     client, stub = stubbed(*[answer(str(number), datetime(2015, 1, 1, tzinfo=UTC)) for number in range(2)])
     login = EcrLogin(client)
-    assert [login(renew).password for renew in (False, False, True, False)] == ["0", "0", "1", "1"]
+    assert [login(renew=renew).password for renew in (False, False, True, False)] == ["0", "0", "1", "1"]
     stub.assert_no_pending_responses()
 
 
 def test_motos_token() -> None:
     with mock_aws():
-        assert Aws().login(REGISTRY.region)(False) == Credentials("AWS", "123456789012-auth-token")
+        assert Aws().login(REGISTRY.region)(renew=False) == Credentials("AWS", "123456789012-auth-token")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_motos_token() -> None:
 def test_an_answer_without_a_token_says_where_to_look(wrong: dict[str, Any]) -> None:
     client, _ = stubbed(wrong)
     with pytest.raises(UserError) as refusal:
-        EcrLogin(client)(False)
+        EcrLogin(client)(renew=False)
     assert str(refusal.value) == (
         "what should be ECR gives no token that can be read: see where AWS_ENDPOINT_URL_ECR points to."
     )
@@ -114,7 +118,7 @@ def test_no_permission_for_a_token_is_named() -> None:
     with Stubber(client) as stub:
         stub.add_client_error("get_authorization_token", "AccessDeniedException")
         with pytest.raises(UserError, match="permission for ecr:GetAuthorizationToken is missing"):
-            EcrLogin(client)(False)
+            EcrLogin(client)(renew=False)
 
 
 def test_a_token_shows_in_no_repr_and_no_log(
@@ -126,7 +130,7 @@ def test_a_token_shows_in_no_repr_and_no_log(
     monkeypatch.setenv("MOTO_ACCOUNT_ID", account)
     with mock_aws():
         login = Aws().login(REGISTRY.region)
-        found = login(False)
+        found = login(renew=False)
     assert found.password == f"{account}-auth-token"
     token = base64.b64encode(f"AWS:{found.password}".encode()).decode()
     shown = "\n".join([caplog.text, *capfd.readouterr(), repr(found), repr(login), repr(vars(login)), f"{found}"])
@@ -155,13 +159,13 @@ def stored(user: str = "me", password: str = CANARY) -> dict[str, str]:
 
 
 def test_what_docker_login_stored_is_found_by_host_and_port(docker_config: Path) -> None:
-    assert StoredLogin(HOST)(False) is None  # no file at all
+    assert StoredLogin(HOST)(renew=False) is None  # no file at all
     docker_config.write_text(json.dumps({"auths": {HOST: stored(), "other.example.com": stored("you", "other")}}))
     before = docker_config.read_bytes()
-    assert StoredLogin(HOST)(False) == Credentials("me", CANARY)
-    assert StoredLogin(HOST)(True) == Credentials("me", CANARY)
-    assert StoredLogin("other.example.com")(False) == Credentials("you", "other")
-    assert StoredLogin("registry.example.com")(False) is None
+    assert StoredLogin(HOST)(renew=False) == Credentials("me", CANARY)
+    assert StoredLogin(HOST)(renew=True) == Credentials("me", CANARY)
+    assert StoredLogin("other.example.com")(renew=False) == Credentials("you", "other")
+    assert StoredLogin("registry.example.com")(renew=False) is None
     assert docker_config.read_bytes() == before
     assert [path.name for path in docker_config.parent.iterdir()] == ["config.json"]
 
@@ -169,7 +173,7 @@ def test_what_docker_login_stored_is_found_by_host_and_port(docker_config: Path)
 @pytest.mark.parametrize("content", ["{}", '{"auths": {}}', f'{{"auths": {{"{HOST}": {{}}}}}}', ""])
 def test_nothing_stored_is_no_login(content: str, docker_config: Path) -> None:
     docker_config.write_text(content)
-    assert StoredLogin(HOST)(False) is None
+    assert StoredLogin(HOST)(renew=False) is None
 
 
 @pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
@@ -178,9 +182,9 @@ def test_a_credential_helper_is_asked(key: str, docker_config: Path) -> None:
     helper(
         docker_config.parent, f"""read host; echo "{{\\"Username\\": \\"$host\\", \\"Secret\\": \\"{CANARY}\\"}}" """
     )
-    assert StoredLogin(HOST)(False) == Credentials(HOST, CANARY)
+    assert StoredLogin(HOST)(renew=False) == Credentials(HOST, CANARY)
     helper(docker_config.parent, "echo credentials not found in native keychain; exit 1")
-    assert StoredLogin(HOST)(False) is None
+    assert StoredLogin(HOST)(renew=False) is None
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_a_helper_that_fails_is_named_and_never_quoted(
     if script is not None:
         helper(docker_config.parent, script)
     with pytest.raises(UserError) as refusal:
-        StoredLogin(HOST)(False)
+        StoredLogin(HOST)(renew=False)
     assert str(refusal.value) == (
         f"docker-credential-canary does not give the login to {HOST}: see that it works, or run `docker login {HOST}` "
         "and then this command again."
@@ -224,9 +228,9 @@ def test_a_configuration_that_is_a_folder_is_refused(docker_config: Path) -> Non
 
 def assert_unreadable(file: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        StoredLogin(HOST)(False)
+        StoredLogin(HOST)(renew=False)
     assert str(refusal.value) == (
-        f"the logins in {file} can't be read: mend that file, or move it away and run `docker login {HOST}` and then "
+        f"the logins in {file} can't be read: fix that file, or move it away and run `docker login {HOST}` and then "
         "this command again."
     )
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
@@ -235,6 +239,6 @@ def assert_unreadable(file: Path) -> None:
 def test_an_identity_token_is_for_docker_alone(docker_config: Path) -> None:
     docker_config.write_text(json.dumps({"auths": {HOST: {**stored(), "identitytoken": CANARY}}}))
     with pytest.raises(UserError) as refusal:
-        StoredLogin(HOST)(False)
+        StoredLogin(HOST)(renew=False)
     assert str(refusal.value).startswith(f"Docker has an identity token for {HOST}, which only Docker can use: with a")
     assert CANARY not in str(refusal.value)

@@ -1,4 +1,4 @@
-"""Repositories against moto's ECR: made, compared, mended where asked, and never loosened."""
+"""Repositories against moto's ECR: made, compared, fixed where asked, and never loosened."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,13 +14,13 @@ from berth.common.errors import UserError
 from berth.ecr import documents, repository
 from berth.ecr.aws import Aws
 from berth.ecr.names import EcrRegistry
-from berth.ecr.repository import Difference, Found, Wanted
+from berth.ecr.repository import RepositoryState, SettingDifference, WantedRepository
 
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"
 OTHER_KEY = KEY.replace("0a0a", "0b0b")
-WANTED = Wanted("berth-train", tags={"team": "qa"}, lifecycle=documents.lifecycle())
-PULL = documents.pull(REGISTRY, ["999988887777"])
+WANTED = WantedRepository("berth-train", tags={"team": "qa"}, lifecycle=documents.lifecycle_policy())
+PULL = documents.pull_policy(REGISTRY, ["999988887777"])
 DIGEST = "sha256:" + "0a" * 32
 
 
@@ -39,10 +39,13 @@ class Said(list[str]):
         self.append(line)
 
 
-def ensure(client: Any, wanted: Wanted, *, apply: bool = False) -> tuple[repository.Repository, Said]:
+def ensure(client: Any, wanted: WantedRepository, *, apply: bool = False) -> tuple[RepositoryState, Said]:
+    """The repository after it, and what was said."""
     said = Said()
-    there = repository.found(client, wanted.name)
-    return repository.ensure(client, wanted, there, apply=apply, say=said), said
+    repository.ensure(client, wanted, repository.describe(client, wanted.name), apply=apply, say=said)
+    state = repository.describe(client, wanted.name)
+    assert state is not None
+    return state, said
 
 
 def put_image(client: Any, tag: str, name: str = "berth-train") -> str:
@@ -66,14 +69,12 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch, client: Any, method: str, name:
 
 
 def test_a_missing_repository_is_made_with_everything_set(client: Any) -> None:
-    assert repository.found(client, "berth-train") is None
+    assert repository.describe(client, "berth-train") is None
     made, said = ensure(client, replace(WANTED, kms_key=KEY, pull=PULL))
     assert said == ["made the repository berth-train"]
-    assert made.created
     assert made.uri == "123456789012.dkr.ecr.eu-west-1.amazonaws.com/berth-train"
     assert made.arn == REGISTRY.arn("berth-train")
-    assert made.found == repository.found(client, "berth-train")
-    assert made.found == Found(
+    assert made == RepositoryState(
         "berth-train",
         made.uri,
         made.arn,
@@ -82,21 +83,20 @@ def test_a_missing_repository_is_made_with_everything_set(client: Any) -> None:
         mutability="IMMUTABLE",
         scan_on_push=True,
         tags={"team": "qa", "berth.kit": "repository"},
-        lifecycle=documents.lifecycle(),
+        lifecycle=documents.lifecycle_policy(),
         pull=PULL,
     )
 
 
 def test_a_repository_that_is_as_wanted_is_left_in_silence(client: Any) -> None:
     ensure(client, replace(WANTED, pull=PULL))
-    again, said = ensure(client, replace(WANTED, pull=PULL), apply=True)
-    assert not again.created
+    _, said = ensure(client, replace(WANTED, pull=PULL), apply=True)
     assert said == []
 
 
 def test_another_repository_shows_its_differences_and_changes_only_when_asked(client: Any) -> None:
     client.create_repository(repositoryName="berth-train", tags=[{"Key": "team", "Value": "data"}])
-    before = repository.found(client, "berth-train")
+    before = repository.describe(client, "berth-train")
     lines = [
         "image tags: mutable, wanted: immutable",
         "scan on push: off, wanted: on",
@@ -106,17 +106,16 @@ def test_another_repository_shows_its_differences_and_changes_only_when_asked(cl
         "pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
     ]
     wanted = replace(WANTED, pull=PULL)
-    found, said = ensure(client, wanted)
-    assert not found.created
+    _, said = ensure(client, wanted)
     assert said == [
         *(f"the repository berth-train differs: {line}" for line in lines),
         "the repository berth-train is left as it is: --apply changes it.",
     ]
-    assert repository.found(client, "berth-train") == before
+    assert repository.describe(client, "berth-train") == before
 
     changed, said = ensure(client, wanted, apply=True)
     assert said == [f"the repository berth-train is changed: {line}" for line in lines]
-    assert repository.differences(wanted, changed.found) == []
+    assert repository.differences(wanted, changed) == []
     assert ensure(client, wanted)[1] == []
 
 
@@ -131,63 +130,67 @@ def test_nothing_is_loosened_even_when_asked(client: Any) -> None:
     )
     policy = json.dumps({"Version": "2012-10-17", "Statement": deny})
     client.set_repository_policy(repositoryName="berth-train", policyText=policy)
-    wanted = Wanted("berth-train", immutable=False, scan_on_push=False, pull=PULL)
+    wanted = WantedRepository("berth-train", immutable=False, scan_on_push=False, pull=PULL)
     changed, said = ensure(client, wanted, apply=True)
     assert said == [
         "the repository berth-train differs: image tags: immutable, wanted: mutable; the kit never loosens it",
         "the repository berth-train is changed: pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
     ]
-    assert changed.found.mutability == "IMMUTABLE"
-    assert changed.found.scan_on_push
-    assert changed.found.encryption == "KMS"
-    assert changed.found.tags == {"theirs": "x"}
-    assert changed.found.pull == {"Version": "2012-10-17", "Statement": [deny, *PULL["Statement"]]}
+    assert changed.mutability == "IMMUTABLE"
+    assert changed.scan_on_push
+    assert changed.encryption == "KMS"
+    assert changed.tags == {"theirs": "x"}
+    assert changed.pull == {"Version": "2012-10-17", "Statement": [deny, *PULL["Statement"]]}
     assert ensure(client, wanted)[1][0].startswith("the repository berth-train differs: image tags")
 
 
-FOUND = Found("berth-train", "uri", "arn", mutability="IMMUTABLE", scan_on_push=True)
+FOUND = RepositoryState("berth-train", "uri", "arn", mutability="IMMUTABLE", scan_on_push=True)
 STAYS = "ECR can't change it: delete the repository, or take one of another name"
 
 
 @pytest.mark.parametrize(
     ("wanted", "found", "differences"),
     [
-        (Wanted("berth-train"), FOUND, []),
-        (Wanted("berth-train"), replace(FOUND, encryption="KMS_DSSE", kms_key=KEY), []),
-        (Wanted("berth-train", kms_key=KEY), replace(FOUND, encryption="KMS", kms_key=KEY), []),
-        (Wanted("berth-train", kms_key=KEY[-36:]), replace(FOUND, encryption="KMS", kms_key=KEY), []),
-        (Wanted("berth-train", kms_key="alias/mine"), replace(FOUND, encryption="KMS", kms_key=KEY), []),
-        (Wanted("berth-train", kms_key=KEY), FOUND, [Difference("encryption", "AES256", f"KMS {KEY}", STAYS)]),
+        (WantedRepository("berth-train"), FOUND, []),
+        (WantedRepository("berth-train"), replace(FOUND, encryption="KMS_DSSE", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key=KEY), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key=KEY[-36:]), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key="alias/mine"), replace(FOUND, encryption="KMS", kms_key=KEY), []),
         (
-            Wanted("berth-train", kms_key="alias/mine"),
+            WantedRepository("berth-train", kms_key=KEY),
             FOUND,
-            [Difference("encryption", "AES256", "KMS alias/mine", STAYS)],
+            [SettingDifference("encryption", "AES256", f"KMS {KEY}", STAYS)],
         ),
         (
-            Wanted("berth-train", kms_key=OTHER_KEY),
+            WantedRepository("berth-train", kms_key="alias/mine"),
+            FOUND,
+            [SettingDifference("encryption", "AES256", "KMS alias/mine", STAYS)],
+        ),
+        (
+            WantedRepository("berth-train", kms_key=OTHER_KEY),
             replace(FOUND, encryption="KMS", kms_key=KEY),
-            [Difference("encryption", f"KMS {KEY}", f"KMS {OTHER_KEY}", STAYS)],
+            [SettingDifference("encryption", f"KMS {KEY}", f"KMS {OTHER_KEY}", STAYS)],
         ),
         (
-            Wanted("berth-train"),
+            WantedRepository("berth-train"),
             replace(FOUND, mutability="IMMUTABLE_WITH_EXCLUSION", exclusions=("cpu", "prod*")),
-            [Difference("image tags", "immutable but for cpu, prod*", "immutable")],
+            [SettingDifference("image tags", "immutable but for cpu, prod*", "immutable")],
         ),
         (
-            Wanted("berth-train", immutable=False),
+            WantedRepository("berth-train", immutable=False),
             replace(FOUND, mutability="MUTABLE_WITH_EXCLUSION", exclusions=("v*",)),
-            [Difference("image tags", "mutable but for v*", "mutable", "the kit never loosens it")],
+            [SettingDifference("image tags", "mutable but for v*", "mutable", "the kit never loosens it")],
         ),
         (
-            Wanted("berth-train", tags={"a": "1"}),
+            WantedRepository("berth-train", tags={"a": "1"}),
             replace(FOUND, tags={"b": "2"}),
-            [Difference("AWS tag a", "none", "'1'")],
+            [SettingDifference("AWS tag a", "none", "'1'")],
         ),
         (
-            Wanted("berth-train", lifecycle=documents.lifecycle(keep=5)),
-            replace(FOUND, lifecycle=documents.lifecycle(keep=500, days=900)),
+            WantedRepository("berth-train", lifecycle=documents.lifecycle_policy(keep=5)),
+            replace(FOUND, lifecycle=documents.lifecycle_policy(keep=500, days=900)),
             [
-                Difference(
+                SettingDifference(
                     "lifecycle policy",
                     "all of release-*, 5 of *-dirty, 500 of *-cpu-*, 500 of *-cu130-*, 500 of *-cu124-*, "
                     "untagged for 900 days",
@@ -197,10 +200,10 @@ STAYS = "ECR can't change it: delete the repository, or take one of another name
             ],
         ),
         (
-            Wanted("berth-train", pull=documents.pull(REGISTRY, sagemaker=True)),
+            WantedRepository("berth-train", pull=documents.pull_policy(REGISTRY, sagemaker=True)),
             replace(FOUND, pull=PULL),
             [
-                Difference(
+                SettingDifference(
                     "pull policy",
                     "arn:aws:iam::999988887777:root",
                     "sagemaker.amazonaws.com for 123456789012",
@@ -209,7 +212,7 @@ STAYS = "ECR can't change it: delete the repository, or take one of another name
         ),
     ],
 )
-def test_differences(wanted: Wanted, found: Found, differences: list[Difference]) -> None:
+def test_differences(wanted: WantedRepository, found: RepositoryState, differences: list[SettingDifference]) -> None:
     assert repository.differences(wanted, found) == differences
 
 
@@ -229,7 +232,7 @@ def test_which_tags_can_move(mutability: str, exclusions: tuple[str, ...], moves
 
 
 def test_settings_that_are_wrong_are_refused_together_before_anything_is_asked() -> None:
-    wrong = Wanted("Berth", kms_key="my key", tags={"aws:x": "1", "": "", "ok": "é +-=._:/@"})
+    wrong = WantedRepository("Berth", kms_key="my key", tags={"aws:x": "1", "": "", "ok": "é +-=._:/@"})
     with pytest.raises(UserError) as refusal:
         repository.ensure(None, wrong, None, apply=True, say=print)
     said = str(refusal.value)
@@ -243,7 +246,7 @@ def test_settings_that_are_wrong_are_refused_together_before_anything_is_asked()
         assert part in said
     chinese_alias = KEY.replace("key/", "alias/").replace("arn:aws:", "arn:aws-cn:")
     for key in (KEY, KEY[-36:], "alias/aws/ecr", "mrk-" + "0a" * 16, chinese_alias):
-        assert repository.problems(Wanted("berth", kms_key=key)) == []
+        assert repository.problems(WantedRepository("berth", kms_key=key)) == []
 
 
 @pytest.mark.parametrize("method", ["put_lifecycle_policy", "set_repository_policy"])
@@ -265,7 +268,16 @@ def test_a_run_that_ends_in_the_middle_is_finished_by_the_next(
     )
     finished, said = ensure(client, wanted)
     assert said == []
-    assert repository.differences(wanted, finished.found) == []
+    assert repository.differences(wanted, finished) == []
+
+
+def test_a_policy_that_ecr_does_not_take_names_its_file(client: Any) -> None:
+    wrong = {"rules": [{**WANTED.lifecycle["rules"][0], "action": {"type": "delete"}}]}  # type: ignore[index]
+    with pytest.raises(UserError) as refusal:
+        ensure(client, replace(WANTED, lifecycle=wrong))
+    said = str(refusal.value)
+    assert said.startswith("ECR does not take the policy of ecr/policies/lifecycle.json (")
+    assert "): fix that file; the repository berth-train is made without its lifecycle policy, and" in said
 
 
 @pytest.mark.parametrize(
@@ -287,7 +299,7 @@ def test_a_policy_that_an_owner_took_away_does_not_come_back_unasked(
     spoil(client)
     _, said = ensure(client, WANTED)
     assert said[-1] == "the repository berth-train is left as it is: --apply changes it."
-    after = repository.found(client, "berth-train")
+    after = repository.describe(client, "berth-train")
     assert after is not None
     assert after.lifecycle is None
 
@@ -303,15 +315,14 @@ def test_a_process_that_was_faster_is_no_error(client: Any, monkeypatch: pytest.
     monkeypatch.setattr(client, "describe_repositories", missing_once)
     there, said = ensure(client, WANTED)
     assert said == ["another process made berth-train just now"]
-    assert not there.created
-    assert there.found.lifecycle == WANTED.lifecycle
+    assert there.lifecycle == WANTED.lifecycle
 
 
 def test_a_refusal_names_action_and_repository(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_once(monkeypatch, client, "create_repository", "AccessDeniedException")
     with pytest.raises(UserError, match=r"permission for ecr:CreateRepository on berth-train is missing"):
         ensure(client, WANTED)
-    assert repository.found(client, "berth-train") is None
+    assert repository.describe(client, "berth-train") is None
 
 
 def test_a_tag_is_taken_away_and_a_missing_one_is_no_error(client: Any) -> None:

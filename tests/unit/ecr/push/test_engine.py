@@ -10,8 +10,9 @@ import requests
 from urllib3.exceptions import ProtocolError
 
 from berth.common.errors import UserError
-from berth.ecr.push.engine import TRIES, push, tagged
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.push.context import PushContext
+from berth.ecr.push.engine import TRIES, push_with_retries, tagged
+from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.references import Reference
 
 PLACE = Reference("registry.example", "berth-train", "1")
@@ -48,37 +49,41 @@ class Waits(threading.Event):
         return self.is_set()
 
 
-def run(engine: ScriptedEngine) -> tuple[Any, list[float], list[bool]]:
-    """The push's result, its waits, and for each login whether it was to be a new one."""
+def run(engine: ScriptedEngine) -> tuple[frozenset[str], list[float], list[bool]]:
+    """The layers that went, its waits, and for each login whether it was to be a new one."""
     waits = Waits()
     logins: list[bool] = []
 
-    def login(renew: bool) -> Credentials:
+    def login(*, renew: bool) -> Credentials:
         logins.append(renew)
         return Credentials("AWS", f"token-{len(logins)}")
 
     client: Any = engine
-    return push(client, PLACE, login, stopped=waits), waits.seconds, logins
+    return push_with_retries(PushContext(client, waits), PLACE, login), waits.seconds, logins
+
+
+def no_login(*, renew: bool) -> None:
+    """Of a registry that asks for nothing."""
 
 
 def test_a_push_that_ends_well_is_one_try() -> None:
     engine = ScriptedEngine([LAYER])
     sent, waits, logins = run(engine)
-    assert (sent.layers, sent.tries, waits, logins) == ({"a" * 12}, 1, [], [False])
+    assert (set(sent), waits, logins) == ({"a" * 12}, [], [False])
     assert engine.asked == [{"username": "AWS", "password": "token-1"}]
 
 
 def test_a_connection_that_breaks_is_waited_for_longer_each_time_until_a_layer_arrives() -> None:
     refused = [failing("dial tcp: connect: connection refused")]
-    sent, waits, _ = run(ScriptedEngine(refused, refused, [LAYER, *refused], refused, [LAYER]))
-    assert (sent.tries, waits) == (5, [1.0, 2.0, 1.0, 2.0])
+    _, waits, logins = run(ScriptedEngine(refused, refused, [LAYER, *refused], refused, [LAYER]))
+    assert (len(logins), waits) == (5, [1.0, 2.0, 1.0, 2.0])
 
 
 def test_a_token_that_ran_out_is_renewed_at_once() -> None:
     expired = [LAYER, failing("denied: Your authorization token has expired. Reauthenticate and try again.")]
     engine = ScriptedEngine(expired, [{"status": "Layer already exists", "id": "a" * 12}])
     sent, waits, logins = run(engine)
-    assert (sent.layers, waits, logins) == ({"a" * 12}, [0.0], [False, True])
+    assert (set(sent), waits, logins) == ({"a" * 12}, [0.0], [False, True])
     assert engine.asked[1]["password"] == "token-2"
 
 
@@ -112,12 +117,12 @@ def test_each_try_says_once_that_the_engine_tries_by_itself_and_why_the_next_one
     )
     lines: list[str] = []
     client: Any = ScriptedEngine([*RETRIED, failing(broken)], [LAYER])
-    push(client, PLACE, lambda renew: None, say=lines.append, stopped=Waits())
+    push_with_retries(PushContext(client, Waits(), say=lines.append), PLACE, no_login)
     alone = "a layer does not get through; the engine tries it again by itself, for up to 50 s"
     assert lines == [f"{PLACE}: {alone}", f"{PLACE}: broken pipe; trying again in 4 s, 0 of 1 layers are there"]
 
 
-def test_what_no_retry_can_mend_is_said_at_once() -> None:
+def test_what_no_retry_can_fix_is_said_at_once() -> None:
     engine = ScriptedEngine([failing("name unknown: The repository does not exist")])
     with pytest.raises(UserError, match=r"does not exist, or no longer"):
         run(engine)
@@ -130,7 +135,7 @@ def test_what_is_stopped_before_its_turn_does_not_begin() -> None:
     stopped = threading.Event()
     stopped.set()
     with pytest.raises(KeyboardInterrupt):
-        push(client, PLACE, lambda renew: None, stopped=stopped)
+        push_with_retries(PushContext(client, stopped), PLACE, no_login)
     assert engine.asked == []
 
 
@@ -139,7 +144,7 @@ def test_a_stop_ends_the_wait_for_a_busy_registry() -> None:
     client: Any = engine
     stopped = threading.Event()
     with pytest.raises(KeyboardInterrupt):
-        push(client, PLACE, lambda renew: None, say=lambda line: stopped.set(), stopped=stopped)
+        push_with_retries(PushContext(client, stopped, say=lambda line: stopped.set()), PLACE, no_login)
     assert len(engine.asked) == 1
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.ecr.push.engine_errors import Remedy, reason, verdict
+from berth.ecr.push.engine_errors import Remedy, diagnose, reason
 
 HOST = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 
@@ -38,14 +38,14 @@ HOST = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
     ],
 )
 def test_an_error_is_retried_only_where_that_can_help(error: str, remedy: Remedy, says: str) -> None:
-    found = verdict(error, HOST, "berth-train")
+    found = diagnose(error, HOST, "berth-train")
     assert found.remedy is remedy
     assert says in found.sentence
     assert "\n" not in found.sentence
 
 
 def test_a_digest_in_a_sentence_is_no_status_of_http() -> None:
-    assert verdict("manifest blob unknown: sha256:ab401cd5034290", HOST, "r").remedy is Remedy.STOP
+    assert diagnose("manifest blob unknown: sha256:ab401cd5034290", HOST, "r").remedy is Remedy.STOP
 
 
 @pytest.mark.parametrize(

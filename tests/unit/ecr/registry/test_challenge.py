@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.registry.challenge import Authority, parse, pull, push
-from berth.ecr.registry.credentials import Credentials
+from berth.ecr.registry.challenge import Authenticator, Credentials, parse, pull_scopes, push_scopes
 from berth.ecr.registry.errors import RegistryAnswer
 
 SECRET = Credentials("AWS", "canary")
@@ -31,15 +30,15 @@ def test_challenges(header: str, parsed: tuple[str, dict[str, str]]) -> None:
 
 def authority(
     answer: Callable[[str, str | None], RegistryAnswer], *logins: Credentials | None
-) -> tuple[Authority, list[bool]]:
+) -> tuple[Authenticator, list[bool]]:
     asked: list[bool] = []
     left = list(logins)
 
-    def login(renew: bool) -> Credentials | None:
+    def login(*, renew: bool) -> Credentials | None:
         asked.append(renew)
         return left.pop(0)
 
-    return Authority("host", login, answer, lambda url: url.startswith("https:")), asked
+    return Authenticator("host", login, answer, lambda url: url.startswith("https:")), asked
 
 
 def nobody(url: str, authorization: str | None) -> RegistryAnswer:
@@ -48,10 +47,10 @@ def nobody(url: str, authorization: str | None) -> RegistryAnswer:
 
 def test_basic_is_asked_for_once_for_all_scopes() -> None:
     found, asked = authority(nobody, SECRET)
-    assert found.header(pull("a")) is None
-    found.meet("Basic realm=x", pull("a"), None)
-    assert found.header(pull("a")) == found.header(push("b")) == HEADER
-    found.meet("Basic realm=x", push("b"), None)  # of a request that went out before
+    assert found.header(pull_scopes("a")) is None
+    found.authenticate("Basic realm=x", pull_scopes("a"), None)
+    assert found.header(pull_scopes("a")) == found.header(push_scopes("b")) == HEADER
+    found.authenticate("Basic realm=x", push_scopes("b"), None)  # of a request that went out before
     assert asked == [False]
 
 
@@ -63,10 +62,10 @@ def test_a_token_is_of_a_scope_and_asks_for_what_the_registry_names() -> None:
         return RegistryAnswer(200, {}, b'{"access_token": "t%d"}' % len(urls))
 
     found, asked = authority(answer, SECRET)
-    found.meet(BEARER, pull("a/b"), None)
-    assert found.header(pull("a/b")) == "Bearer t1"
-    assert found.header(push("a/b")) is None
-    found.meet(BEARER, (*push("c"), *pull("a/b")), None)
+    found.authenticate(BEARER, pull_scopes("a/b"), None)
+    assert found.header(pull_scopes("a/b")) == "Bearer t1"
+    assert found.header(push_scopes("a/b")) is None
+    found.authenticate(BEARER, (*push_scopes("c"), *pull_scopes("a/b")), None)
     base = "https://auth.example/token?x=1&service=reg%2C+istry&scope=repository%3Aa%2Fb%3Apull"
     assert urls == [(base, HEADER), (f"{base}&scope=repository%3Ac%3Apull%2Cpush", HEADER)]
     assert asked == [False]
@@ -75,7 +74,7 @@ def test_a_token_is_of_a_scope_and_asks_for_what_the_registry_names() -> None:
 def test_a_login_goes_to_no_token_server_without_tls() -> None:
     found, asked = authority(nobody, SECRET)
     with pytest.raises(UserError, match=r"to the token server http://auth\.example/token, which is no https"):
-        found.meet('Bearer realm="http://u:p@auth.example/token"', pull("a"), None)
+        found.authenticate('Bearer realm="http://u:p@auth.example/token"', pull_scopes("a"), None)
     assert asked == []
 
 
@@ -85,20 +84,20 @@ def test_a_login_goes_to_no_token_server_without_tls() -> None:
 def test_a_token_server_that_gives_no_token(body: bytes) -> None:
     found, _ = authority(lambda url, authorization: RegistryAnswer(200, {}, body), SECRET)
     with pytest.raises(UserError, match=r"the token server auth\.example of host answers without a token"):
-        found.meet(BEARER, pull("a"), None)
-    assert found.header(pull("a")) is None
+        found.authenticate(BEARER, pull_scopes("a"), None)
+    assert found.header(pull_scopes("a")) is None
 
 
 def test_nobody_to_log_in_as() -> None:
     found, _ = authority(nobody, None)
     with pytest.raises(UserError, match="asks for a name and a password, and none are known: log in with"):
-        found.meet("Basic", pull("a"), None)
+        found.authenticate("Basic", pull_scopes("a"), None)
 
 
 def test_a_password_is_in_no_sentence() -> None:
     found, asked = authority(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
     with pytest.raises(UserError) as refusal:
-        found.meet(BEARER, pull("a"), None)
+        found.authenticate(BEARER, pull_scopes("a"), None)
     assert asked == [False, True]
     assert "canary" not in str(refusal.value)
     assert HEADER not in str(refusal.value)

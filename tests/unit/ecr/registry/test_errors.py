@@ -27,7 +27,7 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         ),
         (
             refused(404, "NAME_UNKNOWN", "repository name not known to registry"),
-            "host has no repository a/b (NAME_UNKNOWN: repository name not known to registry): create it, or mend its "
+            "host has no repository a/b (NAME_UNKNOWN: repository name not known to registry): create it, or fix its "
             "name.",
         ),
         (
@@ -58,7 +58,16 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
             "host/a/b refuses the push (PRECONDITION: configured as immutable): its tags can't be moved, take another "
             "--tag, for example of a new version.",
         ),
-        (refused(507), "the disk of host is full (the push failed): have room made there, then run this again."),
+        (
+            refused(400, "DIGEST_INVALID", "x"),
+            "host/a/b got other bytes at the push than their digest says (DIGEST_INVALID: x): run this again.",
+        ),
+        (
+            refused(404, body=b"404 page not found"),
+            "host/a/b is not there for the push (404 page not found): create the repository, or fix its name.",
+        ),
+        (refused(413), "something in front of host refuses the push as too large (413): allow larger bodies there."),
+        (refused(507), "the disk of host is full (the push failed): make room there, then run this again."),
         (
             refused(502, body=b"<html><h1>Bad gateway</h1></html>"),
             "host failed at the push (502, a web page): run this again later, what arrived is not sent again, or look "
@@ -89,14 +98,14 @@ def test_a_sentence_for_each(answer: RegistryAnswer, said: str) -> None:
 )
 def test_a_full_disk_is_not_tried_again(body: bytes) -> None:
     assert RegistryAnswer(500, {}, body).disk_full
-    assert not RegistryAnswer(500, {}, body).retried
+    assert not RegistryAnswer(500, {}, body).retryable
     assert not RegistryAnswer(200, {}, body).disk_full
 
 
 def test_a_long_page_or_text_is_cut_short() -> None:
-    assert len(RegistryAnswer(500, {}, b"x" * 100_000).said) == 240
-    assert RegistryAnswer(500, {"Content-Type": "text/html"}, b"x").said == "500, a web page"
-    assert RegistryAnswer(500).said == "500"
+    assert len(RegistryAnswer(500, {}, b"x" * 100_000).message) == 240
+    assert RegistryAnswer(500, {"Content-Type": "text/html"}, b"x").message == "500, a web page"
+    assert RegistryAnswer(500).message == "500"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"errors": 1}', b'{"errors": [1]}', b"[" * 100_000, b"\xff"])

@@ -4,7 +4,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.ecr.registry.hosts import is_loopback
-from berth.ecr.registry.transport import Transport, patience_s
+from berth.ecr.registry.transport import Transport, timeouts_s
 
 
 def nobody(renew: bool) -> None:
@@ -62,4 +62,4 @@ def test_which_host_is_this_machine(name: str, here: bool) -> None:
 def test_a_host_that_has_answered_is_waited_for_longer_and_a_write_longest(
     method: str, known: bool, seconds: tuple[float, float]
 ) -> None:
-    assert patience_s(method, known=known) == seconds
+    assert timeouts_s(method, known=known) == seconds

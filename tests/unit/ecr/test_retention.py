@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from berth.ecr import documents, keeping
+from berth.ecr import documents, retention
 from tests.unit.ecr.lifecycle_double import Image, expired
 
 
@@ -33,14 +33,14 @@ class Repository:
     """A repository whose policy is evaluated each night."""
 
     def __init__(self) -> None:
-        self.policy = documents.lifecycle()
+        self.policy = documents.lifecycle_policy()
         self.images: dict[str, Image] = {}
         self.day = 0
 
     def push(self, digest: str, *tags: str) -> None:
         """Of an image that is there, more tags: its day stays."""
         there = self.images.get(digest, Image(digest, self.day))
-        its = keeping.tags(tuple(dict.fromkeys((*there.tags, *tags))), f"sha256:{digest}")
+        its = retention.tags(tuple(dict.fromkeys((*there.tags, *tags))), f"sha256:{digest}")
         self.images = {
             name: replace(image, tags=tuple(tag for tag in image.tags if tag not in tags))
             for name, image in self.images.items()
@@ -100,7 +100,7 @@ def test_without_the_rule_the_same_history_loses_a_release() -> None:
     ],
 )
 def test_which_images_get_the_tag_that_keeps(tags: list[str], all_tags: list[str]) -> None:
-    assert keeping.tags(tags, "sha256:1a2b3c4d5e6f7788") == tuple(all_tags)
+    assert retention.tags(tags, "sha256:1a2b3c4d5e6f7788") == tuple(all_tags)
 
 
 UNTAGGED = {"rulePriority": 9, "selection": {"tagStatus": "untagged", "countNumber": 1}}
@@ -110,7 +110,7 @@ UNTAGGED = {"rulePriority": 9, "selection": {"tagStatus": "untagged", "countNumb
     ("policy", "keeps"),
     [
         pytest.param(None, True, id="none"),
-        pytest.param(documents.lifecycle(), True, id="ours"),
+        pytest.param(documents.lifecycle_policy(), True, id="ours"),
         pytest.param({"rules": [UNTAGGED]}, True, id="of-untagged-ones-alone"),
         pytest.param({"rules": [rule(10, "*-cpu-*", 20), UNTAGGED]}, False, id="as-ours-was"),
         pytest.param({"rules": [rule(1, "*", 20), rule(2, "release-*", 999999)]}, False, id="too-late"),
@@ -118,4 +118,4 @@ UNTAGGED = {"rulePriority": 9, "selection": {"tagStatus": "untagged", "countNumb
     ],
 )
 def test_which_policies_keep_releases(policy: Any, keeps: bool) -> None:
-    assert keeping.keeps_releases(policy) is keeps
+    assert retention.keeps_releases(policy) is keeps

@@ -1,4 +1,4 @@
-"""The manifest guard against the real registry: what is refused, what is converted, and what several tags cost."""
+"""Verification against the real registry: what is refused, what is converted, and what several tags cost."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from berth.ecr.registry import verify
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest
-from berth.ecr.registry.verify import Built
+from berth.ecr.registry.verify import ExpectedImage
 from tests.registry import made_images
 from tests.registry.conftest import MakeClient, refusal
 from tests.registry.fault_proxy import FaultProxy
@@ -18,16 +18,15 @@ OTHER = "sha256:" + "0" * 64
 def test_what_was_built_passes_by_tag_and_by_digest(client: Client) -> None:
     image = made_images.image()
     digest = made_images.put(client, "a/b", "1", image)
-    checked = verify.check(client, "a/b", "1", image.built)
-    assert (checked.manifest, checked.digest) == (image.manifest, digest)
-    assert checked.size == sum(len(content) for content in image.blobs.values())
-    assert verify.check(client, "a/b", digest, replace(image.built, config_digest=None)) == checked
+    assert made_images.check(client, "a/b", "1", image) == image.manifest
+    assert image.manifest.size == sum(len(content) for content in image.blobs.values())
+    assert made_images.check(client, "a/b", digest, replace(image.built, config_digest=None)) == image.manifest
 
 
 def test_everything_that_is_wrong_is_said_at_once(client: Client) -> None:
     image = made_images.image(platform="linux/arm64")
     made_images.put(client, "a/b", "1", image)
-    said = refusal(lambda: verify.check(client, "a/b", "1", Built(OTHER, (OTHER, OTHER))))
+    said = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(OTHER, (OTHER, OTHER))))
     assert said.startswith(f"{client.host}/a/b@{image.manifest.digest} is not what SageMaker takes: its config is ")
     assert f"and {OTHER} was built" in said
     assert "the image is for linux/arm64, and SageMaker runs linux/amd64" in said
@@ -40,17 +39,17 @@ def test_an_index_an_oci_manifest_and_an_attestation_do_not_pass(client: Client)
     made_images.put(client, "a/b", "oci", image)
     made_images.put(client, "a/b", "attestation", made_images.attestation(image))
     assert "is an index (application/vnd.oci.image.index.v1+json) of linux/amd64, unknown/unknown" in refusal(
-        lambda: verify.check(client, "a/b", "index", image.built)
+        lambda: made_images.check(client, "a/b", "index", image.built)
     )
-    assert "the manifest is an OCI one" in refusal(lambda: verify.check(client, "a/b", "oci", image.built))
+    assert "the manifest is an OCI one" in refusal(lambda: made_images.check(client, "a/b", "oci", image.built))
     assert "is an artifact (application/vnd.oci.image.config.v1+json), such as an attestation" in refusal(
-        lambda: verify.check(client, "a/b", "attestation", image.built)
+        lambda: made_images.check(client, "a/b", "attestation", image.built)
     )
 
 
 def test_nothing_is_there(client: Client) -> None:
     assert f"{client.host}/a/b has no manifest 1, though" in refusal(
-        lambda: verify.check(client, "a/b", "1", Built(None, ()))
+        lambda: verify.verify_and_tag(client, "a/b", "1", ["2"], verify.ANYTHING)
     )
 
 
@@ -59,21 +58,21 @@ def test_an_index_with_an_attestation_becomes_one_docker_manifest(proxy: FaultPr
     image = made_images.image(oci=True)
     made_images.put_index(client, "a/b", "pushed", image)
     proxy.forget()
-    checked = verify.verify_and_tag(client, "a/b", "pushed", ["1", "latest"], image.built)
-    assert checked.manifest.media_type == DOCKER_MANIFEST
-    assert checked.manifest.config_digest == image.built.config_digest
-    assert [layer.digest for layer in checked.manifest.layers] == [layer.digest for layer in image.manifest.layers]
+    verified = verify.verify_and_tag(client, "a/b", "pushed", ["1", "latest"], image.built)
+    assert verified.media_type == DOCKER_MANIFEST
+    assert verified.config_digest == image.built.config_digest
+    assert [layer.digest for layer in verified.layers] == [layer.digest for layer in image.manifest.layers]
     for tag in ("1", "latest"):
-        assert verify.check(client, "a/b", tag, image.built) == checked
+        assert made_images.check(client, "a/b", tag, image.built) == verified
     assert proxy.uploaded() == 0
 
 
 def test_an_oci_manifest_is_converted_under_its_own_tag(client: Client) -> None:
     image = made_images.image(oci=True)
     made_images.put(client, "a/b", "1", image)
-    checked = verify.verify_and_tag(client, "a/b", "1", ["1"], image.built)
-    assert client.manifest("a/b", "1") == checked.manifest
-    assert verify.verify_and_tag(client, "a/b", "1", ["1"], image.built) == checked
+    verified = verify.verify_and_tag(client, "a/b", "1", ["1"], image.built)
+    assert client.manifest("a/b", "1") == verified
+    assert verify.verify_and_tag(client, "a/b", "1", ["1"], image.built) == verified
 
 
 def test_a_right_manifest_stays_byte_for_byte_and_further_tags_cost_nothing(
@@ -125,7 +124,7 @@ def test_a_config_that_lies_is_not_believed(proxy: FaultProxy, client_of: MakeCl
     proxy.answer(
         200, method="GET", path=f"blobs/{other.built.config_digest}", body=image.blobs[str(image.built.config_digest)]
     )
-    said = refusal(lambda: verify.check(client, "a/b", "1", Built(None, ())))
+    said = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(None, ())))
     assert f"gave {image.built.config_digest} for {other.built.config_digest}" in said
 
 
@@ -133,5 +132,5 @@ def test_a_config_that_lies_is_not_believed(proxy: FaultProxy, client_of: MakeCl
 def test_what_is_no_manifest_is_one_sentence(proxy: FaultProxy, client_of: MakeClient, raw: bytes) -> None:
     garbage = Manifest(DOCKER_MANIFEST, raw)
     proxy.answer(200, method="GET", path="manifests", headers={"Content-Type": garbage.media_type}, body=garbage.raw)
-    said = refusal(lambda: verify.check(client_of(proxy), "a/b", "1", Built(None, ())))
+    said = refusal(lambda: made_images.check(client_of(proxy), "a/b", "1", ExpectedImage(None, ())))
     assert "\n" not in said

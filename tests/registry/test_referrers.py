@@ -5,7 +5,7 @@ import json
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.registry import referrers, verify
+from berth.ecr.registry import referrers
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, dumped
 from tests.registry import made_images
@@ -17,13 +17,13 @@ BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 
 def attached(client: Client, image: made_images.Image) -> str:
     """Has BILL attached; gives the digest of the artifact."""
-    referrers.lay(client, "a/b", BILL)
+    referrers.upload_blobs(client, "a/b", BILL)
     return referrers.attach(client, "a/b", image.manifest, BILL)
 
 
 def attached_by_another_tool(client: Client, image: made_images.Image) -> str:
     """Has BILL attached as another tool may; gives the digest of the artifact."""
-    referrers.lay(client, "a/b", BILL)
+    referrers.upload_blobs(client, "a/b", BILL)
     bill = referrers.artifact(image.manifest.descriptor, BILL)
     other = {"artifactType": "text/plain", "annotations": {"org.example.made-by": "a test"}}
     made = Manifest(OCI_MANIFEST, dumped({**bill.parsed, **other}))
@@ -38,7 +38,7 @@ def test_a_document_is_attached_found_and_read(client: Client) -> None:
     digest = attached(client, image)
     (found,) = referrers.attached(client, "a/b", image.manifest.digest)
     assert (found.digest, found.artifact_type, found.media_type) == (digest, referrers.CYCLONEDX, OCI_MANIFEST)
-    assert referrers.read(client, "a/b", found) == BILL
+    assert made_images.read_document(client, "a/b", found) == BILL
 
 
 def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client) -> None:
@@ -58,7 +58,7 @@ def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client)
     assert index is not None
     assert index.media_type == OCI_INDEX
     assert [each["digest"] for each in index.parsed["manifests"]] == [digest]
-    assert verify.check(client, "a/b", "1", image.built).manifest == image.manifest
+    assert made_images.check(client, "a/b", "1", image) == image.manifest
 
 
 def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy, client_of: MakeClient) -> None:
@@ -104,7 +104,7 @@ def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client
     digest = attached(client, image)
     assert digest == made.digest
     (found,) = referrers.attached(client, "a/b", image.manifest.digest)
-    assert referrers.read(client, "a/b", found) == BILL
+    assert made_images.read_document(client, "a/b", found) == BILL
     assert client.tags("a/b") == ["1"]
 
 
@@ -113,14 +113,7 @@ def test_a_document_that_is_gone(client: Client) -> None:
     made_images.put(client, "a/b", "1", image)
     gone = referrers.artifact(image.manifest.descriptor, BILL).descriptor
     with pytest.raises(UserError, match=f"lists {gone.digest} as attached, and does not have it: attach it again"):
-        referrers.read(client, "a/b", gone)
-
-
-def test_what_is_attached_by_others_and_is_more_than_a_document(client: Client) -> None:
-    image = made_images.image(oci=True)
-    made_images.put(client, "a/b", "1", image)
-    with pytest.raises(UserError, match="is no document, it has 2 files"):
-        referrers.read(client, "a/b", image.manifest.descriptor)
+        referrers.read_manifest(client, "a/b", gone)
 
 
 def test_a_tag_that_is_no_index(client: Client) -> None:

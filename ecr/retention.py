@@ -2,7 +2,7 @@
 
 A rule that expires builds takes an image by the tag of its build, and with all its tags. ECR's user guide says that an
 image which matches the tags of a rule can't be expired by a rule of lower priority (LifecyclePolicies.html, evaluation
-rules), so the first rule of policies/lifecycle.json matches `release-*`, and every release gets such a tag beside its
+rules), so the first rule of policies/lifecycle.json matches `release-*`, and every release gets such a tag next to its
 own. The tag names the image, not the release: endpoints may still run on what `prod` was on before it moved.
 """
 

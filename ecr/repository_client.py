@@ -1,0 +1,43 @@
+"""The way into a repository: the registry's own interface, and ECR's control plane where it is AWS's."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from berth.ecr.aws import Aws
+from berth.ecr.destination import Destination
+from berth.ecr.login import StoredLogin
+from berth.ecr.registry.challenge import Login
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.transport import Transport
+
+
+@dataclass(frozen=True)
+class RepositoryClient:
+    """A repository, the registry that it is in, and the login there; `ecr` is None where that is not AWS's."""
+
+    destination: Destination
+    registry: Registry
+    login: Login
+    ecr: Any = None
+
+    @property
+    def name(self) -> str:
+        """Without the registry's host."""
+        return self.destination.repository
+
+    def __str__(self) -> str:
+        return str(self.destination)
+
+
+def open_repositories(
+    destinations: Sequence[Destination], aws: Aws, say: Callable[[str], None]
+) -> list[RepositoryClient]:
+    """A client of each; those of one registry share its connections and its login. No registry is asked yet."""
+    clients: dict[str, RepositoryClient] = {}
+    for each in destinations:
+        if each.host not in clients:
+            login = StoredLogin(each.host) if each.ecr is None else aws.login(each.ecr.region, fips=each.ecr.fips)
+            ecr = None if each.ecr is None else aws.ecr(each.ecr)
+            clients[each.host] = RepositoryClient(each, Registry(Transport(each.host, login, say=say)), login, ecr)
+    return [replace(clients[each.host], destination=each) for each in destinations]
