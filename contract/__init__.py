@@ -1,8 +1,9 @@
 """What the images and the machine that starts them agree on: read by both sides, standard library only.
 
 errors           a mistake of the user's, in one sentence
-hyperparameters  typed values out of SageMaker's strings        old_names  those of older notebooks
-asked            which distribution a job asks for, and the variables BERTH_*
+hyperparameters  typed values out of SageMaker's strings
+deprecated       hyperparameters of older notebooks, and what becomes of each
+launch_options   which distribution a job asks for, and the variables BERTH_*
 schema           the hyperparameters that an image knows, as JSON
 masking          what a log does not show
 model_files      what a model folder must hold

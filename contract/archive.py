@@ -27,7 +27,7 @@ class ArchiveError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ArchiveLimits:
     """What an archive may hold: a small one can name more bytes than a disk has."""
 
     size: int = 64 * 2**30
@@ -38,10 +38,10 @@ class Limits:
     """Bytes that stay free on the disk."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ArchiveLimits()
 
 
-def unpack(archive: Path, folder: Path, limits: Limits = DEFAULT_LIMITS) -> None:
+def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> None:
     """Unpacks `archive`, a tar file with gzip around it or without, into `folder`, which must not exist yet.
 
     A file that its owner may run stays executable; owners, times and all other attributes are not taken over. Raises
@@ -99,7 +99,7 @@ class _Bounded(io.RawIOBase):
         return piece
 
 
-def _unpack(plain: BinaryIO, folder: Path, limits: Limits) -> None:
+def _unpack(plain: BinaryIO, folder: Path, limits: ArchiveLimits) -> None:
     bounded = _Bounded(plain)
     free = max(0, shutil.disk_usage(folder).free - limits.spare)
     size = entries = 0

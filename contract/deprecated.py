@@ -7,17 +7,17 @@ only what would change the result silently (apex, sharded_ddp, model parallelism
 
 from typing import Any
 
-from berth.contract.hyperparameters import OldName
+from berth.contract.hyperparameters import DeprecatedName
 
 Applied = tuple[dict[str, Any], str]
 
 
-def _dropped(reason: str, always: bool = False) -> OldName:
+def _dropped(reason: str, *, always: bool = False) -> DeprecatedName:
     """A setting without effect, whatever its value."""
-    return OldName(str, lambda value: ({}, f"ignored, {reason}"), always=always)
+    return DeprecatedName(str, lambda value: ({}, f"ignored, {reason}"), always=always)
 
 
-def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = None) -> OldName:
+def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = None) -> DeprecatedName:
     """A yes or no that became one value of another setting."""
 
     def apply(value: Any) -> Applied:
@@ -25,12 +25,12 @@ def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = 
         taken = " and ".join(f"{name} {content}" for name, content in chosen.items())
         return chosen, f"taken as {taken}" if taken else "ignored, it asks for nothing"
 
-    return OldName(type, apply)
+    return DeprecatedName(type, apply)
 
 
-def _inside(new: str, key: str, type: Any) -> OldName:
+def _inside(new: str, key: str, type: Any) -> DeprecatedName:
     """A setting that became one key of a settings object."""
-    return OldName(type, lambda value: ({new: {key: value}}, f"taken as {key} of {new}"))
+    return DeprecatedName(type, lambda value: ({new: {key: value}}, f"taken as {key} of {new}"))
 
 
 def _warmup_ratio(ratio: float) -> Applied:
@@ -41,7 +41,7 @@ def _warmup_ratio(ratio: float) -> Applied:
     return {"warmup_steps": share}, f"taken as warmup_steps {ratio:g} of all steps"
 
 
-def _save_safetensors(value: bool) -> Applied:
+def _save_safetensors(value: Any) -> Applied:
     return {}, "ignored, models are always written as safetensors"
 
 
@@ -51,7 +51,7 @@ def _half_backend(value: str) -> Applied:
     return {}, "ignored, mixed precision is torch's own"
 
 
-def _sharded_ddp(value: str | bool) -> Applied:
+def _sharded_ddp(value: Any) -> Applied:
     if value is False:
         return {}, "ignored, it asks for nothing"
     raise ValueError("no longer exists: use fsdp instead")
@@ -67,30 +67,32 @@ def _model_parallel(value: dict[str, Any] | str) -> Applied:
 
 _GONE_HARDWARE = "transformers 5 no longer has it"
 
-OLD_NAMES: dict[str, OldName] = {
+DEPRECATED_NAMES: dict[str, DeprecatedName] = {
     # names that changed
-    "evaluation_strategy": OldName(new="eval_strategy"),
-    "no_cuda": OldName(new="use_cpu"),
-    "gradient_checkpointing": OldName(new="activation_checkpointing", always=True),
-    "gradient_checkpointing_kwargs": OldName(new="activation_checkpointing_kwargs", always=True),
-    "per_gpu_train_batch_size": OldName(new="per_device_train_batch_size"),
-    "per_gpu_eval_batch_size": OldName(new="per_device_eval_batch_size"),
-    "train_batch_size": OldName(new="per_device_train_batch_size"),
-    "eval_batch_size": OldName(new="per_device_eval_batch_size"),
-    "epochs": OldName(new="num_train_epochs"),
-    "push_to_hub_model_id": OldName(new="hub_model_id"),
-    "push_to_hub_token": OldName(new="hub_token"),
-    "use_auth_token": OldName(new="token"),
-    "revision": OldName(new="model_revision"),
-    "model_name": OldName(new="model_name_or_path"),
-    "predict_file": OldName(new="validation_file"),
-    "max_val_samples": OldName(new="max_eval_samples"),
+    "evaluation_strategy": DeprecatedName(new="eval_strategy"),
+    "no_cuda": DeprecatedName(new="use_cpu"),
+    "gradient_checkpointing": DeprecatedName(new="activation_checkpointing", always=True),
+    "gradient_checkpointing_kwargs": DeprecatedName(new="activation_checkpointing_kwargs", always=True),
+    "per_gpu_train_batch_size": DeprecatedName(new="per_device_train_batch_size"),
+    "per_gpu_eval_batch_size": DeprecatedName(new="per_device_eval_batch_size"),
+    "train_batch_size": DeprecatedName(new="per_device_train_batch_size"),
+    "eval_batch_size": DeprecatedName(new="per_device_eval_batch_size"),
+    "epochs": DeprecatedName(new="num_train_epochs"),
+    "push_to_hub_model_id": DeprecatedName(new="hub_model_id"),
+    "push_to_hub_token": DeprecatedName(new="hub_token"),
+    "use_auth_token": DeprecatedName(new="token"),
+    "revision": DeprecatedName(new="model_revision"),
+    "model_name": DeprecatedName(new="model_name_or_path"),
+    "predict_file": DeprecatedName(new="validation_file"),
+    "max_val_samples": DeprecatedName(new="max_eval_samples"),
     # settings that became a value of another
     "group_by_length": _switch(
         {"train_sampling_strategy": "group_by_length"}, off={"train_sampling_strategy": "random"}
     ),
     "adafactor": _switch({"optim": "adafactor"}),
-    "warmup_ratio": OldName(float, _warmup_ratio, blank=0),  # older transformers took it where warmup_steps was 0
+    "warmup_ratio": DeprecatedName(
+        float, _warmup_ratio, blank=0
+    ),  # older transformers took it where warmup_steps was 0
     "fsdp_min_num_params": _inside("fsdp_config", "min_num_params", int),
     "fsdp_transformer_layer_cls_to_wrap": _inside("fsdp_config", "transformer_layer_cls_to_wrap", list[str]),
     "dispatch_batches": _inside("accelerator_config", "dispatch_batches", bool),
@@ -98,12 +100,12 @@ OLD_NAMES: dict[str, OldName] = {
     # without effect
     "local_rank": _dropped("the launcher tells each rank its number", always=True),
     "fp16_opt_level": _dropped("mixed precision is torch's own"),
-    "half_precision_backend": OldName(str, _half_backend),
-    "fp16_backend": OldName(str, _half_backend),
-    "save_safetensors": OldName(bool, _save_safetensors),
+    "half_precision_backend": DeprecatedName(str, _half_backend),
+    "fp16_backend": DeprecatedName(str, _half_backend),
+    "save_safetensors": DeprecatedName(bool, _save_safetensors),
     "include_inputs_for_metrics": _dropped("exact match and F1 need the text only"),
     "include_tokens_per_second": _dropped("the log gives questions a second"),
-    "overwrite_cache": _dropped("windows are made afresh in memory"),
+    "overwrite_cache": _dropped("windows are made again in memory"),
     "preprocessing_num_workers": _dropped("the tokenizer uses all cores by itself"),
     "use_fast_tokenizer": _dropped("the tokenizer must be a fast one"),
     "push_to_hub_organization": _dropped("put the organisation into hub_model_id"),
@@ -123,6 +125,6 @@ OLD_NAMES: dict[str, OldName] = {
         )
     },
     # would change the result silently
-    "sharded_ddp": OldName(str | bool, _sharded_ddp),
-    "mp_parameters": OldName(dict[str, Any] | str, _model_parallel),
+    "sharded_ddp": DeprecatedName(str | bool, _sharded_ddp),
+    "mp_parameters": DeprecatedName(dict[str, Any] | str, _model_parallel),
 }

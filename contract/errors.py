@@ -2,4 +2,4 @@
 
 
 class JobError(Exception):
-    """A mistake that the user can mend; the message is the one sentence that says what is wrong and what to do."""
+    """A mistake that the user can fix; the message is the one sentence that says what is wrong and what to do."""

@@ -15,7 +15,7 @@ import difflib
 import json
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -26,7 +26,7 @@ TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f"})
 NONE_WORDS = frozenset({"None", "null", ""})
 # Values that transformers 5 no longer takes, by name: what each is read as.
-OLD_VALUES = {"optim": {"adamw_hf": "adamw_torch"}}
+DEPRECATED_VALUES = {"optim": {"adamw_hf": "adamw_torch"}}
 QUOTE_LAYERS = 3  # the most that was seen: a notebook's json.dumps twice, and a framework estimator's own
 
 PLATFORM_PREFIXES = ("sagemaker_", "_tuning_")
@@ -34,7 +34,7 @@ PLATFORM_NAMES = frozenset({"default_user_module_name"})
 # The kit's launcher reads this one before any rank starts; run_qa only has to know the name.
 LAUNCHER_NAMES = frozenset({"processes_per_host"})
 
-UNSET: Any = object()  # what `decode` answers for None, null and the empty text: leave the option's default
+UNSET: Any = object()  # what `decode` returns for None, null and the empty text: leave the option's default
 
 
 class HyperparameterError(JobError):
@@ -51,7 +51,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class OldName:
+class DeprecatedName:
     """What becomes of a hyperparameter that no longer exists under its name.
 
     With `new`, the same setting under another name. Else `type` is how its value is read, and `apply(value)` gives the
@@ -67,17 +67,21 @@ class OldName:
     blank: Any = None
 
     def counts(self, name: str, options: Mapping[str, Option]) -> bool:
-        """Whether the name is read as an old one, given the options of the transformers at hand."""
+        """Whether the name is read as a deprecated one, given the options of the transformers at hand."""
         return (not self.new or self.new in options) and (self.always or name not in options)
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Typed values of what was given (never a None), the platform's own keys as text, and lines for the log."""
+    """Typed values of what was given (never a None), the platform's own keys as text, and lines for the log.
+
+    `problems`: of each name that can't be used what is wrong with it, a part of a sentence (see `refusal`).
+    """
 
     values: dict[str, Any]
     platform: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 def options_of(*classes: type) -> dict[str, Option]:
@@ -134,44 +138,44 @@ def decode(raw: Any, declared: Any, choices: tuple[str, ...] = ()) -> Any:
 def parse(
     raw: Mapping[str, Any],
     options: Mapping[str, Option],
-    old_names: Mapping[str, OldName] | None = None,
-    launcher: Iterable[str] = LAUNCHER_NAMES,
+    deprecated: Mapping[str, DeprecatedName] | None = None,
 ) -> Parsed:
-    """Type every hyperparameter of `raw`; a new name wins over its old ones, and of these the first.
+    """Type every hyperparameter of `raw` as `read` does. Raises HyperparameterError that names all errors."""
+    parsed = read(raw, options, deprecated or {})
+    if parsed.problems:
+        raise refusal(parsed.problems.values())
+    return parsed
 
-    Raises HyperparameterError that names all errors.
-    """
-    old_names = old_names or {}
+
+def read(raw: Mapping[str, Any], options: Mapping[str, Option], deprecated: Mapping[str, DeprecatedName]) -> Parsed:
+    """Type every hyperparameter of `raw`; a new name wins over its deprecated ones, and of these the first."""
     parsed = Parsed({})
-    problems: list[str] = []
 
-    def old_name(given: str) -> OldName | None:
-        old = old_names.get(given.replace("-", "_"))
+    def deprecated_name(given: str) -> DeprecatedName | None:
+        old = deprecated.get(given.replace("-", "_"))
         return old if old and old.counts(given.replace("-", "_"), options) else None
 
-    # Old names last, for they give way to what else is given.
-    for given, value in sorted(raw.items(), key=lambda item: old_name(item[0]) is not None):
+    # Deprecated names last, for they give way to what else is given.
+    for given, value in sorted(raw.items(), key=lambda item: deprecated_name(item[0]) is not None):
         name = given.replace("-", "_")
         try:
             if is_platform(name):
                 parsed.platform[given] = as_text(value)
-            elif name in launcher:
+            elif name in LAUNCHER_NAMES:
                 continue
-            elif (old := old_name(name)) is not None:
+            elif (old := deprecated_name(name)) is not None:
                 _replace(name, value, old, options, parsed)
             elif name in options:
-                new = OLD_VALUES.get(name, {}).get(unquote(as_text(value)).strip())
+                new = DEPRECATED_VALUES.get(name, {}).get(unquote(as_text(value)).strip())
                 typed = decode(new or value, options[name].type, options[name].choices)
                 if typed is not UNSET:
                     parsed.values[name] = typed
                 if new:
                     parsed.notes.append(f"{name}: taken as {new}")
             else:
-                raise ValueError(_unknown(name, [*options, *old_names, *launcher]))
+                raise ValueError(_unknown(name, [*options, *deprecated, *LAUNCHER_NAMES]))
         except ValueError as reason:
-            problems.append(f"{given} {reason}")
-    if problems:
-        raise HyperparameterError(_all_of(problems))
+            parsed.problems[given] = f"{given} {reason}"
     return parsed
 
 
@@ -180,13 +184,17 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return "is not known" + (f" (did you mean {nearest[0]}?)" if nearest else "")
 
 
-def _all_of(problems: list[str]) -> str:
+def refusal(problems: Collection[str]) -> HyperparameterError:
+    """The error that names every problem, each a part of a sentence: `seed 'x' is not a whole number`."""
+    parts = "; ".join(problems)
     if len(problems) == 1:
-        return f"One hyperparameter can't be used: {problems[0]}; mend it and start the job again."
-    return f"{len(problems)} hyperparameters can't be used: {'; '.join(problems)}; mend them and start the job again."
+        return HyperparameterError(f"One hyperparameter can't be used: {parts}; fix it and start the job again.")
+    return HyperparameterError(
+        f"{len(problems)} hyperparameters can't be used: {parts}; fix them and start the job again."
+    )
 
 
-def _replace(name: str, raw: Any, old: OldName, options: Mapping[str, Option], parsed: Parsed) -> None:
+def _replace(name: str, raw: Any, old: DeprecatedName, options: Mapping[str, Option], parsed: Parsed) -> None:
     """Put what took an old setting's place into `parsed`, unless that is given there, and a line on it."""
     target = options[old.new] if old.new else Option(name, old.type)
     value = decode(raw, target.type, target.choices)

@@ -1,5 +1,4 @@
-"""What the user asked for about distribution: `distribution=` as the SDK sends it, our environment variables, our
-hyperparameter.
+"""How a job wants to be launched: `distribution=` as the SDK sends it, our environment variables, our hyperparameter.
 
 Framework estimators send `sagemaker_*` hyperparameters; a generic Estimator sends nothing, so two environment variables
 do the same.
@@ -9,7 +8,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import UNSET, decode, unquote
@@ -39,7 +38,7 @@ _REFUSED = {
 }
 # Launched by mpirun for now, with the variables that torchrun would set.
 _TORCH_LAUNCHERS = ("sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled")
-_OURS = {
+_SET_BY_PLAN = {
     "-np",
     "-n",
     "-c",
@@ -57,11 +56,12 @@ _OURS = {
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """The wish, read and checked; `problems` are sentences that stop the job.
+    """What was asked for, read and checked; `problems` are sentences that stop the job.
 
     `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
-    None when nobody said; `exports` are variables from mpirun's `-x NAME=value`, which every host gets. `debug`: the
-    log shows the launch plan with its command lines and settings.
+    None when nobody said, and so is `timeout`, the seconds that hosts wait for each other; `exports` are variables from
+    mpirun's `-x NAME=value`, which every host gets. `debug`: the log shows the launch plan with its command lines and
+    settings.
     """
 
     mpi: bool = False
@@ -69,6 +69,7 @@ class LaunchOptions:
     smddp: bool = False
     efa: bool = False
     debug: bool = False
+    timeout: float | None = None
     processes: int | None = None
     processes_source: str = ""
     mpi_options: tuple[str, ...] = ()
@@ -80,13 +81,32 @@ class LaunchOptions:
 def read_launch_options(
     hyperparameters: Mapping[str, str], program: str | None, environ: Mapping[str, str]
 ) -> LaunchOptions:
-    """Read every wish about distribution; never raises, all problems are collected. `program` is the user's own."""
+    """Read all that a job says about its launch; never raises, all problems are collected. `program` is the user's."""
     values = {name: unquote(text).strip() for name, text in hyperparameters.items()}
+    problems = [
+        f"{name} {sentence}"
+        for name, sentence in _REFUSED.items()
+        if values.get(name, "").lower() not in ("", "false", "0", "{}", "null", "none")
+    ]
+    options = _distribution(program, values, environ, problems)
+    options = _variables(options, environ, problems)
+    processes, source = _processes(program, values, environ, problems)
+    mpi_options, exports = _mpi_options(values, problems)
+    return replace(
+        options,
+        processes=processes,
+        processes_source=source,
+        mpi_options=mpi_options,
+        exports=exports,
+        problems=tuple(problems),
+    )
+
+
+def _distribution(
+    program: str | None, values: Mapping[str, str], environ: Mapping[str, str], problems: list[str]
+) -> LaunchOptions:
+    """By what the ranks are to be started, with the reasons: by hyperparameters, and then BERTH_DISTRIBUTION."""
     reasons: list[str] = []
-    problems: list[str] = []
-    for name, sentence in _REFUSED.items():
-        if values.get(name, "").lower() not in ("", "false", "0", "{}", "null", "none"):
-            problems.append(f"{name} {sentence}")
 
     def on(name: str) -> bool:
         try:
@@ -109,40 +129,24 @@ def read_launch_options(
                 f"mpirun: {name} was asked for; mpirun starts the ranks with RANK, WORLD_SIZE and MASTER_ADDR as "
                 "torchrun would"
             )
-
-    wish = environ.get("BERTH_DISTRIBUTION", "").strip().lower()
-    if wish not in ("", *_DISTRIBUTIONS):
-        problems.append(f"BERTH_DISTRIBUTION must be none, mpi or smddp, not {wish!r}.")
-    elif wish:
-        if smddp and wish != "smddp":
-            reasons.append(f"without smdistributed dataparallel: BERTH_DISTRIBUTION says {wish}")
-        smddp = wish == "smddp"
-        if wish == "none" and program:
+    distribution = environ.get("BERTH_DISTRIBUTION", "").strip().lower()
+    if distribution not in ("", *_DISTRIBUTIONS):
+        problems.append(f"BERTH_DISTRIBUTION must be none, mpi or smddp, not {distribution!r}.")
+    elif distribution:
+        if smddp and distribution != "smddp":
+            reasons.append(f"without smdistributed dataparallel: BERTH_DISTRIBUTION says {distribution}")
+        smddp = distribution == "smddp"
+        if distribution == "none" and program:
             reasons = ["once per host: BERTH_DISTRIBUTION says none"]
             mpi = mpi4py = False
-        elif wish != "none" and (program or smddp):
+        elif distribution != "none" and (program or smddp):
             mpi = mpi4py = True
-            reasons.append(f"mpirun: BERTH_DISTRIBUTION says {wish}")
-    strict, debug = _switches(environ, problems)
-    processes, source = _processes(program, values, environ, problems)
-    options, exports = _mpi_options(values, problems)
-    return LaunchOptions(
-        mpi=mpi,
-        mpi4py=mpi4py,
-        smddp=smddp,
-        efa=strict,
-        debug=debug,
-        processes=processes,
-        processes_source=source,
-        mpi_options=options,
-        exports=exports,
-        reasons=tuple(reasons),
-        problems=tuple(problems),
-    )
+            reasons.append(f"mpirun: BERTH_DISTRIBUTION says {distribution}")
+    return LaunchOptions(mpi=mpi, mpi4py=mpi4py, smddp=smddp, reasons=tuple(reasons))
 
 
-def _switches(environ: Mapping[str, str], problems: list[str]) -> tuple[bool, bool]:
-    """Whether EFA is required, and whether the log shows all; with what is wrong in the names and the other values."""
+def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: list[str]) -> LaunchOptions:
+    """The options with what the other BERTH_* variables say; a misspelt name is a problem, too."""
     for name in environ:
         near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8) if name not in _VARIABLES else []
         if near and name.startswith("BERTH_"):
@@ -155,11 +159,12 @@ def _switches(environ: Mapping[str, str], problems: list[str]) -> tuple[bool, bo
     level = environ.get(LOG_LEVEL, "").strip().lower()
     if level not in ("", *_LOG_LEVELS):
         problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
+    timeout = None
     try:
-        read_timeout(environ)
+        timeout = read_timeout(environ)
     except JobError as error:
         problems.append(str(error))
-    return strict, level == "debug"
+    return replace(options, efa=strict, debug=level == "debug", timeout=timeout)
 
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:
@@ -216,7 +221,7 @@ def _mpi_options(values: Mapping[str, str], problems: list[str]) -> tuple[tuple[
     exports: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
-        if word in _OURS:
+        if word in _SET_BY_PLAN:
             problems.append(f"mpirun's {word} is set by the launch plan; remove it from the custom MPI options.")
             next(rest, None)
         elif word in ("-x", "--x"):

@@ -16,7 +16,7 @@ _SECRET_WORD = re.compile(
     r"|\w*(?:token|secret|password|passwd|credential|apikey|accesskey|authkey|dbpwd)s?"
 )
 _TOKEN = re.compile(r"tokens?")
-# Beside one of these words a token is a piece of text, and the value a number of them or that text.
+# Next to one of these words a token is a piece of text, and the value a number of them or that text.
 _OF_TEXT = re.compile(
     r"added|additional|batch|bos|cls|count|decoder|encoder|eos|ids?|image|length|limit|mask|max|min|n|new|num|number|pad|"
     r"per|prediction|sep|sequence|size|special|start|stop|target|types?|unk|vocab"

@@ -1,4 +1,4 @@
-"""What a model folder must hold, told by file names alone: on the machine before a container starts, and in the image.
+"""What a model folder must hold, by file names alone: on the machine before a container starts, and in the image.
 
 Archives made by hand, and those of the SDK, often hold one folder more; a model one level down is taken.
 """
@@ -37,7 +37,7 @@ def first_file(home: Path, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if (home / name).is_file() and (home / name).stat().st_size), None)
 
 
-def what_is_missing(folder: Path, named: str | Path, tokenizer: bool = True) -> str:
+def what_is_missing(folder: Path, named: str | Path, *, tokenizer: bool = True) -> str:
     """One sentence on what `folder`, which the user calls `named`, lacks of a model; empty if nothing.
 
     `tokenizer`: whether one must be there, too.
@@ -46,9 +46,9 @@ def what_is_missing(folder: Path, named: str | Path, tokenizer: bool = True) -> 
     if home is None:
         return f"{named} holds no config.json: pass a folder that a model was saved into."
     if not _any(home, WEIGHTS):
-        return f"{named} holds no weights: it needs a model.safetensors or pytorch_model.bin beside config.json."
+        return f"{named} holds no weights: it needs a model.safetensors or pytorch_model.bin next to config.json."
     if tokenizer and not _any(home, TOKENIZERS):
-        return f"{named} holds no tokenizer: save it beside the model (a tokenizer.json or vocab.txt)."
+        return f"{named} holds no tokenizer: save it next to the model (a tokenizer.json or vocab.txt)."
     return ""
 
 

@@ -66,7 +66,7 @@ def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
     of it are missing; tokenizer: whether that is one of them.
     """
     home = model_files.model_home(folder)
-    if (missing := model_files.what_is_missing(folder, named, tokenizer)) or home is None:
+    if (missing := model_files.what_is_missing(folder, named, tokenizer=tokenizer)) or home is None:
         raise UserError(missing)
     return home
 

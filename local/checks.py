@@ -10,7 +10,7 @@ from berth.common.containers import CommandFailed, run_once
 from berth.common.engine import find_image
 from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors
-from berth.contract.deprecated import OLD_NAMES
+from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.launch_options import read_launch_options
 from berth.contract.schema import SchemaError, read_schema
@@ -53,7 +53,7 @@ def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Map
     if options is None:
         return
     try:
-        parse(hyperparameters, options, OLD_NAMES)
+        parse(hyperparameters, options, DEPRECATED_NAMES)
     except HyperparameterError as error:
         raise UserError(str(error)) from None
 

@@ -1,13 +1,16 @@
 """What runs in the training image, in the order in which a job goes through it.
 
-entry        process 1: reads the job, decides, starts, and ends as SageMaker expects
-job          what SageMaker said; what the user asked for, and its strings by type, are in berth.contract
+entry        process 1: reads the job, decides, and ends as SageMaker expects
+job          the job as SageMaker describes it; what the user asked for, and its strings by type, are in berth.contract
 hardware     what this host has; before it, berth.runtime.gpu.start judges driver and GPU
 efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel library can be imported
 plan, mpirun the launch plan and its command line; pure
-hosts/       how several hosts meet, see that each other lives, and end together
-launch, rank start the ranks of a host, and what stands around each of them
+environment  what environment a rank gets, from the plan to run_qa itself
+hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together
+prepare      brings the user's program and its packages
+launch, rank start the ranks of a host, and what stands around each of them; they meet in a runfolder
 failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure
+outcome      how the job ended, and what it leaves; ownership hands its outputs over
 tracebacks   those of a user's program, without what started it
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/
 """

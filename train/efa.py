@@ -70,7 +70,7 @@ class Fabric:
         return ""
 
 
-def look(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
+def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
     """Look at this host and try the plugin, in a child process, under the names by which NCCL would look for it."""
     devices = tuple(sorted(path.name for path in _entries(root / "sys/class/infiniband") if _is_efa(path)))
     usable, closed = _open(root, devices)
@@ -79,7 +79,7 @@ def look(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
     return Fabric(built, plugin, obstacle, devices, usable, closed)
 
 
-def line(fabric: Fabric, backend: str, alone: bool = False) -> str:
+def network_line(fabric: Fabric, backend: str, *, alone: bool = False) -> str:
     """`network: NCCL over EFA: 4 devices, plugin libnccl-net.so`, or TCP and the reason; SMDDP uses NCCL as well."""
     if backend == "gloo":
         return "network: gloo over TCP: gloo knows no EFA"
@@ -150,4 +150,4 @@ def _entries(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    print(line(look(), "nccl" if torch_cuda() else "gloo"))
+    print(network_line(detect(), "nccl" if torch_cuda() else "gloo"))

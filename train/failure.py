@@ -50,7 +50,7 @@ _MORE_SHM = (
     "give the container more (docker run --shm-size 8g, or shm_size in the local session's container_config), or use "
     "no data loader workers"
 )
-# What a rank says when its peer has gone: never the cause when another rank has something else to say.
+# What a rank writes when its peer has gone: never the cause when another rank has something else to say.
 _ECHO = re.compile(
     r"connection (?:was )?(?:closed by peer|reset by peer|refused)|socket closed|broken pipe|DistBackendError|"
     r"ncclRemoteError|ncclSystemError|remote process exited|MPI_ERR_|timed out waiting",
@@ -99,11 +99,11 @@ class FailureReport:
             _one_line(mask_text(self.sentence)),
             f"{who}, exit code {self.code}" if who else f"exit code {self.code}",
         ]
-        room = SHOWN_CHARACTERS - sum(len(line) + 1 for line in lines)
+        left = SHOWN_CHARACTERS - sum(len(line) + 1 for line in lines)
         kept: list[str] = []
         for line in map(mask_text, reversed(self.detail)):
-            room -= len(line) + 1
-            if room < 0:
+            left -= len(line) + 1
+            if left < 0:
                 break
             kept.append(line)
         return "\n".join([*lines, *reversed(kept)]) + "\n"
@@ -114,11 +114,11 @@ def _one_line(text: str, most: int = SENTENCE_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def tell(sentence: str) -> bool:
+def write_failure(sentence: str) -> bool:
     """For a program under our entry: leave the sentence that is to stand first in /opt/ml/output/failure, then exit
     non-zero. The entry of each host says it in the log.
 
-    Outside the training image (no BERTH_FAILURE_FILE) nothing is written, and the answer is False.
+    Outside the training image (no BERTH_FAILURE_FILE) nothing is written; returns False.
     """
     path = os.environ.get(FAILURE_FILE_VARIABLE)
     if path:
@@ -154,7 +154,7 @@ def without_rank(line: str) -> str:
     return _TORCH_RANK.sub("", line)
 
 
-def exception_sentence(lines: Sequence[str], code_dir: str, whole: bool = True) -> str | None:
+def exception_sentence(lines: Sequence[str], code_dir: str, *, whole: bool = True) -> str | None:
     """`ValueError: no rows (raised at train.py:12 in main)` from the last traceback in `lines`; None if there is none.
 
     The place is the last frame in the user's code (under `code_dir`), else the last outside installed packages, else
@@ -200,8 +200,8 @@ def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]
     where = f" (raised at {shown}:{line}" + (f" in {function})" if function and function != "<module>" else ")")
     if own and kind == "ModuleNotFoundError":
         where += missing_module_hint(message, Path(code_dir))
-    room = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
-    return _one_line(f"{kind}: {message}" if message else kind, room) + where
+    most = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
+    return _one_line(f"{kind}: {message}" if message else kind, most) + where
 
 
 def missing_module_hint(message: str, code_dir: Path) -> str:
@@ -215,7 +215,7 @@ def missing_module_hint(message: str, code_dir: Path) -> str:
         return ""
     if near := difflib.get_close_matches(module, sorted(own), n=1, cutoff=0.8):
         return f"; did you mean your own {near[0]}?"
-    return "; add the package that has it to requirements.txt beside your program"
+    return "; add the package that has it to requirements.txt next to your program"
 
 
 def bus_error_sentence(who: str) -> str:
@@ -223,17 +223,17 @@ def bus_error_sentence(who: str) -> str:
     return f"{who} was killed by SIGBUS: /dev/shm is probably full; {_MORE_SHM}."
 
 
-def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str, whole: bool = True) -> str:
+def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str, *, whole: bool = True) -> str:
     """The cause of a program's non-zero `code` (not a signal) as far as its stderr tells. It does not say the code,
     which stands behind it wherever the sentence is shown.
     """
     if code == exit_code(-signal.SIGBUS):  # as a shell tells of what it ran
         return bus_error_sentence(program)
-    sentence = exception_sentence(lines, code_dir, whole)
+    sentence = exception_sentence(lines, code_dir, whole=whole)
     short = next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None)
-    # An exception that tells of neither memory nor peers is the cause, whatever was said before it.
+    # An exception that tells of neither memory nor peers is the cause, whatever was written before it.
     if short and (not sentence or _LITTLE_SHM.search(sentence) or _ECHO.search(sentence)):
-        return _one_line(f"/dev/shm is too small for {program}: {_MORE_SHM} (it said: {short.strip()[:200]}).")
+        return _one_line(f"/dev/shm is too small for {program}: {_MORE_SHM} (its message: {short.strip()[:200]}).")
     if sentence:
         return sentence
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
@@ -242,7 +242,7 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
     return _one_line(f"{program} failed; its last line on stderr was: {last}", SENTENCE_CHARACTERS - _WHO_CHARACTERS)
 
 
-def stopped_sentence(number: int, begun: bool = True) -> str:
+def stopped_sentence(number: int, *, begun: bool = True) -> str:
     """The end of a job whose hosts were sent a signal. No host or rank is named: none of them is the cause."""
     when = "it was done" if begun else "training began; start it again"
     return f"the job was stopped by a signal ({signal_name(number)}) before {when}."
@@ -258,8 +258,12 @@ def launcher_sentence(code: int, lines: Sequence[str]) -> str:
                 f"rank {match[1]} on {match[2]} was killed by {signal_name(int(match[3]))}; look for the reason in "
                 "that host's log."
             )
-    said = [line.strip() for line in lines if line.strip() and not set(line.strip()) <= {"-", "="}]
-    words = " ".join(said[:4]) if said else "it said nothing; run the job again with fewer hosts to see which one fails"
+    output = [line.strip() for line in lines if line.strip() and not set(line.strip()) <= {"-", "="}]
+    words = (
+        " ".join(output[:4])
+        if output
+        else "it wrote nothing; run the job again with fewer hosts to see which one fails"
+    )
     return _one_line(f"mpirun ended with exit code {code} before any rank reported a failure: {words}")
 
 
@@ -271,9 +275,9 @@ def load_reports(folder: Path) -> list[FailureReport]:
 def save_report(folder: Path, report: FailureReport) -> None:
     """Leave the report of one rank for this host's entry."""
     target = folder / f"rank-{report.rank or 0}.json"
-    aside = target.with_suffix(".part")
-    aside.write_text(json.dumps(trimmed(report).to_json()), "utf-8")
-    aside.rename(target)
+    part = target.with_suffix(".part")
+    part.write_text(json.dumps(trimmed(report).to_json()), "utf-8")
+    part.rename(target)
 
 
 def trimmed(report: FailureReport) -> FailureReport:

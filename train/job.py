@@ -1,8 +1,8 @@
-"""What SageMaker said: hosts, hyperparameters, channels and the program, from /opt/ml/input/config and the environment.
+"""The job as SageMaker describes it: hosts, hyperparameters, channels and the program, from /opt/ml/input/config and
+the environment.
 
-Hyperparameters are read raw, as strings: sagemaker-training's reader decodes a model named "123" into a number. Its
-Environment makes the SM_* variables and a program's arguments (`program_arguments`, `sagemaker_variables`), which user
-programs know.
+Hyperparameters are read raw, as strings: sagemaker-training's reader decodes a model named "123" into a number. It
+makes a user program's arguments all the same (`program_arguments`), for user programs know them as it makes them.
 """
 
 import json
@@ -15,7 +15,6 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import is_platform, unquote
-from berth.train.hardware import Hardware
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
@@ -121,18 +120,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-class _Given(dict[str, Any]):
-    """A mapping that counts as given even when it is empty: sagemaker-training would read the file again, which may be
-    missing.
-    """
-
-    def __bool__(self) -> bool:
-        return True
-
-
-def _decoded(job: Job) -> _Given:
+def decoded_hyperparameters(job: Job) -> dict[str, Any]:
     """Hyperparameters as sagemaker-training decodes them: by JSON, once, else as they are."""
-    values = _Given()
+    values: dict[str, Any] = {}
     for name, text in job.hyperparameters.items():
         try:
             values[name] = json.loads(text)
@@ -149,24 +139,5 @@ def program_arguments(job: Job) -> list[str]:
     """
     from sagemaker_training import mapping
 
-    own = {name: value for name, value in _decoded(job).items() if not is_platform(name)}
+    own = {name: value for name, value in decoded_hyperparameters(job).items() if not is_platform(name)}
     return [str(argument) for argument in mapping.to_cmd_args(own)]
-
-
-def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
-    """The SM_* variables of this host (SM_CURRENT_HOST and the like are right only on the host that computes them).
-
-    Also sets SAGEMAKER_JOB_NAME, SAGEMAKER_REGION and CURRENT_HOST in this process' environment, as sagemaker-training
-    does.
-    """
-    # Importing the package looks at this variable, and makes folders below the user's home if neither it nor /opt/ml is
-    # there.
-    os.environ.setdefault("SAGEMAKER_BASE_DIR", str(job.root))
-    from sagemaker_training.environment import Environment
-
-    environment = Environment(
-        resource_config=_Given(job.resources), input_data_config=_Given(job.input_data), hyperparameters=_decoded(job)
-    )
-    variables: dict[str, str] = environment.to_env_vars()
-    # nvidia-smi is not in every image and the CPU count there ignores the container's quota: say what the plan went by.
-    return {**variables, "SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(max(1, int(hardware.cpus)))}

@@ -29,7 +29,7 @@ class LocalRun:
 
     def __init__(self, run_dir: Path, events: Events) -> None:
         self.folder = RunFolder(run_dir)
-        self.said: deque[str] = deque(maxlen=40)
+        self.output: deque[str] = deque(maxlen=40)
         self._events = events
         self._process: subprocess.Popen[str] | None = None
         self._stopped_at: float | None = None
@@ -59,7 +59,7 @@ class LocalRun:
     def _lines(self, process: subprocess.Popen[str]) -> Iterator[str]:
         assert process.stdout is not None
         for line in process.stdout:
-            self.said.append(line.rstrip())
+            self.output.append(line.rstrip())
             yield line.rstrip()
 
     @property
@@ -87,7 +87,7 @@ class LocalRun:
             self._process.kill()
 
     def reports(self) -> list[FailureReport]:
-        """What this host's ranks said of their failures; that we ended one ourselves explains nothing."""
+        """What this host's ranks reported of their failures; that we ended one ourselves explains nothing."""
         since = self._stopped_at
         return [
             replace(report, echo=True) if since is not None and report.when >= since and report.code > 128 else report

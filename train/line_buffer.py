@@ -9,12 +9,12 @@ PROGRESS_SECONDS = 10.0
 _LONGEST_BYTES = 1 << 16
 
 
-class Lines:
+class LineBuffer:
     """Cuts a stream into lines."""
 
     def __init__(self) -> None:
         self._pending = b""
-        self._said_at = 0.0
+        self._shown_at = 0.0
 
     def feed(self, data: bytes, now: float) -> list[bytes]:
         """Lines (without newline) that are complete once `data` has come at `now` (seconds)."""
@@ -25,8 +25,8 @@ class Lines:
         returns = self._pending[len(begun) :]
         progress, mark, rest = begun.rpartition(b"\r")
         if mark and progress.strip():
-            if now - self._said_at >= PROGRESS_SECONDS:
-                self._said_at = now
+            if now - self._shown_at >= PROGRESS_SECONDS:
+                self._shown_at = now
                 lines.append(_shown(progress))
                 self._pending = b"\r" + rest + returns
             else:

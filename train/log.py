@@ -1,7 +1,7 @@
 """The one logger of the training image: whole lines, each starting with `berth: `.
 
 Several processes write to a host's log at once, so a record leaves in a single write and never as fragments. What other
-programs said (pip, mpirun, an exception) may hold secrets, which no record shows.
+programs wrote (pip, mpirun, an exception) may hold secrets, which no record shows.
 """
 
 import logging

@@ -39,8 +39,8 @@ def find_mpirun() -> tuple[str, int]:
         return "", 0
     if of_another(path, os.environ):
         del os.environ["OPAL_PREFIX"]
-    answer = subprocess.run([path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    return path, major_version(answer.stdout)
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    return path, major_version(done.stdout)
 
 
 def major_version(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Hands what the job wrote to the owner of the mounted folders.
+"""Lets others read the model that the job wrote, and hands its outputs to the owner of the mounted folders.
 
 The image runs as root. In SageMaker's local mode /opt/ml is mounted from a person's disk, who could neither read nor
 delete root's files (sagemaker-python-sdk#2647, #4764). On SageMaker itself everything is root's and nothing changes.
@@ -6,6 +6,7 @@ delete root's files (sagemaker-python-sdk#2647, #4764). On SageMaker itself ever
 
 import contextlib
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -13,6 +14,23 @@ _FOLDERS = ("model", "output", "code")
 _CHECKPOINTS = "checkpoints"
 BEGAN = time.time() - 1.0
 """When the job began, for its entry imports this first thing; the kernel's stamps are a few milliseconds behind."""
+
+
+def open_to_readers(folder: Path) -> None:
+    """Give the files in the model folder the mode 0644 (0755 where their owner may run them), its folders 0755.
+
+    safetensors writes weights that root alone can read (github.com/safetensors/safetensors/issues/782), model.tar.gz
+    keeps that, and a server need not run as root.
+    """
+    for parent, folders, files in os.walk(folder):
+        for entry in (Path(parent) / name for name in (*folders, *files)):
+            # A file may vanish meanwhile, be another's or lie on a mount that does not allow it.
+            with contextlib.suppress(OSError):
+                mode = entry.lstat().st_mode
+                runs = stat.S_ISDIR(mode) or mode & stat.S_IXUSR
+                wanted = 0o755 if runs else 0o644
+                if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and mode & 0o777 != wanted:
+                    entry.chmod(mode & 0o7000 | wanted)
 
 
 def hand_over(root: Path) -> int | None:

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import REQUIRE_EFA, LaunchOptions, read_launch_options
+from berth.contract.launch_options import REQUIRE_EFA, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
+from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware
 from berth.train.job import Job, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
 
 Backend = Literal["smddp", "nccl", "gloo"]
+Kind = Literal["mpirun", "process"]
 
-MASTER_PORT = 29500
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 _HOSTS_SHOWN = 4
@@ -33,7 +34,7 @@ class Plan:
     mpirun for all hosts.
     """
 
-    kind: Literal["mpirun", "process"]
+    kind: Kind
     program: tuple[str, ...]
     name: str
     hosts: tuple[str, ...]
@@ -110,93 +111,147 @@ def _without_equals(text: str) -> str:
     return text.replace("=", ": ")
 
 
-def make_plan(
-    job: Job,
-    hardware: Hardware,
-    environ: Mapping[str, str],
-    launcher: Launcher,
-    library: smddp.Library | None = None,
-    fabric: efa.Fabric | None = None,
-) -> Plan:
+@dataclass(frozen=True, slots=True)
+class HostFindings:
+    """This host, as far as a plan goes by it: hardware and launcher, what came of trying SMDDP (`library`, None where
+    it was not asked for), and what there is of EFA (`fabric`, None where nobody looked).
+    """
+
+    hardware: Hardware
+    launcher: Launcher
+    library: smddp.Library | None = None
+    fabric: efa.Fabric | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What was chosen, and why."""
+
+    kind: Kind
+    ranks: int
+    ranks_reason: str
+    backend: Backend
+    backend_reason: str
+    interface: str
+
+
+def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Mapping[str, str]) -> Plan:
     """Decide. `environ` is the container's own environment; what is set there goes before what we would choose.
 
-    `library` is what came of trying SMDDP, None where it was not asked for; `fabric` is what there is of EFA, None
-    where nobody looked. Raises JobError, one sentence for each thing that is wrong.
+    Raises JobError, one sentence for each thing that is wrong.
     """
-    asked = read_launch_options(job.hyperparameters, job.program, environ)
-    problems = list(asked.problems)
-    reasons: list[str] = []
-    gpus = hardware.usable_gpus
+    choice = _choose(job, options, found)
+    if problems := [*options.problems, *_problems(job, options, found, choice)]:
+        raise JobError(" ".join(problems))
+    by_mpirun = choice.kind == "mpirun"
+    launcher = found.launcher
+    command = (
+        mpirun_command(launcher, job.hosts, choice.ranks, choice.interface, options.mpi_options)
+        if by_mpirun
+        else (launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
+    )
+    threads = max(1, found.hardware.cpus // choice.ranks) if by_mpirun else None
+    return Plan(
+        kind=choice.kind,
+        program=_program(job, options, found, choice),
+        name=job.program or "",
+        hosts=job.hosts,
+        ranks_per_host=choice.ranks,
+        backend=choice.backend,
+        backend_reason=choice.backend_reason,
+        interface=choice.interface,
+        environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads),
+        command=tuple(command),
+        reasons=tuple(_reasons(job, options, found, choice)),
+        exported=frozenset(options.exports),
+        debug=options.debug,
+    )
+
+
+def launch_kind(job: Job, options: LaunchOptions) -> Kind:
+    """What starts the program: mpirun, for the kit's own and where it was asked for, else each host by itself."""
+    return "mpirun" if job.program is None or options.mpi else "process"
+
+
+def needs_ssh(job: Job, options: LaunchOptions) -> bool:
+    """Whether mpirun has to reach other hosts."""
+    return launch_kind(job, options) == "mpirun" and len(job.hosts) > 1
+
+
+def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
+    kind = launch_kind(job, options)
+    gpus = found.hardware.usable_gpus
+    ranks, why = _ranks_per_host(options, kind, gpus)
+    if kind == "process" and len(job.hosts) > 1:
+        why = _apart(len(job.hosts))
+    backend, backend_reason = _backend(gpus, found.library if options.smddp else None)
+    interface = choose_interface(job.network_interface, found.hardware.interfaces, alone=len(job.hosts) == 1)
+    return _Choice(kind, ranks, why, backend, backend_reason, interface)
+
+
+def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
+    """What forbids the plan, of what only this host's hardware shows."""
+    problems = []
+    gpus = found.hardware.usable_gpus
+    if choice.kind == "mpirun" and gpus and options.processes and options.processes > gpus:
+        problems.append(
+            f"{options.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or "
+            "fewer."
+        )
+    missing = ""
+    if options.efa and len(job.hosts) > 1 and found.fabric is not None:
+        missing = _without_efa(choice.backend, found.fabric)
+    if missing:
+        problems.append(
+            f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; fix that, or unset it."
+        )
+    return problems
+
+
+def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
+    """Why the plan is as it is, and what the user may not expect of it."""
+    hardware, fabric = found.hardware, found.fabric
+    gpus, alone = hardware.usable_gpus, len(job.hosts) == 1
+    reasons = []
     if hardware.gpus and not hardware.cuda:
         reasons.append(
             f"{hardware.gpus} GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile"
         )
-
-    kit = job.program is None
-    kind: Literal["mpirun", "process"] = "mpirun" if kit or asked.mpi else "process"
-    ranks, why = _ranks_per_host(asked, kind, gpus)
-    if kind == "process" and asked.processes is not None:
+    if choice.kind == "process" and options.processes is not None:
         reasons.append(
-            f"{asked.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
+            f"{options.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
         )
-    elif gpus and asked.processes and asked.processes > gpus:
-        problems.append(
-            f"{asked.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or fewer."
-        )
-    backend, choice = _backend(gpus, library if asked.smddp else None)
-    alone = len(job.hosts) == 1
-    if asked.efa and not alone and fabric is not None and (missing := _without_efa(backend, fabric)):
-        problems.append(
-            f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; mend that, or unset it."
-        )
-    if problems:
-        raise JobError(" ".join(problems))
-    if kind == "process" and not alone:
-        why = _apart(len(job.hosts))
-    reasons.append("; ".join([*asked.reasons, why]))
-    if kind == "process" and gpus > 1:
+    reasons.append("; ".join([*options.reasons, choice.ranks_reason]))
+    if choice.kind == "process" and gpus > 1:
         reasons.append(
             f"your program runs once per host and may leave {gpus - 1} of {gpus} GPUs idle; set BERTH_DISTRIBUTION to "
-            "mpi in the "
-            "estimator's environment to run it once per GPU"
+            "mpi in the estimator's environment to run it once per GPU"
         )
-    elif kind == "mpirun" and gpus > ranks:
-        reasons.append(f"{gpus - ranks} of {gpus} GPUs stay idle, for {ranks} processes per host were asked for")
+    elif choice.kind == "mpirun" and gpus > choice.ranks:
+        idle = gpus - choice.ranks
+        reasons.append(f"{idle} of {gpus} GPUs stay idle, for {choice.ranks} processes per host were asked for")
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
-        reasons.append(_little_shm(hardware.shm, ranks if backend != "gloo" else 1))
-    if fabric is not None and (fabric.devices or (backend != "gloo" and not alone)):
-        reasons.append(efa.line(fabric, backend, alone))
-    if asked.efa and alone:
+        reasons.append(_little_shm(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
+    if fabric is not None and (fabric.devices or (choice.backend != "gloo" and not alone)):
+        reasons.append(efa.network_line(fabric, choice.backend, alone=alone))
+    if options.efa and alone:
         reasons.append(f"{REQUIRE_EFA} has no effect on one host, whose ranks need no network")
-    interface = choose_interface(job.network_interface, hardware.interfaces, alone)
-    if job.network_interface and interface != job.network_interface and not alone:
+    if job.network_interface and choice.interface != job.network_interface and not alone:
         reasons.append(
-            f"interface {interface}: {job.network_interface}, which resourceconfig.json names, is not on this host"
+            f"interface {choice.interface}: {job.network_interface}, which resourceconfig.json names, is not on this "
+            "host"
         )
-    python = launcher.python
-    program = (python, "-P", "-m", "berth.train.run_qa") if kit else _user_command(job, asked, python)
-    if backend == "smddp" and library is not None and library.launcher:
-        program = (library.launcher, *program)
-    command = (
-        mpirun_command(launcher, job.hosts, ranks, interface, asked.mpi_options)
-        if kind == "mpirun"
-        else (python, "-P", "-m", "berth.train.rank", launcher.run_dir)
-    )
-    return Plan(
-        kind=kind,
-        program=program,
-        name=job.program or "",
-        hosts=job.hosts,
-        ranks_per_host=ranks,
-        backend=backend,
-        backend_reason=choice,
-        interface=interface,
-        environment=_environment(job, hardware, environ, kind, ranks, backend, interface, asked),
-        command=tuple(command),
-        reasons=tuple(reasons),
-        exported=frozenset(asked.exports),
-        debug=asked.debug,
-    )
+    return reasons
+
+
+def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:
+    """The command of one rank."""
+    python = found.launcher.python
+    kit = (python, "-P", "-m", "berth.train.run_qa")
+    program = kit if job.program is None else _user_command(job, options, python)
+    if choice.backend == "smddp" and found.library is not None and found.library.launcher:
+        return (found.library.launcher, *program)
+    return program
 
 
 def _apart(hosts: int) -> str:
@@ -211,11 +266,11 @@ def _apart(hosts: int) -> str:
     )
 
 
-def _ranks_per_host(asked: LaunchOptions, kind: str, gpus: int) -> tuple[int, str]:
+def _ranks_per_host(options: LaunchOptions, kind: Kind, gpus: int) -> tuple[int, str]:
     if kind == "process":
         return 1, "your own program runs once per host unless a distribution is asked for"
-    if asked.processes is not None:
-        return asked.processes, f"{asked.processes} processes per host: {asked.processes_source} says so"
+    if options.processes is not None:
+        return options.processes, f"{options.processes} processes per host: {options.processes_source} says so"
     if gpus:
         return gpus, f"{gpus} processes per host: one for each GPU"
     return 1, "1 process per host: no GPU, and processes_per_host is not set"
@@ -252,50 +307,16 @@ def _little_shm(size: int, nccl_ranks: int) -> str:
     )
 
 
-def _user_command(job: Job, asked: LaunchOptions, python: str) -> tuple[str, ...]:
+def _user_command(job: Job, options: LaunchOptions, python: str) -> tuple[str, ...]:
     program = str(job.program)
     if program.endswith(".sh"):
         return ("bash", program, *program_arguments(job))
     # mpi4py's runner calls MPI_Abort when the program raises, so that ranks inside a collective do not wait for it.
-    runner = ("-m", "mpi4py") if asked.mpi4py else ()
+    runner = ("-m", "mpi4py") if options.mpi4py else ()
     return (python, *runner, program, *program_arguments(job))
 
 
-def _environment(
-    job: Job,
-    hardware: Hardware,
-    environ: Mapping[str, str],
-    kind: str,
-    ranks: int,
-    backend: str,
-    interface: str,
-    asked: LaunchOptions,
-) -> dict[str, str]:
-    alone = len(job.hosts) == 1
-    ours = {
-        "BERTH_BACKEND": backend,
-        # A single host's name may not resolve (docker run --network=none); several hosts must find the leader.
-        "MASTER_ADDR": "127.0.0.1" if alone else job.leader,
-        "MASTER_PORT": str(MASTER_PORT),
-        # Without these, gloo and NCCL go by the container's own host name, which can be equal on all hosts or resolve
-        # to nothing.
-        "GLOO_SOCKET_IFNAME": interface,
-        "PYTHONUNBUFFERED": "1",
-    }
-    if backend != "gloo" and not alone:
-        ours["NCCL_SOCKET_IFNAME"] = interface
-    if backend == "smddp":
-        ours |= smddp.variables(job)
-    if backend == "gloo" and job.program is not None:
-        # transformers' Trainer starts no process group on a CPU without it: each rank would train alone, as rank 0.
-        ours["ACCELERATE_USE_CPU"] = "true"
-    if kind == "mpirun":
-        ours["OMP_NUM_THREADS"] = str(max(1, int(hardware.cpus) // ranks))
-    strict = efa.STRICT if asked.efa and not alone else {}
-    return {**{name: environ.get(name) or value for name, value in ours.items()}, **strict, **asked.exports}
-
-
-def choose_interface(named: str | None, available: Sequence[str], alone: bool) -> str:
+def choose_interface(named: str | None, available: Sequence[str], *, alone: bool) -> str:
     """The interface that hosts talk over: the one that SageMaker names if it exists (local mode of SDK v3 names one
     that doesn't), else the first that is not lo. One host alone needs no network at all.
     """

@@ -23,7 +23,7 @@ _UNREACHED = re.compile(
 # pip says so up to five times for each package, in 300 characters.
 _RETRYING = re.compile(r"WARNING: Retrying \(Retry\(")
 _LINE_CHARACTERS = 200
-_VENDOR = "put the wheels beside it and `--no-index --find-links .` into its first line"
+_VENDOR = "put the wheels next to it and `--no-index --find-links .` into its first line"
 
 
 def prepare(job: Job) -> None:
@@ -134,25 +134,25 @@ def install_requirements(code_dir: Path) -> None:
         raise JobError(failed_install(tail))
 
 
-def readable(said: Iterable[str]) -> Iterator[str]:
-    """What pip says, for the log: that it tries an index again in a few words and once, and no line without end."""
-    told: set[str] = set()
-    for line in said:
+def readable(output: Iterable[str]) -> Iterator[str]:
+    """pip's output for the log: that it tries an index again in a few words and once, and no line without end."""
+    seen: set[str] = set()
+    for line in output:
         if _RETRYING.match(line):
             match = _UNREACHED.search(line)
             line = f"the package index can't be reached ({match[0] if match else 'no answer'}), trying again"
-            if line in told:
+            if line in seen:
                 continue
-            told.add(line)
+            seen.add(line)
         yield line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
 
 
-def failed_install(said: Sequence[str]) -> str:
-    """The sentence for what pip said: its error, or that it reached no index, which pip calls a missing version."""
-    if obstacle := next((match[0] for line in said if (match := _UNREACHED.search(line))), None):
+def failed_install(output: Sequence[str]) -> str:
+    """The sentence for pip's output: its error, or that it reached no index, which pip calls a missing version."""
+    if obstacle := next((match[0] for line in output if (match := _UNREACHED.search(line))), None):
         return (
             f"requirements.txt could not be installed, for the package index can't be reached ({obstacle}); give the "
             f"job a network and certificates that reach one, or {_VENDOR}."
         )
-    error = next((line for line in said if line.startswith("ERROR:")), said[-1] if said else "no reason given")
-    return f"requirements.txt could not be installed ({error.removeprefix('ERROR: ')}); mend it, or {_VENDOR}."
+    error = next((line for line in output if line.startswith("ERROR:")), output[-1] if output else "no reason given")
+    return f"requirements.txt could not be installed ({error.removeprefix('ERROR: ')}); fix it, or {_VENDOR}."

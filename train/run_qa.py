@@ -22,34 +22,34 @@ import transformers
 from transformers import TrainingArguments, enable_full_determinism, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
-from berth.contract.deprecated import OLD_NAMES
+from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
-from berth.contract.hyperparameters import HyperparameterError, parse
+from berth.contract.hyperparameters import HyperparameterError, read
 from berth.qa.spans import EVALUATION, LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count
-from berth.train.failure import SENTENCE_CHARACTERS, tell
+from berth.train.environment import Rank, set_library_variables
+from berth.train.failure import SENTENCE_CHARACTERS, write_failure
 from berth.train.finetune import checkpoints, data, model, ranks, report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.ranks import Rank
-from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, Settings, complete, options
+from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, TrainingSettings, complete, options
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
 
 
 def main() -> int:
-    """Run the job; the exit code. A user's mistake is told to the entry, or where there is none by one line on standard
-    error; anything else ends in a traceback.
+    """Run the job; the exit code. A user's mistake is reported to the entry, or where there is none by one line on
+    standard error; anything else ends in a traceback.
     """
     try:
         run(os.environ)
     except USER_ERRORS as reason:
         sentence = str(reason)
         # What the entry says is cut at that length: here is all of it.
-        if not tell(sentence) or len(sentence) > SENTENCE_CHARACTERS:
+        if not write_failure(sentence) or len(sentence) > SENTENCE_CHARACTERS:
             report.error(sentence)
         return 1
     except Exception:
@@ -58,7 +58,7 @@ def main() -> int:
     return 0
 
 
-def leave(code: int) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """End this process with `code` at once, after what was registered to run at its end.
 
     The interpreter's own way out takes a second to collect what torch and transformers hold. Leaving out only that
@@ -87,8 +87,8 @@ def run(environment: Mapping[str, str]) -> None:
     say(note)
 
     cuda = not training.get("use_cpu", False)
-    threads = _prepare_process(rank, recipe, cuda, environment)
-    ranks.start_group(rank, settings.backend, settings.timeout, cuda)
+    threads = _prepare_process(rank, recipe, environment, cuda=cuda)
+    ranks.start_group(rank, settings.backend, settings.timeout, cuda=cuda)
     args = _arguments(training)
     ranks.check_group(rank, args.world_size, args.parallel_mode.value)
     on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
@@ -102,7 +102,7 @@ def run(environment: Mapping[str, str]) -> None:
         "test": recipe.max_predict_samples,
     }
     questions = data.load_all(sources, recipe, limits, say)
-    examples = {split: read.examples for split, read in questions.items()}
+    examples = {split: each.examples for split, each in questions.items()}
     trainer = _trainer(loaded, recipe, args, rank, examples, say)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
@@ -117,7 +117,7 @@ def run(environment: Mapping[str, str]) -> None:
         found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
     _write(rank, paths.model / "metrics.json", found)
     _write(rank, paths.model / "history.json", trainer.lines.history)
-    for left_out in filter(None, (read.skipped for read in questions.values())):
+    for left_out in filter(None, (each.skipped for each in questions.values())):
         say(left_out)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
     ranks.end_group()
@@ -129,18 +129,19 @@ def _silent(text: str) -> None:
 
 def _settings(
     paths: Paths, channels: frozenset[str], rank: Rank, environment: Mapping[str, str], say: Callable[[str], None]
-) -> Settings:
+) -> TrainingSettings:
     """Read, type and complete the hyperparameters."""
     raw: Any = {}
     if paths.hyperparameters.is_file():
         try:
             raw = json.loads(paths.hyperparameters.read_text(encoding="utf-8") or "{}")
         except ValueError as reason:
-            raise HyperparameterError(f"{paths.hyperparameters} is not JSON ({reason}): write it anew.") from reason
+            raise HyperparameterError(f"{paths.hyperparameters} is not JSON ({reason}): write it again.") from reason
     if not isinstance(raw, dict):
         raise HyperparameterError(f"{paths.hyperparameters} is not a JSON object: write one name and value per entry.")
-    parsed = parse(raw, options(TrainingArguments), OLD_NAMES)
-    settings = complete(parsed.values, paths, _rank_environment(paths, channels, rank, environment))
+    parsed = read(raw, options(TrainingArguments), DEPRECATED_NAMES)
+    found = _rank_environment(paths, channels, rank, environment)
+    settings = complete(parsed.values, paths, found, parsed.problems)
     for note in [*parsed.notes, *settings.notes]:
         say(note)
     for warning in settings.warnings:
@@ -162,15 +163,12 @@ def _rank_environment(
     )
 
 
-def _prepare_process(rank: Rank, recipe: Recipe, cuda: bool, environment: Mapping[str, str]) -> int:
-    """Threads, and a log without progress bars; answers the number of threads."""
+def _prepare_process(rank: Rank, recipe: Recipe, environment: Mapping[str, str], *, cuda: bool) -> int:
+    """Threads, and a log without progress bars; returns the number of threads."""
     share = ranks.threads(rank.local_world_size)
     if "OMP_NUM_THREADS" not in environment and not cuda:
         torch.set_num_threads(share)
-    os.environ.setdefault("RAYON_NUM_THREADS", str(share))  # the tokenizer's threads
-    if recipe.logging_dir:
-        os.environ["TENSORBOARD_LOGGING_DIR"] = recipe.logging_dir
-    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+    set_library_variables(share, recipe.logging_dir)
     transformers.utils.logging.disable_progress_bar()
     return torch.get_num_threads()
 
@@ -232,11 +230,8 @@ def _trainer(
         null_threshold=recipe.null_score_diff_threshold,
     )
     return QuestionAnsweringTrainer(
-        model=loaded.model,
+        loaded=loaded,
         args=args,
-        tokenizer=loaded.tokenizer,
-        collator=collator,
-        rank=rank,
         evaluator=Evaluator(collator, decoding, args.per_device_eval_batch_size, rank, say),
         train_dataset=train_dataset,
         questions=questions,
@@ -244,9 +239,9 @@ def _trainer(
 
 
 def _train(
-    trainer: QuestionAnsweringTrainer, settings: Settings, questions: int, say: Callable[[str], None]
+    trainer: QuestionAnsweringTrainer, settings: TrainingSettings, questions: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Train, prove that the ranks did it together, and tell the figures."""
+    """Train, prove that the ranks did it together, and return the figures."""
     rank, args = trainer.rank, trainer.args
     resume = _resume_from(settings, rank, say)
     try:
@@ -273,7 +268,7 @@ def _train(
     return found
 
 
-def _resume_from(settings: Settings, rank: Rank, say: Callable[[str], None]) -> str | None:
+def _resume_from(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> str | None:
     """The checkpoint to go on from, the same on every rank."""
     if isinstance(settings.resume, str):
         return str(checkpoints.given(settings.resume))
@@ -284,9 +279,9 @@ def _resume_from(settings: Settings, rank: Rank, say: Callable[[str], None]) -> 
     step = checkpoints.newest_of_all(everyone)
     if step is None:
         if any(everyone):
-            say(f"warning: not every host has the checkpoints in {folder}: training starts afresh")
+            say(f"warning: not every host has the checkpoints in {folder}: training starts from the beginning")
         return None
-    say(f"going on from {folder}/checkpoint-{step} (overwrite_output_dir true would start afresh)")
+    say(f"going on from {folder}/checkpoint-{step} (overwrite_output_dir true would start from the beginning)")
     return str(folder / f"checkpoint-{step}")
 
 
@@ -328,4 +323,4 @@ def _write(rank: Rank, path: Path, content: Any) -> None:
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_now(main())

@@ -72,13 +72,15 @@ def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> 
     if done.returncode < 0:
         return Library(f"its import crashed ({signal.Signals(-done.returncode).name})")
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    told = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
-    return Library(told.removeprefix("obstacle: ") if told else (lines or ["its import failed without a word"])[-1])
+    obstacle = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
+    return Library(
+        obstacle.removeprefix("obstacle: ") if obstacle else (lines or ["its import failed without a word"])[-1]
+    )
 
 
-def framework_parameters(text: str, used: bool) -> str:
+def framework_parameters(text: str, *, used: bool) -> str:
     """SM_FRAMEWORK_PARAMS with the flag by which transformers' Trainer takes the backend `smddp`: set only where it is
-    used, for Trainer would import the library on the wish alone.
+    used, for Trainer would import the library whenever it was asked for.
     """
     parameters = json.loads(text or "{}")
     parameters.pop(_PARAMETER, None)

@@ -180,7 +180,7 @@ def test_what_a_container_would_refuse_is_refused_before_there_is_one(
     assert done.returncode == 1
     assert done.stderr == (
         "berth: error: 2 hyperparameters can't be used: max_stepz is not known (did you mean max_steps?); "
-        "learning_rate 'fast' is not a number; mend them and start the job again.\n"
+        "learning_rate 'fast' is not a number; fix them and start the job again.\n"
     )
     assert not (tmp_path / "out").exists()
     done = command_line(*words[:-1], f"berth-serve:{profile.name}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 import torch
-from transformers import trainer as transformers_trainer
+import transformers
 
 from berth.contract.errors import JobError
 from berth.contract.model_files import WEIGHTS
@@ -38,7 +38,7 @@ def complete(folder: Path) -> list[int]:
 
 
 def newest_of_all(everyone: Sequence[Sequence[int]]) -> int | None:
-    """The newest step that every rank has a checkpoint of. None: there is none, training starts afresh."""
+    """The newest step that every rank has a checkpoint of. None: there is none, training starts from the beginning."""
     shared = set(everyone[0]).intersection(*everyone[1:]) if everyone else set()
     return max(shared, default=None)
 
@@ -58,7 +58,8 @@ def of_another(checkpoint: str) -> CheckpointError:
     """The sentence for a checkpoint that does not go into this job's model."""
     return CheckpointError(
         f"The checkpoint {checkpoint} is of another model or optimizer than this job's: set overwrite_output_dir to "
-        "true and leave resume_from_checkpoint out to start afresh, or pass the model that it was written with."
+        "true and leave resume_from_checkpoint out to start from the beginning, or pass the model that it was written "
+        "with."
     )
 
 
@@ -67,10 +68,10 @@ def readable(checkpoint: str | None, say: Callable[[str], None]) -> Iterator[Non
     """Lets Trainer read the optimizer and scheduler of a checkpoint with a torch older than 2.6, as profile cu124 has.
 
     transformers refuses to: there a crafted file can make torch.load run code in spite of `weights_only`
-    (CVE-2025-32434). But without them a job that was stopped would begin anew. So files of the kinds that open those
+    (CVE-2025-32434). But without them a job that was stopped would begin again. So files of the kinds that open those
     ways are refused by us (`check_state`), and the log says what is left: who may write the checkpoint must be trusted,
     for torch before 2.10 a crafted file can corrupt memory as well (CVE-2026-24747). Nothing in the folder could prove
-    who wrote it: whoever can change a checkpoint can change a mark beside it. A checkpoint whose weights are no
+    who wrote it: whoever can change a checkpoint can change a mark next to it. A checkpoint whose weights are no
     safetensors, as none of ours is, keeps transformers' refusal. Can go with torch 2.5.
     """
     old = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6)
@@ -82,7 +83,7 @@ def readable(checkpoint: str | None, say: Callable[[str], None]) -> Iterator[Non
         f"torch {torch.__version__} reads the optimizer of {checkpoint}: who can write there can run code in this job "
         "(CVE-2025-32434, CVE-2026-24747); go on only from checkpoints whose writers you trust"
     )
-    module: Any = transformers_trainer
+    module: Any = transformers.trainer
     check = module.check_torch_load_is_safe
     module.check_torch_load_is_safe = lambda: None
     # What the state of NumPy's generator is made of; for a newer torch transformers allows it itself.
@@ -113,7 +114,7 @@ def check_state(checkpoint: Path) -> None:
             raise CheckpointError(
                 f"{path} is not what Trainer writes (a zip archive of tensors; TorchScript and older formats can run "
                 "code): name another checkpoint, or leave resume_from_checkpoint out and set overwrite_output_dir to "
-                "true to start afresh."
+                "true to start from the beginning."
             )
 
 

@@ -19,7 +19,7 @@ HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test":
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """Where one split comes from: `path` of a file or folder, or `dataset` of the hub."""
 
     split: str
@@ -46,17 +46,17 @@ def channels(paths: Paths) -> frozenset[str]:
     return frozenset(declared) | {entry.name for entry in paths.channels.iterdir() if entry.is_dir()}
 
 
-def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> Source:
+def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> DataSource:
     """Decide where a split comes from. Raises DataError with what to pass when there is nothing."""
     file = getattr(recipe, f"{split}_file")
     channel = next((name for name in SPLITS[split].channels if name in there), None)
     if file:
-        return Source(split, f"{split} data: file {file}", path=_file(file, channel, paths))
+        return DataSource(split, f"{split} data: file {file}", path=_file(file, channel, paths))
     if channel:
         instead = f" (not dataset_name {recipe.dataset_name})" if recipe.dataset_name else ""
-        return Source(split, f"{split} data: channel {channel}{instead}", path=paths.channels / channel)
+        return DataSource(split, f"{split} data: channel {channel}{instead}", path=paths.channels / channel)
     if recipe.dataset_name:
-        return Source(split, f"{split} data: {recipe.dataset_name} of the hub", dataset=recipe.dataset_name)
+        return DataSource(split, f"{split} data: {recipe.dataset_name} of the hub", dataset=recipe.dataset_name)
     raise DataError(
         f"There is no {split} data: pass a folder with SQuAD files as channel {' or '.join(SPLITS[split].channels)}, "
         f"or {split}_file, or dataset_name, or set {SPLITS[split].task} to false."
@@ -71,7 +71,7 @@ class Questions:
     skipped: str = ""
 
 
-def load(source: Source, recipe: Recipe, limit: int | None, say: Callable[[str], None]) -> Questions:
+def load(source: DataSource, recipe: Recipe, limit: int | None, say: Callable[[str], None]) -> Questions:
     """The questions of a split, at most `limit`; for training without those whose answer is not at its offset."""
     say(source.note)
     train = source.split == "train"
@@ -91,7 +91,7 @@ def load(source: Source, recipe: Recipe, limit: int | None, say: Callable[[str],
 
 
 def load_all(
-    sources: Mapping[str, Source], recipe: Recipe, limits: Mapping[str, int | None], say: Callable[[str], None]
+    sources: Mapping[str, DataSource], recipe: Recipe, limits: Mapping[str, int | None], say: Callable[[str], None]
 ) -> dict[str, Questions]:
     """The questions of every split. Raises DataError with the faults of all of them."""
     loaded: dict[str, Questions] = {}
@@ -115,7 +115,7 @@ def _file(given: str, channel: str | None, paths: Paths) -> Path:
     raise DataError(f"File {given} is not there: looked at {' and '.join(str(place) for place in places)}.")
 
 
-def _from_hub(source: Source, recipe: Recipe) -> list[Example]:
+def _from_hub(source: DataSource, recipe: Recipe) -> list[Example]:
     import datasets  # imported here: it takes seconds, and a job with channels does without
 
     try:
@@ -133,10 +133,10 @@ def _from_hub(source: Source, recipe: Recipe) -> list[Example]:
             f"dataset_name {source.dataset} has no {source.split} split, only {', '.join(sorted(loaded))}: pass the "
             "data as a channel."
         )
-    return examples_of(loaded[split], str(source.dataset), recipe.version_2_with_negative)
+    return examples_of(loaded[split], str(source.dataset), version_2_with_negative=recipe.version_2_with_negative)
 
 
-def examples_of(rows: Iterable[Mapping[str, Any]], name: str, version_2_with_negative: bool) -> list[Example]:
+def examples_of(rows: Iterable[Mapping[str, Any]], name: str, *, version_2_with_negative: bool) -> list[Example]:
     """Rows of a hub data set in SQuAD's columns as examples. Raises DataError where the columns are others."""
     examples = []
     for row in rows:

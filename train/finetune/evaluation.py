@@ -16,8 +16,9 @@ from berth.qa import metrics
 from berth.qa.spans import Decoding, predict
 from berth.qa.squad import Example
 from berth.qa.windows import Window
+from berth.train.environment import Rank
 from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.ranks import Rank, from_leader, gather_floats_to_leader, gather_to_leader
+from berth.train.finetune.ranks import from_leader, gather_floats_to_leader, gather_to_leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Evaluator:
         batches = length_batches(dataset.lengths, self.batch_size)
         rounds = -(-len(batches) // self.rank.world_size)
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        told = 0
+        logged = 0
         for turn in range(rounds):
             # A rank without a batch in the last round repeats one: a sharded model needs every rank in every forward.
             batch = batches[(turn * self.rank.world_size + self.rank.rank) % len(batches)]
@@ -93,8 +94,8 @@ class Evaluator:
             for row, index in enumerate(batch):
                 size = dataset.lengths[index]
                 found[int(index)] = (start[row, :size].copy(), end[row, :size].copy())
-            if (turn + 1) * 5 // rounds > told:
-                told = (turn + 1) * 5 // rounds
+            if (turn + 1) * 5 // rounds > logged:
+                logged = (turn + 1) * 5 // rounds
                 self.say(f"evaluation {100 * (turn + 1) // rounds} % done")
         return found
 

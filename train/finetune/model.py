@@ -24,7 +24,7 @@ DROPOUTS = {
 }
 
 
-class ModelError(JobError):
+class ModelLoadError(JobError):
     """The model can't be used; the message is one sentence for the user."""
 
 
@@ -49,16 +49,18 @@ def find(recipe: Recipe, paths: Paths, channels: frozenset[str]) -> tuple[str | 
         instead = f" (not model_name_or_path {given})" if given else ""
         return paths.channels / "model", f"model: channel model{instead}"
     if not given:
-        raise ModelError(
+        raise ModelLoadError(
             "There is no model: pass model_name_or_path (a name of the hub or a path), or a channel model."
         )
     if given.startswith(("/", "./", "../")):
-        raise ModelError(f"model_name_or_path {given} is not there: check the path, or the channel that it lies in.")
+        raise ModelLoadError(
+            f"model_name_or_path {given} is not there: check the path, or the channel that it lies in."
+        )
     return given, f"model: {given} of the hub"
 
 
 @contextlib.contextmanager
-def folder(path: Path, tokenizer: bool = True) -> Iterator[Path]:
+def folder(path: Path, *, tokenizer: bool = True) -> Iterator[Path]:
     """The folder with config and weights in or below `path`, unpacked into a temporary place where it is an archive.
     `tokenizer`: whether one must be in it.
     """
@@ -69,14 +71,14 @@ def folder(path: Path, tokenizer: bool = True) -> Iterator[Path]:
             try:
                 unpack(archive, content)
             except ArchiveError as reason:
-                raise ModelError(str(reason)) from None
-            yield _checked(content, archive, tokenizer)
+                raise ModelLoadError(str(reason)) from None
+            yield _checked(content, archive, tokenizer=tokenizer)
     else:
-        yield _checked(path, path, tokenizer)
+        yield _checked(path, path, tokenizer=tokenizer)
 
 
 def load(name: str | Path, recipe: Recipe) -> Loaded:
-    """Load config, tokenizer and model. Raises ModelError where something is missing or the hub can't be reached."""
+    """Load config, tokenizer and model. Raises ModelLoadError where something is missing or the hub is not reached."""
     there = (
         folder(name, tokenizer=not recipe.tokenizer_name) if isinstance(name, Path) else contextlib.nullcontext(name)
     )
@@ -84,14 +86,14 @@ def load(name: str | Path, recipe: Recipe) -> Loaded:
         return _load(str(place), str(name), recipe, local=isinstance(name, Path))
 
 
-def _checked(path: Path, origin: Path, tokenizer: bool) -> Path:
+def _checked(path: Path, origin: Path, *, tokenizer: bool) -> Path:
     home = model_home(path)
-    if (missing := what_is_missing(path, origin, tokenizer)) or home is None:
-        raise ModelError(missing)
+    if (missing := what_is_missing(path, origin, tokenizer=tokenizer)) or home is None:
+        raise ModelLoadError(missing)
     return home
 
 
-def _load(place: str, name: str, recipe: Recipe, local: bool) -> Loaded:
+def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
     import torch
     from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -101,35 +103,35 @@ def _load(place: str, name: str, recipe: Recipe, local: bool) -> Loaded:
         "token": recipe.token,
         "trust_remote_code": recipe.trust_remote_code,
     }
-    with _reading("config", name, local):
+    with _reading("config", name, local=local):
         config = AutoConfig.from_pretrained(recipe.config_name or place, **source)
     _set_dropout(config, recipe)
-    with _reading("tokenizer", name, local):
+    with _reading("tokenizer", name, local=local):
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer_name or place, **source)
-    with _reading("weights", name, local):
+    with _reading("weights", name, local=local):
         # 32 bits whatever the checkpoint holds: since transformers 5 the default is the checkpoint's own type, and
         # weights of 16 bits do not learn from small steps.
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             place, config=config, dtype=torch.float32, output_loading_info=True, **source
         )
     if not tokenizer.is_fast:
-        raise ModelError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
+        raise ModelLoadError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     fresh = sorted({key.split(".")[0] for key in info["missing_keys"]})
     return Loaded(model, tokenizer, tuple(fresh))
 
 
 @contextlib.contextmanager
-def _reading(what: str, name: str, local: bool) -> Iterator[None]:
-    """Turn an error on a part of the model into a ModelError."""
+def _reading(what: str, name: str, *, local: bool) -> Iterator[None]:
+    """Turn an error on a part of the model into a ModelLoadError."""
     try:
         yield
     except Exception as reason:  # whatever a damaged file makes transformers raise, the user's way out is the same
         advice = (
-            "copy or save the model anew, with its tokenizer"
+            "copy or save the model again, with its tokenizer"
             if local
             else "check the name, and in a job without a way to the hub pass the model as channel model"
         )
-        raise ModelError(f"The {what} of {name} can't be loaded ({first_line(reason)}): {advice}.") from reason
+        raise ModelLoadError(f"The {what} of {name} can't be loaded ({first_line(reason)}): {advice}.") from reason
 
 
 def _set_dropout(config: Any, recipe: Recipe) -> None:
@@ -139,5 +141,5 @@ def _set_dropout(config: Any, recipe: Recipe) -> None:
             continue
         target = next((candidate for candidate in candidates if hasattr(config, candidate)), None)
         if target is None:
-            raise ModelError(f"{name} can't be set: a {config.model_type} model has no such setting; leave it out.")
+            raise ModelLoadError(f"{name} can't be set: a {config.model_type} model has no such setting; leave it out.")
         setattr(config, target, value)

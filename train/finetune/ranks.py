@@ -1,4 +1,4 @@
-"""This process as one rank of a job: who it is, its process group, and proof that the ranks really train together.
+"""This process as one rank of a job: its process group, and proof that the ranks really train together.
 
 With transformers 5 two ranks on a CPU train alone, each on the same data, without a word, if one setting is missing. So
 the group is started here, and every rank checks what came of it before the first step and after the last.
@@ -7,8 +7,6 @@ the group is started here, and every rank checks what came of it before the firs
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,40 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 from berth.contract.errors import JobError
 from berth.runtime.cpus import count_cpus
 from berth.train import smddp
+from berth.train.environment import Rank
 
 
 class RankError(JobError):
     """The ranks of this job are not the group they should be; the message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """What the launcher told this process. Without a launcher: the only rank of one."""
-
-    rank: int = 0
-    local_rank: int = 0
-    world_size: int = 1
-    local_world_size: int = 1
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "Rank":
-        """From RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE. Raises RankError where they contradict each other."""
-        names = {"rank": "RANK", "local_rank": "LOCAL_RANK", "world_size": "WORLD_SIZE"}
-        given = {field: int(environment[name]) for field, name in names.items() if environment.get(name)}
-        world_size = given.get("world_size", 1)
-        local = int(environment.get("LOCAL_WORLD_SIZE") or world_size)
-        rank = cls(**given, local_world_size=local)
-        if not 0 <= rank.rank < rank.world_size or (rank.world_size > 1 and "rank" not in given):
-            raise RankError(
-                f"RANK {environment.get('RANK')} and WORLD_SIZE {environment.get('WORLD_SIZE')} don't go together: "
-                "start run_qa through the image's train command, or set both."
-            )
-        return rank
-
-    @property
-    def leads(self) -> bool:
-        """Whether this is the rank that speaks and writes."""
-        return self.rank == 0
 
 
 def threads(local_world_size: int, root: Path = Path("/")) -> int:
@@ -62,7 +31,7 @@ def threads(local_world_size: int, root: Path = Path("/")) -> int:
     return max(1, count_cpus(root) // local_world_size)
 
 
-def start_group(rank: Rank, backend: str, timeout: int, cuda: bool) -> None:
+def start_group(rank: Rank, backend: str, timeout: int, *, cuda: bool) -> None:
     """Start the process group of a job of several ranks; `timeout` is in seconds."""
     if cuda:
         torch.cuda.set_device(rank.local_rank)

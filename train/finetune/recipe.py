@@ -1,17 +1,17 @@
 """The question-answering recipe: its own arguments, and how a job's settings are completed.
 
-`Recipe` holds what the well-known `run_qa.py` takes beside transformers' TrainingArguments, under the same names.
+`Recipe` holds what the well-known `run_qa.py` takes next to transformers' TrainingArguments, under the same names.
 `complete` is a pure function: what was given and what is there in, every setting of the job and lines for the log out.
 Nothing that was given is changed without a line.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from berth.contract.hyperparameters import HyperparameterError, Option, options_of
+from berth.contract.hyperparameters import HyperparameterError, Option, options_of, refusal
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
@@ -106,7 +106,7 @@ class RankEnvironment:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TrainingSettings:
     """Everything that a job runs by. `notes` and `warnings` are lines for the log."""
 
     recipe: Recipe
@@ -129,17 +129,22 @@ def options(training_arguments: type) -> dict[str, Option]:
     return known
 
 
-def complete(values: Mapping[str, Any], paths: Paths, found: RankEnvironment) -> Settings:
+def complete(
+    values: Mapping[str, Any], paths: Paths, found: RankEnvironment, problems: Mapping[str, str] | None = None
+) -> TrainingSettings:
     """Complete the typed hyperparameters `values` to the settings of a job.
 
-    Raises HyperparameterError where two of them can't go together.
+    Raises HyperparameterError that names those out of range, with the `problems` that were found before, by name; or
+    where two can't go together.
     """
     own = {spec.name for spec in fields(Recipe)}
     recipe = Recipe(**{name: value for name, value in values.items() if name in own})
     training = {name: value for name, value in values.items() if name not in own}
     notes: list[str] = []
     warnings: list[str] = []
-    _check(recipe, training, found)
+    unread = {name.replace("-", "_") for name in problems or {}}
+    if faults := [*(problems or {}).values(), *_out_of_range(recipe, training, found, unread)]:
+        raise refusal(faults)
     _tasks(training, recipe, found, notes)
     _folders(training, paths, notes)
     _hardware(training, found, warnings)
@@ -148,7 +153,9 @@ def complete(values: Mapping[str, Any], paths: Paths, found: RankEnvironment) ->
     if resume is None:
         resume = not recipe.overwrite_output_dir
         if recipe.overwrite_output_dir:
-            notes.append("overwrite_output_dir: training starts afresh, checkpoints of earlier runs are not looked at")
+            notes.append(
+                "overwrite_output_dir: training starts from the beginning, checkpoints of earlier runs are not used"
+            )
     _strategies(training, found, notes)
     checkpoints = Path(training["output_dir"])
     if training["save_strategy"] == "no":
@@ -156,7 +163,7 @@ def complete(values: Mapping[str, Any], paths: Paths, found: RankEnvironment) ->
         training["output_dir"] = str(SCRATCH)
     _loading(training, recipe, notes)
     _logging(training, found, warnings)
-    return Settings(
+    return TrainingSettings(
         recipe=recipe,
         training=training,
         backend=backend,
@@ -168,7 +175,10 @@ def complete(values: Mapping[str, Any], paths: Paths, found: RankEnvironment) ->
     )
 
 
-def _check(recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment) -> None:
+def _out_of_range(
+    recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment, unread: Collection[str]
+) -> list[str]:
+    """What is wrong with values of the right type; `unread` are names of others, of which only the default is known."""
     problems = []
     counts = ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length")
     counted = {name: getattr(recipe, name) for name in counts}
@@ -183,7 +193,7 @@ def _check(recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment) 
             problems.append(f"{name} is {value} and must be from 0 to {(1 << 32) - 1}")
     if training.get("fsdp") and found.world_size == 1:
         problems.append("fsdp spreads the model over ranks, and this job has one: leave it out, or run more ranks")
-    if not 0 <= recipe.doc_stride < recipe.max_seq_length:
+    if "max_seq_length" not in unread and not 0 <= recipe.doc_stride < recipe.max_seq_length:
         problems.append(
             f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
         )
@@ -191,16 +201,15 @@ def _check(recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment) 
         value = getattr(recipe, name)
         if value is not None and not 0 <= value < 1:
             problems.append(f"{name} is {value} and must be at least 0 and below 1")
-    if problems:
-        raise HyperparameterError(f"Hyperparameters can't be used: {'; '.join(problems)}.")
+    return problems
 
 
 def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, notes: list[str]) -> None:
     """Train where there is something to train on, evaluate where there is something to evaluate on."""
-    asked = any(training.get(task) for task in ("do_train", "do_eval", "do_predict"))
+    requested = any(training.get(task) for task in ("do_train", "do_eval", "do_predict"))
     if "do_train" not in training:
         training["do_train"] = bool(
-            found.channels & {"train", "training"} or recipe.train_file or (recipe.dataset_name and not asked)
+            found.channels & {"train", "training"} or recipe.train_file or (recipe.dataset_name and not requested)
         )
     if not training["do_train"] and training.pop("load_best_model_at_end", False):
         notes.append("load_best_model_at_end: ignored, nothing is trained")
@@ -214,7 +223,7 @@ def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, not
             found.channels & {"validation", "test"}
             or recipe.validation_file
             or meanwhile
-            or (recipe.dataset_name and not asked)
+            or (recipe.dataset_name and not requested)
         )
     elif meanwhile and not training["do_eval"]:
         training["do_eval"] = True
@@ -251,8 +260,10 @@ def _hardware(training: dict[str, Any], found: RankEnvironment, warnings: list[s
                 warnings.append(f"{name} needs a GPU, and there is none in use: the job goes on with 32-bit numbers")
     if on_cpu or not found.compiler:
         # A backend or a mode alone switches it on as well.
-        asked = [training.pop(name, False) for name in ("torch_compile", "torch_compile_backend", "torch_compile_mode")]
-        if any(asked):
+        requested = [
+            training.pop(name, False) for name in ("torch_compile", "torch_compile_backend", "torch_compile_mode")
+        ]
+        if any(requested):
             # On a CPU it would take a C++ compiler and torch's headers, which no image has.
             lack = "a GPU, and there is none in use" if on_cpu else "a C compiler for Triton, and this image has none"
             warnings.append(f"torch_compile needs {lack}: the job goes on without it")
@@ -262,19 +273,19 @@ def _backend(training: dict[str, Any], found: RankEnvironment, warnings: list[st
     """The process group's backend. run_qa starts the group itself, so that ddp_timeout holds on a CPU as well, and
     Trainer takes the group as it is: neither transformers nor accelerate needs to know the backend's name.
     """
-    asked = training.pop("ddp_backend", None)
-    if asked == "smddp" and found.backend != "smddp":
+    requested = training.pop("ddp_backend", None)
+    if requested == "smddp" and found.backend != "smddp":
         other = "gloo" if training.get("use_cpu") else found.backend or "nccl"
         warnings.append(f"ddp_backend smddp is the launcher's to choose (BERTH_DISTRIBUTION=smddp): {other} is used")
-        asked = None
-    # The launcher has tried the library, on this hardware: only a wish for the CPU beside a GPU goes before it.
-    if found.backend == "smddp" and asked in (None, "smddp") and not (found.cuda and training.get("use_cpu")):
+        requested = None
+    # The launcher has tried the library, on this hardware: only use_cpu on a host with a GPU goes before it.
+    if found.backend == "smddp" and requested in (None, "smddp") and not (found.cuda and training.get("use_cpu")):
         return "smddp"
     if training.get("use_cpu"):
-        if asked not in (None, "gloo"):
-            warnings.append(f"ddp_backend {asked} is not there on a CPU: gloo is used")
+        if requested not in (None, "gloo"):
+            warnings.append(f"ddp_backend {requested} is not there on a CPU: gloo is used")
         return "gloo"
-    return asked or found.backend or "nccl"
+    return requested or found.backend or "nccl"
 
 
 def _strategies(training: dict[str, Any], found: RankEnvironment, notes: list[str]) -> None:
@@ -334,8 +345,8 @@ def _logging(training: dict[str, Any], found: RankEnvironment, warnings: list[st
     training["disable_tqdm"] = True
     training.setdefault("logging_steps", 0.02)
     training["logging_first_step"] = training.get("logging_first_step", True)
-    asked = training.get("report_to", "none")
-    names = [asked] if isinstance(asked, str) else list(asked)
+    requested = training.get("report_to", "none")
+    names = [requested] if isinstance(requested, str) else list(requested)
     names = sorted(found.reporters) if "all" in names else [name for name in names if name != "none"]
     for name in names:
         if name not in found.reporters:

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from berth.train.environment import Rank
 from berth.train.finetune import report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.features import Collator, GroupedSampler, WindowDataset
-from berth.train.finetune.ranks import Rank, check_wrapped
+from berth.train.finetune.features import GroupedSampler, WindowDataset
+from berth.train.finetune.model import Loaded
+from berth.train.finetune.ranks import check_wrapped
 
 
 class GuardCallback(TrainerCallback):
@@ -71,7 +73,7 @@ class LineCallback(TrainerCallback):
             self.say(
                 f"warning: the checkpoint is at step {state.global_step} and the job ends at step {state.max_steps}, "
                 "so nothing is left to train and the model is the checkpoint's: set overwrite_output_dir to true to "
-                "start afresh"
+                "start from the beginning"
             )
 
     def on_log(
@@ -122,31 +124,28 @@ class QuestionAnsweringTrainer(Trainer):
     def __init__(
         self,
         *,
-        model: Any,
+        loaded: Loaded,
         args: TrainingArguments,
-        tokenizer: Any,
-        collator: Collator,
-        rank: Rank,
         evaluator: Evaluator,
         train_dataset: WindowDataset | None,
         questions: QuestionSet | None,
     ) -> None:
-        guard = GuardCallback(rank)
+        guard = GuardCallback(evaluator.rank)
         self.lines = LineCallback(evaluator.say)
         # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
         eval_dataset = WindowDataset(questions.windows) if questions else None
         super().__init__(
-            model=model,
+            model=loaded.model,
             args=args,
-            data_collator=collator,
+            data_collator=evaluator.collator,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
-            processing_class=tokenizer,
+            processing_class=loaded.tokenizer,
             callbacks=[guard, EpochCallback(), self.lines],
         )
         guard.trainer = self
         self.remove_callback(PrinterCallback)
-        self.rank = rank
+        self.rank = evaluator.rank
         self.evaluator = evaluator
         self.questions = questions
 
@@ -178,10 +177,10 @@ class QuestionAnsweringTrainer(Trainer):
         self,
         model: torch.nn.Module,
         inputs: dict[str, Any],
-        return_outputs: bool = False,
+        return_outputs: Any = None,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """`span_loss` in place of the model's own; the parameters are Trainer's."""
+        """`span_loss` in place of the model's own; the parameters are Trainer's, which passes them by position."""
         labels = inputs["start_positions"], inputs["end_positions"]
         output = model(**{name: value for name, value in inputs.items() if not name.endswith("_positions")})
         loss = span_loss(output.start_logits, output.end_logits, inputs["attention_mask"], *labels)
@@ -198,7 +197,7 @@ class QuestionAnsweringTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Exact match and F1 of the job's questions, on every rank, named `eval_f1` and so on; also said in the log."""
+        """Exact match and F1 of the job's questions, on every rank, named `eval_f1` and so on; also in the log."""
         if self.questions is None:
             raise ValueError("This job has no questions to evaluate on.")
         began = time.monotonic()

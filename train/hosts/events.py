@@ -29,7 +29,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class HostPrepared:
     """This host has the program and its packages (`error` is None), or the sentence that says why not."""
 
     error: str | None
@@ -49,5 +49,5 @@ class Signalled:
     number: int
 
 
-Event = Message | Lost | Prepared | Exited | Signalled
+Event = Message | Lost | HostPrepared | Exited | Signalled
 Events = SimpleQueue[Event]

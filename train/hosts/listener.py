@@ -1,4 +1,4 @@
-"""The leader's door: takes connections and has each greeted in a thread of its own, whatever comes to it."""
+"""The leader's listening socket: takes connections and has each greeted in a thread of its own, whatever comes."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ from berth.train.hosts.wire import LineSocket
 from berth.train.log import get_logger
 
 GREETING_SECONDS = 10.0
-_SAY_EVERY_SECONDS = 15.0
+_LOG_EVERY_SECONDS = 15.0
 _PAUSE_SECONDS = 0.2
 
 # What greets a connection from an address. It closes those that it does not `release`, and raises nothing.
@@ -33,7 +33,7 @@ class Listener:
         self._lock = threading.Lock()
         self._greeting: dict[LineSocket, str] = {}  # to addresses, oldest first
         self._closed = threading.Event()
-        self._said = float("-inf")
+        self._logged_at = float("-inf")
 
     def start(self) -> None:
         """Begin to take connections."""
@@ -65,7 +65,7 @@ class Listener:
             except Exception as error:  # no file descriptor or thread is free, the network is down, the peer has gone
                 if sock is not None:
                     sock.close()
-                self._tell(error)
+                self._log_error(error)
                 self._closed.wait(_PAUSE_SECONDS)
 
     def _admit(self, sock: socket.socket, address: str) -> None:
@@ -89,8 +89,8 @@ class Listener:
         finally:
             self.release(lines)
 
-    def _tell(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
         now = time.monotonic()
-        if not self._closed.is_set() and now - self._said >= _SAY_EVERY_SECONDS:
-            self._said = now
+        if not self._closed.is_set() and now - self._logged_at >= _LOG_EVERY_SECONDS:
+            self._logged_at = now
             get_logger().info("rendezvous: a connection could not be taken (%s); trying again", error)

@@ -27,7 +27,7 @@ class WireError(Exception):
 Reader = Callable[[Any], Any]
 
 
-def _text(most: int, printable: bool = True) -> Reader:
+def _text(most: int, *, printable: bool = True) -> Reader:
     """A text; `printable`: it goes into logs and files as it is, so no line ends or control characters either."""
 
     def read(value: Any) -> str:
@@ -132,7 +132,7 @@ _KINDS: Mapping[str, Reader] = {
     "hello": _fields(
         {
             "host": _text(255),
-            "ranks": _whole(1, 1 << 16),
+            "ranks": _whole(0, 1 << 16),
             "host_key": _text(1024),
             "ssh_port": _whole(0, 65535),
             "version": _text(64),

@@ -1,6 +1,7 @@
 """Where the hosts of a job meet: one TCP connection from each worker to the leader, by the leader's name.
 
-    worker → leader   hello      name, sshd host key and port, ranks, backend, kit version
+    worker → leader   hello      name, sshd host key and port, ranks (0: it can't take part, and says why in `done`),
+                                 backend, kit version
     leader → worker   beat       each second while it looks the worker's name up, however long that takes
     leader → worker   joined     (or refused, with the reason: the worker tries again until its deadline)
     worker → leader   beat       at once, and each second from now on, as the leader's: only now has it joined
@@ -17,14 +18,14 @@ such an address could take part; nobody else can. The connection stays open as t
 (berth.train.hosts.wire).
 
 Anybody may connect. What is sent is read strictly (berth.train.hosts.messages), a hello must be there within 10 s, and
-when too many are at the door, the address that holds most connections loses its oldest: a host that says its hello at
+when too many come at once, the address that holds most connections loses its oldest: a host that says its hello at
 once gets in. Until a host has joined, whatever goes wrong with its connection only ends that connection.
 """
 
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -36,16 +37,18 @@ from berth.train.hosts.events import Events, Lost, Message, Signalled
 from berth.train.hosts.listener import GREETING_SECONDS, Listener
 from berth.train.hosts.lookup import Lookups, in_background, resolve
 from berth.train.hosts.messages import FROM_LEADER, FROM_WORKER, WireError
-from berth.train.hosts.wire import BEAT_SECONDS, SILENCE_SECONDS, Connection, LineSocket
+from berth.train.hosts.wire import BEAT_SECONDS, SILENCE_SECONDS, HostConnection, LineSocket
 from berth.train.log import get_logger
 
 PORT = 7717
 TIMEOUT_SECONDS = 600.0
 _DIAL_SECONDS = 5.0
-_SAY_EVERY_SECONDS = 15.0
+_LOG_EVERY_SECONDS = 15.0
 _TRY_EVERY_SECONDS = 0.5
 _REASON_CHARACTERS = 1000
-_REFUSALS_TOLD = 100
+_LATE_SECONDS = 60.0
+_BYE_SECONDS = 2.0
+_REFUSALS_LOGGED = 100
 
 
 class Stopped(Exception):
@@ -58,7 +61,10 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a worker says of itself. `host_key` is an OpenSSH public key; `ssh_port` 0 if its sshd is not needed."""
+    """What a worker says of itself. `host_key` is an OpenSSH public key; `ssh_port` 0 if its sshd is not needed.
+
+    `ranks` is 0 for a host that can't take part: it joins to say so, by a `done` with its reason.
+    """
 
     host: str
     ranks: int
@@ -91,13 +97,13 @@ class Leader:
         self.name = leader
         self.workers = tuple(workers)
         self.introductions: dict[str, Introduction] = {}
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, HostConnection] = {}
         self._events = events
         self._silence = silence
         self._lookups = Lookups(resolve)
         self._joining = threading.Lock()
         self._answering: set[str] = set()  # hosts that were told `joined` and have not beaten yet
-        self._told: set[tuple[str, str]] = set()
+        self._refused: set[tuple[str, str]] = set()
         self._listener: Listener | None = None
         if self.workers:
             try:
@@ -111,11 +117,11 @@ class Leader:
             self._listener.start()
 
     def gather(self, timeout: float) -> None:
-        """Wait until every worker has joined. JobError names those that did not come in `timeout` seconds, or that left
-        again.
+        """Wait until every worker has joined. JobError names those that did not come in `timeout` seconds, that left
+        again, or that can't take part.
         """
-        begin = said = time.monotonic()
-        while missing := [host for host in self.workers if host not in self.introductions]:
+        begin = logged = time.monotonic()
+        while missing := [host for host in self.workers if not self._takes_part(host)]:
             now = time.monotonic()
             if now - begin >= timeout:
                 raise JobError(
@@ -123,8 +129,8 @@ class Leader:
                     "that host's own log, "
                     "and let the job's hosts reach each other on all ports (security group)."
                 )
-            if now - said >= _SAY_EVERY_SECONDS:
-                said = now
+            if now - logged >= _LOG_EVERY_SECONDS:
+                logged = now
                 get_logger().info(
                     "rendezvous: waiting for %s, %.0f of %.0f s", ", ".join(missing), now - begin, timeout
                 )
@@ -136,10 +142,46 @@ class Leader:
                 why = report["sentence"] if report else "look at that host's own log."
                 raise JobError(f"host {event.host} stopped before all hosts had come: {why}")
 
+    def _takes_part(self, host: str) -> bool:
+        return host in self.introductions and self.introductions[host].ranks > 0
+
     def broadcast(self, kind: str, **fields: Any) -> None:
         """Send to every worker that has joined."""
         for connection in list(self.connections.values()):
             connection.send(kind, **fields)
+
+    def dismiss(self, outcome: Mapping[str, Any], deadline: float) -> None:
+        """Send how the job ended (`outcome`, the message's fields) to every worker, wait until they have written it,
+        and hang up.
+
+        A worker that has not come yet is waited for until `deadline` (of the monotonic clock), but not for longer than
+        a minute: it would look for its leader much longer. A signal ends that waiting.
+        """
+        late = min(deadline, time.monotonic() + _LATE_SECONDS)
+        bye = 0.0
+        informed: set[str] = set()
+        departed: set[str] = set()
+        while True:
+            now = time.monotonic()
+            for host in set(self.connections) - informed:
+                self.connections[host].send("outcome", **outcome)
+                informed.add(host)
+                bye = now + _BYE_SECONDS
+            staying = sorted(host for host in informed - departed if not self.connections[host].closed)
+            until = max(bye if staying else now, late if len(informed) < len(self.workers) else now)
+            if until <= now:
+                break
+            try:
+                event = self._events.get(timeout=until - now)
+            except Empty:
+                continue
+            if isinstance(event, Message) and event.kind == "bye":
+                departed.add(event.host)
+            elif isinstance(event, Signalled):
+                late = now
+        if staying:
+            get_logger().info("rendezvous: no bye from %s in %.0f s", ", ".join(staying), _BYE_SECONDS)
+        self.close()
 
     def close(self) -> None:
         """Stop listening and hang up."""
@@ -192,7 +234,7 @@ class Leader:
                 raise WireError("what came after its hello was no beat")
             if self._listener is None or not self._listener.release(lines):
                 raise WireError("the connection made room for others")
-            connection = Connection(lines, host, self._events, FROM_WORKER, self._silence)
+            connection = HostConnection(lines, host, self._events, FROM_WORKER, self._silence)
             self.connections[host] = connection
             self.introductions[host] = introduction
         finally:
@@ -207,9 +249,9 @@ class Leader:
         """Say why, to the other side and, of each reason once, in the log: whoever is refused comes again at once."""
         reason = reason[:_REASON_CHARACTERS]
         with self._joining:
-            new = (address, reason) not in self._told and len(self._told) < _REFUSALS_TOLD
+            new = (address, reason) not in self._refused and len(self._refused) < _REFUSALS_LOGGED
             if new:
-                self._told.add((address, reason))
+                self._refused.add((address, reason))
         if new:
             get_logger().info("rendezvous: refused a connection from %s: %s", address, reason)
         try:
@@ -220,12 +262,12 @@ class Leader:
             lines.close()
 
 
-def join(leader: str, introduction: Introduction, events: Events, timeout: float, port: int = PORT) -> Connection:
+def join(leader: str, introduction: Introduction, events: Events, timeout: float, port: int = PORT) -> HostConnection:
     """Meet the leader, trying again for `timeout` seconds; the connection that comes back beats already.
 
     Raises JobError, naming the leader and the last obstacle, or Stopped.
     """
-    begin = said = time.monotonic()
+    begin = logged = time.monotonic()
     while True:
         try:
             return _join_once(leader, introduction, events, port, begin + timeout)
@@ -238,8 +280,8 @@ def join(leader: str, introduction: Introduction, events: Events, timeout: float
                 f"({obstacle}); look at "
                 "the leader's own log, and let the job's hosts reach each other on all ports (security group)."
             )
-        if now - said >= _SAY_EVERY_SECONDS:
-            said = now
+        if now - logged >= _LOG_EVERY_SECONDS:
+            logged = now
             get_logger().info(
                 "rendezvous: still trying to reach the leader %s (%s), %.0f of %.0f s",
                 leader,
@@ -250,7 +292,7 @@ def join(leader: str, introduction: Introduction, events: Events, timeout: float
         _next_event(events, _TRY_EVERY_SECONDS)
 
 
-def _join_once(leader: str, introduction: Introduction, events: Events, port: int, deadline: float) -> Connection:
+def _join_once(leader: str, introduction: Introduction, events: Events, port: int, deadline: float) -> HostConnection:
     lines = LineSocket(_dial(leader, port, events, deadline), GREETING_SECONDS)
     try:
         lines.send("hello", **asdict(introduction))
@@ -261,7 +303,7 @@ def _join_once(leader: str, introduction: Introduction, events: Events, port: in
         kind, fields = answer
         if kind != "joined":
             raise WireError(f"the leader refused: {fields.get('reason', 'no reason given')}")
-        connection = Connection(lines, leader, events, FROM_LEADER)
+        connection = HostConnection(lines, leader, events, FROM_LEADER)
     except BaseException:
         lines.close()
         raise

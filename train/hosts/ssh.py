@@ -4,12 +4,13 @@ Keys are made when the job starts, live in a folder of their own in memory, and 
 the workers' host keys travel over the rendezvous, so nobody has to answer yes and nothing is baked into the image.
 """
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -19,10 +20,15 @@ from berth.train.hosts.rendezvous import Introduction
 _START_SECONDS = 10.0
 
 
-def private_folder() -> Path:
-    """A new folder that only we can read, in memory where /dev/shm is there."""
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A new folder that only we can read, in memory where /dev/shm is there; gone with the block."""
     base = Path("/dev/shm")
-    return Path(mkdtemp(prefix="berth-", dir=base if os.access(base, os.W_OK) else None))
+    folder = Path(mkdtemp(prefix="berth-", dir=base if os.access(base, os.W_OK) else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_key(path: Path) -> str:
@@ -106,7 +112,7 @@ def known_hosts(workers: Mapping[str, Introduction]) -> str:
     return "".join(f"{host} {worker.host_key}\n" for host, worker in workers.items())
 
 
-class Server:
+class SshServer:
     """A worker's sshd. `start` before meeting the leader, `allow` once the leader's key is known."""
 
     def __init__(self, folder: Path) -> None:
@@ -136,7 +142,7 @@ class Server:
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_SECONDS
-        while not _answers(self.port):
+        while not _accepts(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise JobError(
                     f"sshd did not start ({log.read_text('utf-8', 'replace').strip() or 'no reason given'}); run the "
@@ -163,7 +169,7 @@ def _free_port() -> int:
     return port
 
 
-def _answers(port: int) -> bool:
+def _accepts(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True

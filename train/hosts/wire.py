@@ -87,7 +87,7 @@ class LineSocket:
         self._socket.close()
 
 
-class Connection:
+class HostConnection:
     """A greeted connection to `host`: beats in the background, and puts what arrives on `events`.
 
     `kinds`: what the other side may say, each but the beat once.
@@ -109,6 +109,11 @@ class Connection:
         self._ending = threading.Lock()
         self._closed = threading.Event()
         lines.set_timeout(silence)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended, on purpose or not."""
+        return self._closed.is_set()
 
     def start(self) -> None:
         """Begin to listen and to beat; the first beat goes at once."""

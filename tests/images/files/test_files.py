@@ -100,7 +100,7 @@ PLUGIN = """
 import ctypes
 from berth.train import efa
 from mpi4py import MPI
-print(efa.line(efa.look(), "nccl"))
+print(efa.network_line(efa.detect(), "nccl"))
 ctypes.CDLL("libnccl-net.so")
 print(sorted({line.split()[-1] for line in open("/proc/self/maps") if "libfabric.so" in line}))
 """

@@ -164,7 +164,10 @@ LoneHosts = Callable[..., AbstractContextManager[dict[str, Container]]]
 
 @pytest.fixture
 def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
-    """`with lone_hosts(data, hyperparameters, present=[…], hostname=…) as containers`: started, then removed."""
+    """`with lone_hosts(data, hyperparameters, present=[…], hostname=…) as containers`: started, then removed.
+
+    `environment` has the variables of each host, by its name.
+    """
 
     @contextmanager
     def start(
@@ -174,7 +177,7 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
         hosts: int = 2,
         present: list[str] | None = None,
         hostname: str | None = None,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Iterator[dict[str, Container]]:
         names = opt_ml.host_names(hosts)
         mark = {"berth.test": "1"}
@@ -202,7 +205,7 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
                     network=network.name,
                     networking_config={network.name: endpoint},
                     volumes=[f"{here}:{there}:{mode}" for there, (here, mode) in mounts.items()],
-                    environment=dict(environment or {}),
+                    environment=dict((environment or {}).get(name, {})),
                 )
                 containers[name].start()
             yield containers

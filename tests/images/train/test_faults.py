@@ -193,8 +193,9 @@ def test_model_parallelism_is_refused(
 def test_host_that_never_comes_is_named(
     lone_hosts: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row, tmp_path: Path
 ) -> None:
-    environment = {"BERTH_RENDEZVOUS_TIMEOUT": "5"}
-    with lone_hosts(channels(train="x"), TRAIN, hosts=3, present=["algo-1", "algo-2"], environment=environment) as here:
+    present = ["algo-1", "algo-2"]
+    environment = {host: {"BERTH_RENDEZVOUS_TIMEOUT": "5"} for host in present}
+    with lone_hosts(channels(train="x"), TRAIN, hosts=3, present=present, environment=environment) as here:
         began = time.time()
         codes = {host: container.wait(timeout=60)["StatusCode"] for host, container in here.items()}
     seconds = time.time() - began - 5
@@ -204,6 +205,28 @@ def test_host_that_never_comes_is_named(
     assert all(code != 0 for code in codes.values())
     assert seconds < ENDS_WITHIN
     fault_row("one of three hosts never comes, limit 5 s", first["algo-1"], codes["algo-1"], seconds)
+
+
+@pytest.mark.parametrize("refused", ["algo-1", "algo-2"], ids=["the leader", "a worker"])
+def test_hosts_do_not_wait_for_one_that_is_refused(
+    refused: str,
+    lone_hosts: Callable[..., Any],
+    channels: Callable[..., dict[str, Path]],
+    fault_row: Row,
+    tmp_path: Path,
+) -> None:
+    environment = {refused: {"BERTH_PROCESSES_PER_HOST": "none"}}
+    with lone_hosts(channels(train="x"), TRAIN, hosts=3, environment=environment) as here:
+        began = time.time()
+        codes = {host: container.wait(timeout=60)["StatusCode"] for host, container in here.items()}
+    seconds = time.time() - began
+    first = {host: (tmp_path / host / "output/failure").read_text().splitlines()[0] for host in here}
+    assert set(first.values()) == {first["algo-1"]}
+    assert "BERTH_PROCESSES_PER_HOST must be a whole number from 1 to 256, not 'none'." in first["algo-1"]
+    assert refused == "algo-1" or first["algo-1"].startswith(f"host {refused} stopped before all hosts had come: ")
+    assert set(codes.values()) == {1}
+    assert seconds < ENDS_WITHIN
+    fault_row(f"settings of one of three hosts ({refused}) are refused", first["algo-1"], codes["algo-1"], seconds)
 
 
 @dataclass(frozen=True)

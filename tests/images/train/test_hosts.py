@@ -37,7 +37,7 @@ from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import Introduction
 
 leader, worker = Path(mkdtemp()), Path(mkdtemp())
-server = ssh.Server(worker)
+server = ssh.SshServer(worker)
 server.start()
 server.allow(ssh.make_key(leader / "job_key"), "127.0.0.1")
 known = {"algo-2": Introduction("algo-2", 1, server.host_key, server.port)}

@@ -79,6 +79,14 @@ def test_the_archive_can_be_served(job: Any) -> None:
     assert ran.outcome.failures == {}
 
 
+def test_files_of_the_model_can_be_read_by_a_server_that_is_not_root(job: Any) -> None:
+    ran, _ = job
+    with tarfile.open(ran.outcome.model_archive) as archive:
+        modes = {member.name: member.mode & 0o777 for member in archive if member.name.strip("./")}
+        wanted = {member.name: 0o755 if member.isdir() else 0o644 for member in archive if member.name.strip("./")}
+    assert modes == wanted
+
+
 def test_metrics_are_found_by_the_notebooks_expressions(job: Any) -> None:
     ran, _ = job
     for name, pattern in PATTERNS.items():

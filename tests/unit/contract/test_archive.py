@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from berth.contract.archive import ArchiveError, Limits, unpack
+from berth.contract.archive import ArchiveError, ArchiveLimits, unpack
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
 
@@ -61,7 +61,7 @@ def climbing_links() -> Members:
     return members
 
 
-SMALL = Limits(size=1000, entries=5, spare=0)
+SMALL = ArchiveLimits(size=1000, entries=5, spare=0)
 WHOLE = tar([member("a", b"A" * 700), member("b", b"B" * 700)])
 REFUSED: dict[str, tuple[bytes, str]] = {
     "parent": (tar([member("../outside", b"x")]), "reaches out of its own folder with '../outside'"),
@@ -124,7 +124,7 @@ def taken(folder: Path) -> None:
     for number, packed in enumerate((tar([*entries, member("config.json", b"{}")]),) * 2):
         archive = folder / f"{number}.tar.gz"
         archive.write_bytes(gzip.compress(packed) if number else packed)
-        unpack(archive, folder / str(number), Limits(size=1000, entries=6, spare=0))
+        unpack(archive, folder / str(number), ArchiveLimits(size=1000, entries=6, spare=0))
         found = {
             str(path.relative_to(folder / str(number))): path
             for path in (folder / str(number)).rglob("*")
@@ -164,4 +164,4 @@ else:
     def test_a_disk_with_too_little_room_refuses_before_it_is_full(tmp_path: Path) -> None:
         (tmp_path / "model.tar.gz").write_bytes(tar([member("a", b"x")]))
         with pytest.raises(ArchiveError, match="more than the 0 bytes that the disk can take"):
-            unpack(tmp_path / "model.tar.gz", tmp_path / "model", Limits(spare=2**62))
+            unpack(tmp_path / "model.tar.gz", tmp_path / "model", ArchiveLimits(spare=2**62))

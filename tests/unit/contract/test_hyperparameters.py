@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from transformers import TrainingArguments
 
-from berth.contract.deprecated import OLD_NAMES
+from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
 from berth.train.finetune.recipe import Recipe, options
 
@@ -94,7 +94,7 @@ def test_every_value_in_every_encoding() -> None:
 @pytest.mark.parametrize("name", ["max_train_samples", "resume_from_checkpoint", "token", "fp16", "max_steps"])
 def test_none_leaves_the_default(name: str, text: str) -> None:
     assert decode(text, OPTIONS[name].type) is UNSET
-    assert parse({name: text}, OPTIONS, OLD_NAMES).values == {}
+    assert parse({name: text}, OPTIONS, DEPRECATED_NAMES).values == {}
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ OLD: dict[str, tuple[Any, dict[str, Any]]] = {
     "sharded_ddp": (False, {}),
     "mp_parameters": ({}, {}),
 }
-DROPPED = sorted(set(OLD_NAMES) - set(OLD))
+DROPPED = sorted(set(DEPRECATED_NAMES) - set(OLD))
 
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=list(ENCODINGS))
 @pytest.mark.parametrize("name", OLD)
 def test_old_names(name: str, encode: Callable[[Any], str]) -> None:
     value, becomes = OLD[name]
-    parsed = parse({name: encode(value)}, OPTIONS, OLD_NAMES)
+    parsed = parse({name: encode(value)}, OPTIONS, DEPRECATED_NAMES)
     assert parsed.values == becomes
     assert len(parsed.notes) == 1, "one line says so"
     assert parsed.notes[0].startswith(f"{name}: ")
@@ -181,7 +181,7 @@ def test_old_names(name: str, encode: Callable[[Any], str]) -> None:
 @pytest.mark.parametrize("name", DROPPED)
 def test_names_without_effect(name: str, encode: Callable[[Any], str]) -> None:
     for value in (True, 1, "O1"):
-        parsed = parse({name: encode(value)}, OPTIONS, OLD_NAMES)
+        parsed = parse({name: encode(value)}, OPTIONS, DEPRECATED_NAMES)
         assert parsed.values == {}
         assert parsed.notes[0].startswith(f"{name}: ignored, ")
 
@@ -215,7 +215,7 @@ def test_what_old_names_become_is_known() -> None:
     ],
 )
 def test_meanings(given: dict[str, str], values: dict[str, Any]) -> None:
-    assert parse(given, OPTIONS, OLD_NAMES).values == values
+    assert parse(given, OPTIONS, DEPRECATED_NAMES).values == values
 
 
 @pytest.mark.parametrize(
@@ -245,14 +245,14 @@ def test_meanings(given: dict[str, str], values: dict[str, Any]) -> None:
     ],
 )
 def test_notes_tell_what_became_of_old_names(given: dict[str, str], notes: list[str]) -> None:
-    assert parse(given, OPTIONS, OLD_NAMES).notes == notes
-    backwards = parse(dict(reversed(given.items())), OPTIONS, OLD_NAMES)
+    assert parse(given, OPTIONS, DEPRECATED_NAMES).notes == notes
+    backwards = parse(dict(reversed(given.items())), OPTIONS, DEPRECATED_NAMES)
     assert len(backwards.notes) == len(notes)
 
 
 def test_whole_warm_up_is_all_steps() -> None:
     """warmup_steps 1 would be one step; a ratio of 1 is all of them."""
-    steps = parse({"warmup_ratio": "1.0"}, OPTIONS, OLD_NAMES).values["warmup_steps"]
+    steps = parse({"warmup_ratio": "1.0"}, OPTIONS, DEPRECATED_NAMES).values["warmup_steps"]
     assert TrainingArguments(warmup_steps=steps, use_cpu=True).get_warmup_steps(1000) == 1000
 
 
@@ -269,7 +269,7 @@ PLATFORM = {
 
 
 def test_platform_keys_are_kept_away() -> None:
-    parsed = parse(PLATFORM | {"seed": "1"}, OPTIONS, OLD_NAMES)
+    parsed = parse(PLATFORM | {"seed": "1"}, OPTIONS, DEPRECATED_NAMES)
     assert parsed.values == {"seed": 1}
     assert parsed.platform == PLATFORM
     assert parsed.notes == []
@@ -278,7 +278,7 @@ def test_platform_keys_are_kept_away() -> None:
 MISTAKES = [
     ({"learning_rat": "1"}, "learning_rat is not known (did you mean learning_rate?)"),
     ({"per_device_train_batch": "4"}, "is not known (did you mean per_device_train_batch_size?)"),
-    ({"zzz": "4"}, "zzz is not known; mend"),
+    ({"zzz": "4"}, "zzz is not known; fix"),
     ({"max_steps": "3.5"}, "max_steps '3.5' is not a whole number"),
     ({"learning_rate": "fast"}, "learning_rate 'fast' is not a number"),
     ({"learning_rate": "nan"}, "learning_rate 'nan' is not a number"),
@@ -301,14 +301,14 @@ MISTAKES = [
 @pytest.mark.parametrize(("given", "sentence"), MISTAKES)
 def test_mistakes(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(HyperparameterError) as caught:
-        parse(given, OPTIONS, OLD_NAMES)
+        parse(given, OPTIONS, DEPRECATED_NAMES)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_all_mistakes_at_once() -> None:
     with pytest.raises(HyperparameterError) as caught:
-        parse({"learning_rat": "1", "seed": "x", "fp16_backend": "apex", "max_steps": "2"}, OPTIONS, OLD_NAMES)
+        parse({"learning_rat": "1", "seed": "x", "fp16_backend": "apex", "max_steps": "2"}, OPTIONS, DEPRECATED_NAMES)
     assert str(caught.value).startswith("3 hyperparameters can't be used: learning_rat is not known")
     assert "seed 'x'" in str(caught.value)
     assert "fp16_backend" in str(caught.value)

@@ -15,7 +15,7 @@ FOLDERS = {
     "empty": ((), "no config.json: pass a folder"),
     "two models": ((*(f"a/{name}" for name in WHOLE), *(f"b/{name}" for name in WHOLE)), "no config.json"),
     "no weights": (("config.json", "tokenizer.json"), "no weights: it needs a model.safetensors or"),
-    "no tokenizer": (("config.json", "model.safetensors"), "no tokenizer: save it beside the model"),
+    "no tokenizer": (("config.json", "model.safetensors"), "no tokenizer: save it next to the model"),
 }
 
 

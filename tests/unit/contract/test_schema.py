@@ -8,7 +8,7 @@ import sys
 import pytest
 from transformers import TrainingArguments
 
-from berth.contract.deprecated import OLD_NAMES
+from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import HyperparameterError, decode, parse
 from berth.contract.schema import SchemaError, read_schema, write_schema
 from berth.train.finetune.recipe import options
@@ -43,16 +43,16 @@ def test_every_value_in_every_encoding_is_read_alike() -> None:
 @pytest.mark.parametrize("name", OLD)
 def test_old_names_become_the_same(name: str) -> None:
     raw = {name: json.dumps(OLD[name][0])}
-    here, there = parse(raw, HOST, OLD_NAMES), parse(raw, IMAGE, OLD_NAMES)
+    here, there = parse(raw, HOST, DEPRECATED_NAMES), parse(raw, IMAGE, DEPRECATED_NAMES)
     assert (here.values, here.notes) == (there.values, there.notes)
 
 
 @pytest.mark.parametrize("given", [given for given, _ in MISTAKES])
 def test_mistakes_are_told_in_the_same_words(given: dict[str, str]) -> None:
     with pytest.raises(HyperparameterError) as here:
-        parse(given, HOST, OLD_NAMES)
+        parse(given, HOST, DEPRECATED_NAMES)
     with pytest.raises(HyperparameterError) as there:
-        parse(given, IMAGE, OLD_NAMES)
+        parse(given, IMAGE, DEPRECATED_NAMES)
     assert str(here.value) == str(there.value)
 
 

@@ -82,7 +82,7 @@ def test_a_model_to_serve_needs_a_tokenizer(tmp_path: Path) -> None:
     folder = files(tmp_path / "model", "config.json", "model.safetensors")
     with pytest.raises(UserError) as refused:
         archive.model_home(folder, folder, tokenizer=True)
-    assert str(refused.value).startswith(f"{folder} holds no tokenizer: save it beside the model")
+    assert str(refused.value).startswith(f"{folder} holds no tokenizer: save it next to the model")
     files(tmp_path / "model", "vocab.txt")
     assert archive.model_home(folder, folder, tokenizer=True) == folder
 

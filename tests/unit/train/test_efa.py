@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
+from berth.contract.launch_options import read_launch_options
 from berth.train import efa
 from berth.train.efa import Fabric
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher
-from berth.train.plan import Plan, make_plan
+from berth.train.plan import HostFindings, Plan, make_plan
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-GPUS = Hardware(gpus=8, cuda="13.0", cpus=96.0, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
-CPUS = Hardware(gpus=0, cuda=None, cpus=4.0, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
+GPUS = Hardware(gpus=8, cuda="13.0", cpus=96, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
+CPUS = Hardware(gpus=0, cuda=None, cpus=4, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
 P4D = Fabric(built=True, plugin="libnccl-net.so", devices=("rdmap16s27", "rdmap32s27"), usable=True)
 
 Root = Callable[..., Path]
@@ -66,31 +67,34 @@ def environ(root: Path, **variables: str) -> dict[str, str]:
 
 def test_efa_where_every_part_is_there(root: Root) -> None:
     host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
-    fabric = efa.look(host, environ(host))
+    fabric = efa.detect(host, environ(host))
     assert fabric.devices == ("efa_0", "efa_1", "efa_2", "efa_3")
-    assert efa.line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
-    assert efa.line(fabric, "smddp") == efa.line(fabric, "nccl")
-    assert efa.line(fabric, "nccl", alone=True) == (
+    assert efa.network_line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
+    assert efa.network_line(fabric, "smddp") == efa.network_line(fabric, "nccl")
+    assert efa.network_line(fabric, "nccl", alone=True) == (
         "network: not needed by one host; several would use EFA: 4 devices, plugin libnccl-net.so"
     )
-    assert efa.line(fabric, "gloo") == "network: gloo over TCP: gloo knows no EFA"
+    assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo knows no EFA"
 
 
 def test_an_image_without_efa(root: Root) -> None:
     host = root(efa=4, uverbs=True)
-    assert efa.line(efa.look(host, environ(host)), "nccl") == (
+    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
         "network: NCCL over TCP: this image was built without EFA"
     )
 
 
 def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
     host = root(mlx=2, uverbs=True, plugin="libnccl-net.so")
-    assert efa.line(efa.look(host, environ(host)), "nccl") == "network: NCCL over TCP: no EFA device is on this host"
+    assert (
+        efa.network_line(efa.detect(host, environ(host)), "nccl")
+        == "network: NCCL over TCP: no EFA device is on this host"
+    )
 
 
 def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
     host = root(efa=4, plugin="libnccl-net.so")
-    assert efa.look(host, environ(host)).missing == (
+    assert efa.detect(host, environ(host)).missing == (
         "this host has 4 EFA devices but no /dev/infiniband/uverbs of theirs is in this container; pass "
         "/dev/infiniband/uverbs0, 1, … in with docker run --device"
     )
@@ -101,14 +105,14 @@ def test_nodes_of_other_cards_and_nodes_that_cannot_be_opened_do_not_count(root:
     verbs = host / "sys/class/infiniband_verbs/uverbs0"
     verbs.mkdir(parents=True)
     (verbs / "ibdev").write_text("mlx5_0\n")
-    assert "no /dev/infiniband/uverbs of theirs" in efa.look(host, environ(host)).missing
+    assert "no /dev/infiniband/uverbs of theirs" in efa.detect(host, environ(host)).missing
     (verbs / "ibdev").write_text("efa_0\n")
-    assert efa.look(host, environ(host)).missing == ""
+    assert efa.detect(host, environ(host)).missing == ""
     node = host / "dev/infiniband/uverbs0"
     node.unlink()
     node.symlink_to("nowhere/at-all")
     assert (
-        "/dev/infiniband/uverbs0 can't be opened (No such file or directory)" in efa.look(host, environ(host)).missing
+        "/dev/infiniband/uverbs0 can't be opened (No such file or directory)" in efa.detect(host, environ(host)).missing
     )
 
 
@@ -117,14 +121,14 @@ def test_the_plugin_opens_libcudart_by_its_plain_name(root: Root) -> None:
     variables = environ(host)
     broken = host / "opt/amazon/ofi-nccl/lib/libcudart.so"
     broken.write_bytes(b"")  # and not removed, for this machine may have another one
-    assert efa.line(efa.look(host, variables), "nccl") == (
+    assert efa.network_line(efa.detect(host, variables), "nccl") == (
         f"network: NCCL over TCP: the plugin can't be loaded: {broken}: file too short"
     )
 
 
 def test_a_library_that_the_plugin_needs_is_missing(root: Root) -> None:
     host = root(efa=4, uverbs=True, plugin="libnccl-net.so", needs="libfabric.so.1")
-    assert efa.look(host, environ(host)).missing.startswith(
+    assert efa.detect(host, environ(host)).missing.startswith(
         "the plugin can't be loaded: libfabric.so.1: cannot open shared object file"
     )
 
@@ -132,11 +136,11 @@ def test_a_library_that_the_plugin_needs_is_missing(root: Root) -> None:
 def test_a_plugin_that_nccl_would_not_find_does_not_count(root: Root) -> None:
     """Debian's package has it under this name only; NCCL looks there if NCCL_NET_PLUGIN says ofi."""
     host = root(efa=1, uverbs=True, plugin="libnccl-net-ofi.so")
-    assert "libnccl-net.so: cannot open shared object file" in efa.look(host, environ(host)).obstacle
-    assert efa.look(host, environ(host, NCCL_NET_PLUGIN="ofi")).plugin == "libnccl-net-ofi.so"
+    assert "libnccl-net.so: cannot open shared object file" in efa.detect(host, environ(host)).obstacle
+    assert efa.detect(host, environ(host, NCCL_NET_PLUGIN="ofi")).plugin == "libnccl-net-ofi.so"
     (host / "etc").mkdir()
     (host / "etc/nccl.conf").write_text("# by the image\nNCCL_NET_PLUGIN=ofi\n")
-    assert efa.line(efa.look(host, environ(host)), "nccl") == (
+    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
         "network: NCCL over EFA: 1 device, plugin libnccl-net-ofi.so"
     )
 
@@ -163,7 +167,8 @@ def test_the_line_can_be_had_alone() -> None:
 def plan(fabric: Fabric, hardware: Hardware = GPUS, hosts: int = 2, **variables: str) -> Plan:
     names = tuple(f"algo-{number + 1}" for number in range(hosts))
     job = Job(Path("/opt/ml"), "algo-1", names, "eth0", {}, {}, {})
-    return make_plan(job, hardware, variables, LAUNCHER, fabric=fabric)
+    options = read_launch_options({}, None, variables)
+    return make_plan(job, options, HostFindings(hardware, LAUNCHER, fabric=fabric), variables)
 
 
 @pytest.mark.parametrize(

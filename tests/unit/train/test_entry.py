@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train import entry, ownership, prepare
+from berth.train import entry, outcome, ownership, prepare
+from berth.train.failure import FailureFile
+from berth.train.hosts import host
 from berth.train.hosts.events import Event, Signalled
 from berth.train.hosts.rendezvous import Introduction, Stopped, kit_version
 from berth.train.job import Job
@@ -31,8 +33,9 @@ OWN = "OWN = 'own qa'\ndef fail():\n    raise ValueError('no rows')\n"
 START = """
 import sys
 from pathlib import Path
-from berth.train.entry import Places, train
-sys.exit(train(Places(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
+from berth.train.entry import train
+from berth.train.hosts.host import EntryPaths
+sys.exit(train(EntryPaths(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
 """
 
 
@@ -50,8 +53,16 @@ def lay_out(folder: Path, host: str, hosts: list[str]) -> Path:
 
 
 def start_hosts(
-    folder: Path, hosts: list[str], program: str = PROGRAM, **environ: str
+    folder: Path,
+    hosts: list[str],
+    program: str = PROGRAM,
+    own: Mapping[str, Mapping[str, str]] = {},
+    starts: Mapping[str, str] = {},
+    **environ: str,
 ) -> tuple[list[subprocess.Popen[str]], list[Path]]:
+    """Starts the entry of every host with the variables `environ` and those that are its `own`, by START or its own
+    of `starts`.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     roots = [lay_out(folder, host, hosts) for host in hosts]
@@ -59,8 +70,17 @@ def start_hosts(
         (root / "code" / "train.py").write_text(program)
     processes = [
         subprocess.Popen(
-            [sys.executable, "-P", "-c", START, str(root), str(folder / f"run-{root.name}"), str(port)],
-            env={**os.environ, "SAGEMAKER_BASE_DIR": str(root), "BERTH_RENDEZVOUS_TIMEOUT": "30", **environ},
+            [
+                *(sys.executable, "-P", "-c", starts.get(root.name, START)),
+                *(str(root), str(folder / f"run-{root.name}"), str(port)),
+            ],
+            env={
+                **os.environ,
+                "SAGEMAKER_BASE_DIR": str(root),
+                "BERTH_RENDEZVOUS_TIMEOUT": "30",
+                **environ,
+                **own.get(root.name, {}),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -143,12 +163,68 @@ def test_refused_job_leaves_its_sentence(tmp_path: Path) -> None:
     assert all(line.startswith("berth: ") for line in texts[0].splitlines())
 
 
+MPL = "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpl'."
+BEFORE = "host localhost stopped before all hosts had come: "
+
+
+def end_within(seconds: float, processes: list[subprocess.Popen[str]], failures: list[Path]) -> list[str]:
+    """The first lines of the failure files of hosts that all end in so many seconds, with code 1."""
+    began = time.monotonic()
+    texts = [process.communicate(timeout=60)[0] for process in processes]
+    assert time.monotonic() - began < seconds, texts
+    assert [process.returncode for process in processes] == [1] * len(processes), texts
+    assert not any("Traceback" in text for text in texts), texts
+    return [path.read_text().splitlines()[0] for path in failures]
+
+
+@pytest.mark.parametrize(
+    ("refused", "sentence"), [("127.0.0.1", MPL), ("localhost", BEFORE + MPL)], ids=["the leader", "a worker"]
+)
+def test_hosts_do_not_wait_for_one_that_is_refused(tmp_path: Path, refused: str, sentence: str) -> None:
+    hosts = ["127.0.0.1", "localhost", "127.1"]
+    processes, failures = start_hosts(tmp_path, hosts, own={refused: {"BERTH_DISTRIBUTION": "mpl"}})
+    assert end_within(15, processes, failures) == [sentence] * 3
+
+
+def test_hosts_that_are_all_refused_end_together(tmp_path: Path) -> None:
+    processes, failures = start_hosts(tmp_path, ["127.0.0.1", "localhost"], BERTH_DISTRIBUTION="mpl")
+    assert end_within(15, processes, failures) == [MPL] * 2
+
+
+@pytest.mark.parametrize(
+    ("commands", "reason"),
+    [((), "mpirun is not on PATH"), (("mpirun",), "ssh-keygen is not in the image")],
+    ids=["mpirun", "sshd"],
+)
+def test_a_worker_that_lacks_a_command_is_the_reason_on_every_host(
+    tmp_path: Path, commands: tuple[str, ...], reason: str
+) -> None:
+    for folder, names in (("all", ["mpirun"]), ("few", commands)):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.8'\n")
+            (tmp_path / folder / name).chmod(0o755)
+    own = {"127.0.0.1": {"PATH": f"{tmp_path / 'all'}:/usr/bin:/bin"}, "localhost": {"PATH": str(tmp_path / "few")}}
+    processes, failures = start_hosts(tmp_path, list(own), own=own, BERTH_DISTRIBUTION="mpi")
+    for line in end_within(15, processes, failures):
+        assert line.startswith(BEFORE + reason)
+
+
+def test_a_refused_host_whose_leader_never_comes_says_its_own_reason(tmp_path: Path) -> None:
+    processes, failures = start_hosts(
+        tmp_path, ["127.0.0.1", "localhost"], BERTH_DISTRIBUTION="mpl", BERTH_RENDEZVOUS_TIMEOUT="10"
+    )
+    processes[0].kill()
+    processes[0].communicate(timeout=60)
+    assert end_within(30, processes[1:], failures[1:]) == [MPL]
+
+
 # The entry on a host of one GPU, in an image whose torch is built for CUDA 13.
 ON_A_GPU = START.replace(
     "sys.exit(",
     """from berth.train import entry
 from berth.train.hardware import Hardware
-entry.probe = lambda: Hardware(1, "13.0", 4.0, None, None, ("lo",))
+entry.probe = lambda: Hardware(1, "13.0", 4, None, None, ("lo",))
 sys.exit(""",
 )
 
@@ -170,6 +246,18 @@ def test_a_driver_that_is_too_old_is_told_in_the_failure_file(tmp_path: Path, li
     assert "profile cu124" in sentence
     assert f"berth: failed: {sentence}\n" in done.stdout
     assert set(Path("/dev/shm").glob("berth-*")) <= shm
+
+
+def test_a_workers_driver_that_is_too_old_is_the_reason_on_every_host(
+    tmp_path: Path, libcuda: Callable[..., Path]
+) -> None:
+    old = {"FAKE_CUDA_VERSION": "12020", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6"}
+    old["LD_LIBRARY_PATH"] = str(libcuda(tmp_path / "lib"))
+    processes, failures = start_hosts(
+        tmp_path, ["127.0.0.1", "localhost"], own={"localhost": old}, starts={"localhost": ON_A_GPU}
+    )
+    for line in end_within(15, processes, failures):
+        assert line.startswith(f"{BEFORE}This image's torch is built for CUDA 13.0, which needs driver 580 or newer")
 
 
 def on_gpus(tmp_path: Path, library: Path, gpus: int, devices: str) -> tuple[int, str, str]:
@@ -311,13 +399,13 @@ def test_hosts_must_be_alike() -> None:
     def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
         return {"b": Introduction("b", ranks, version=version, backend=backend)}
 
-    entry.check_alike(8, "smddp", worker(), "a")
+    host.check_alike(8, "smddp", worker(), "a")
     with pytest.raises(JobError, match="b would run 4 ranks but a 8"):
-        entry.check_alike(8, "smddp", worker(4), "a")
+        host.check_alike(8, "smddp", worker(4), "a")
     with pytest.raises(JobError, match="b has version 0 of the kit"):
-        entry.check_alike(8, "smddp", worker(version="0", backend=""), "a")
+        host.check_alike(8, "smddp", worker(version="0", backend=""), "a")
     with pytest.raises(JobError, match="b would use the backend nccl but a smddp; use instances of one kind"):
-        entry.check_alike(8, "smddp", worker(backend="nccl"), "a")
+        host.check_alike(8, "smddp", worker(backend="nccl"), "a")
 
 
 def job(root: Path, program: str, source: str | None = None) -> Job:
@@ -354,6 +442,31 @@ def test_source_archive_is_unpacked(tmp_path: Path, scheme: str, monkeypatch: py
 def test_source_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="the program's source /no/such does not exist"):
         prepare.prepare(job(tmp_path, "train.py", "file:///no/such"))
+
+
+def test_a_model_can_be_read_by_a_server_that_is_not_root(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "code").mkdir(parents=True, mode=0o700)
+    elsewhere = tmp_path / "elsewhere"
+    for path, mode in (
+        (model / "model.safetensors", 0o600),
+        (model / "config.json", 0o664),
+        (model / "code" / "start.sh", 0o700),
+        (elsewhere, 0o600),
+    ):
+        path.touch()
+        path.chmod(mode)
+    (model / "link").symlink_to(elsewhere)
+    outcome.finish(outcome.Outcome(0), FailureFile(tmp_path / "output" / "failure"), tmp_path)
+    assert {path.relative_to(tmp_path).as_posix(): path.lstat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {
+        "model": 0o755,
+        "model/model.safetensors": 0o644,
+        "model/config.json": 0o644,
+        "model/code": 0o755,
+        "model/code/start.sh": 0o755,
+        "model/link": 0o777,
+        "elsewhere": 0o600,
+    }
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

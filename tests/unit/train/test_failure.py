@@ -96,8 +96,8 @@ ModuleNotFoundError: No module named '{module}'
 @pytest.mark.parametrize(
     ("module", "hint"),
     [
-        ("no_such_lightgbm", "; add the package that has it to requirements.txt beside your program"),
-        ("no_such_lightgbm.basic", "; add the package that has it to requirements.txt beside your program"),
+        ("no_such_lightgbm", "; add the package that has it to requirements.txt next to your program"),
+        ("no_such_lightgbm.basic", "; add the package that has it to requirements.txt next to your program"),
         ("helpers.rows", ""),
         ("package.rows", ""),
         ("json.rows", ""),
@@ -117,7 +117,7 @@ def test_a_program_that_mpi4py_runs_has_a_relative_name() -> None:
     text = MISSING.format(code="x", module="no_such_lightgbm").replace('"x/', '"')
     assert failure.ending_sentence("train.py", 1, text.splitlines(), CODE) == (
         "ModuleNotFoundError: No module named 'no_such_lightgbm' (raised at train.py:7); add the package that has it "
-        "to requirements.txt beside your program"
+        "to requirements.txt next to your program"
     )
 
 
@@ -157,12 +157,14 @@ def test_memory_is_guessed_only_where_it_was_short(tmp_path: Path) -> None:
     (group / "memory.max").write_text(str(1000 << 20))
     for peak, guessed in ((38, False), (799, False), (800, True)):
         (group / "memory.peak").write_text(str(peak << 20))
-        said = killed_sentence("rank 1 on algo-2", 9, False, tmp_path)
+        said = killed_sentence("rank 1 on algo-2", 9, killed_for_memory=False, root=tmp_path)
         assert ("out of memory?" in said, "use a smaller batch" in said) == (guessed, guessed), said
         assert f"peak {peak} MiB of 1000 MiB" in said
         assert ("`docker kill`" in said) != guessed
     (group / "memory.peak").unlink()
-    assert "(out of memory? peak unknown of 1000 MiB)" in killed_sentence("rank 1 on algo-2", 9, False, tmp_path)
+    assert "(out of memory? peak unknown of 1000 MiB)" in killed_sentence(
+        "rank 1 on algo-2", 9, killed_for_memory=False, root=tmp_path
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,9 @@ def test_killed(tmp_path: Path, number: int, killed_for_memory: bool, begin: str
     group.mkdir(parents=True)
     (group / "memory.peak").write_text(str(900 << 20))
     (group / "memory.max").write_text(str(1 << 30))
-    assert killed_sentence("rank 1 on algo-2", number, killed_for_memory, tmp_path).startswith(begin)
+    assert killed_sentence("rank 1 on algo-2", number, killed_for_memory=killed_for_memory, root=tmp_path).startswith(
+        begin
+    )
 
 
 # What torch's exception says of NCCL 2.29 (cu130); that of cu124, 2.21, gives no reason.
@@ -289,7 +293,7 @@ def test_text_keeps_to_what_sagemaker_shows() -> None:
 
 
 def test_report_travels() -> None:
-    report = FailureReport("it broke", 3, "algo-2", 1, ("a", "b"), 12.5, True)
+    report = FailureReport("it broke", 3, "algo-2", 1, ("a", "b"), 12.5, echo=True)
     assert FailureReport.from_json(report.to_json()) == report
 
 

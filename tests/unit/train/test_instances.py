@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from berth.contract.launch_options import LaunchOptions
 from berth.train.efa import Fabric
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher
-from berth.train.plan import Plan, make_plan
+from berth.train.plan import HostFindings, Plan, make_plan
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
 RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
@@ -54,7 +55,7 @@ def plan(instance: Instance, hosts: int) -> Plan:
     devices = tuple(f"rdmap{number}s0" for number in range(instance.efa))
     fabric = Fabric(built=True, plugin="libnccl-net.so", devices=devices, usable=bool(devices))
     job = Job(Path("/opt/ml"), "algo-1", names, "eth0", {}, {}, {})
-    return make_plan(job, hardware, {}, LAUNCHER, fabric=fabric)
+    return make_plan(job, LaunchOptions(), HostFindings(hardware, LAUNCHER, fabric=fabric), {})
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -157,8 +158,9 @@ def test_no_obsolete_variable_is_set(name: str, hosts: int) -> None:
 @pytest.mark.parametrize("name", ["g4dn.12xlarge", "g5.48xlarge"])
 def test_dockers_own_64_mib_of_shared_memory_are_named_with_the_flag(name: str) -> None:
     instance = INSTANCES[name]
-    hardware = Hardware(instance.gpus, "13.0", 48.0, None, 64 << 20, ("eth0", "lo"))
+    hardware = Hardware(instance.gpus, "13.0", 48, None, 64 << 20, ("eth0", "lo"))
     job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), "eth0", {}, {}, {})
-    (reason,) = (each for each in make_plan(job, hardware, {}, LAUNCHER).reasons if "/dev/shm" in each)
+    plan = make_plan(job, LaunchOptions(), HostFindings(hardware, LAUNCHER), {})
+    (reason,) = (each for each in plan.reasons if "/dev/shm" in each)
     assert reason.startswith(f"/dev/shm has only 64 MiB: NCCL joins {instance.gpus} GPUs through it, with about 10 MiB")
     assert "docker run --shm-size" in reason

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.hardware import Hardware
-from berth.train.job import program_arguments, read_job, sagemaker_variables
+from berth.train.job import program_arguments, read_job
 
 
 def write(root: Path, **files: object) -> Path:
@@ -87,24 +86,3 @@ def test_arguments_leave_platform_keys_out(tmp_path: Path) -> None:
     }
     job = read_job(write(tmp_path, hyperparameters=given), {})
     assert program_arguments(job) == ["--dir", "plain text", "--lr", "3e-05", "--name", "bert"]
-
-
-def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SAGEMAKER_BASE_DIR", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION", "CURRENT_HOST"):
-        monkeypatch.setenv(name, str(tmp_path))
-    hardware = Hardware(gpus=2, cuda="13.0", cpus=1.5, memory=None, shm=None, interfaces=())
-    given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
-    hyperparameters = {"sagemaker_job_name": "123", "epochs": "3"}
-    job = read_job(write(tmp_path, resourceconfig=given, hyperparameters=hyperparameters), {})
-    (tmp_path / "input/config/resourceconfig.json").unlink()
-    variables = sagemaker_variables(job, hardware)
-    chosen = {
-        name: variables[name] for name in ("SM_CURRENT_HOST", "SM_HOSTS", "SM_NUM_GPUS", "SM_NUM_CPUS", "SM_HP_EPOCHS")
-    }
-    assert chosen == {
-        "SM_CURRENT_HOST": "algo-2",
-        "SM_HOSTS": '["algo-1","algo-2"]',
-        "SM_NUM_GPUS": "2",
-        "SM_NUM_CPUS": "1",
-        "SM_HP_EPOCHS": "3",
-    }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.train.line_buffer import Lines
+from berth.train.line_buffer import LineBuffer
 
 CASES = {
     "whole lines": ([(0, b"a\nb\n")], [b"a", b"b"], []),
@@ -26,12 +26,12 @@ CASES = {
 
 @pytest.mark.parametrize(("fed", "lines", "end"), CASES.values(), ids=CASES.keys())
 def test_lines(fed: list[tuple[float, bytes]], lines: list[bytes], end: list[bytes]) -> None:
-    cutter = Lines()
+    cutter = LineBuffer()
     assert [line for now, data in fed for line in cutter.feed(data, now)] == lines
     assert cutter.end() == end
 
 
 def test_endless_line_is_not_kept_for_ever() -> None:
-    cutter = Lines()
+    cutter = LineBuffer()
     assert cutter.feed(b"x" * 100_000, 0) == [b"x" * 100_000]
     assert cutter.end() == []

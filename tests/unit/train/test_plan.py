@@ -1,6 +1,7 @@
 """Launch plans, compared as the whole block that a job logs."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,18 @@ from berth.contract.launch_options import read_launch_options, read_timeout
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version, of_another, without_notices
-from berth.train.plan import choose_interface, make_plan
+from berth.train.plan import HostFindings, Plan, choose_interface, make_plan, needs_ssh
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
-CPU = Hardware(gpus=0, cuda=None, cpus=4.0, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
-GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96.0, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=4, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
+GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
 
 RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
+
+
+def plan_of(given: Job, hardware: Hardware, environ: Mapping[str, str], launcher: Launcher = LAUNCHER) -> Plan:
+    options = read_launch_options(given.hyperparameters, given.program, environ)
+    return make_plan(given, options, HostFindings(hardware, launcher), environ)
 
 
 def job(
@@ -77,7 +83,7 @@ launch plan
     ),
     "a user's program, GPUs idle, little shared memory, a secret": (
         job(program="train.py", epochs="3", model='"bert"', hub_token="abc", sagemaker_region='"eu-west-1"'),
-        Hardware(gpus=8, cuda="13.0", cpus=8.0, memory=None, shm=64 << 20, interfaces=("eth0", "lo")),
+        Hardware(gpus=8, cuda="13.0", cpus=8, memory=None, shm=64 << 20, interfaces=("eth0", "lo")),
         {},
         """\
 launch plan
@@ -136,11 +142,11 @@ first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one training on all""",
 
 @pytest.mark.parametrize(("given", "hardware", "environ", "text"), PLANS.values(), ids=PLANS.keys())
 def test_plan_reads(given: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
-    assert make_plan(given, hardware, environ, LAUNCHER).render(given.hosts[0]) == text
+    assert plan_of(given, hardware, environ, LAUNCHER).render(given.hosts[0]) == text
 
 
 def test_a_worker_logs_one_line_of_it() -> None:
-    plan = make_plan(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
+    plan = plan_of(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
     assert plan.render("algo-2") == (
         "launch plan: ranks 8 on each host, 16 in all, by mpirun; backend nccl, over eth1: 8 GPUs on each host; "
         "the whole of it is in the log of algo-1"
@@ -153,7 +159,7 @@ def test_a_worker_logs_one_line_of_it() -> None:
         ("train.py", CPU, {}, "true"),
         ("train.py", CPU, {"BERTH_DISTRIBUTION": "mpi"}, "true"),
         ("train.py", CPU, {"ACCELERATE_USE_CPU": "false"}, "false"),
-        ("train.py", Hardware(2, None, 4.0, None, None, ("lo",)), {}, "true"),
+        ("train.py", Hardware(2, None, 4, None, None, ("lo",)), {}, "true"),
         ("train.py", GPU8, {"BERTH_DISTRIBUTION": "mpi"}, None),
         (None, CPU, {}, None),
     ],
@@ -162,7 +168,7 @@ def test_a_worker_logs_one_line_of_it() -> None:
 def test_accelerate_is_told_of_a_cpu(
     program: str | None, hardware: Hardware, environ: dict[str, str], value: str | None
 ) -> None:
-    plan = make_plan(job(program=program), hardware, environ, LAUNCHER)
+    plan = plan_of(job(program=program), hardware, environ, LAUNCHER)
     assert plan.environment.get("ACCELERATE_USE_CPU") == value
 
 
@@ -196,25 +202,40 @@ COMMANDS = {
 def test_user_command(
     hyperparameters: dict[str, str], environ: dict[str, str], kind: str, command: tuple[str, ...]
 ) -> None:
-    plan = make_plan(job(program="train.py", **hyperparameters), CPU, environ, LAUNCHER)
+    plan = plan_of(job(program="train.py", **hyperparameters), CPU, environ, LAUNCHER)
     assert (plan.kind, plan.program) == (kind, command)
 
 
+@pytest.mark.parametrize(
+    ("hosts", "program", "environ", "needed"),
+    [
+        (1, None, {}, False),
+        (2, None, {}, True),
+        (2, "train.py", {}, False),
+        (2, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, True),
+        (1, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, False),
+    ],
+)
+def test_keys_are_made_only_where_mpirun_reaches_other_hosts(
+    hosts: int, program: str | None, environ: dict[str, str], needed: bool
+) -> None:
+    given = job(tuple(f"algo-{number + 1}" for number in range(hosts)), program=program)
+    assert needs_ssh(given, read_launch_options({}, program, environ)) is needed
+
+
 def test_shell_program_runs_in_bash_and_gets_signals_as_a_group() -> None:
-    plan = make_plan(job(program="bin/train.sh", epochs="1"), CPU, {}, LAUNCHER)
+    plan = plan_of(job(program="bin/train.sh", epochs="1"), CPU, {}, LAUNCHER)
     assert plan.program == ("bash", "bin/train.sh", "--epochs", "1")
     assert plan.shell
 
 
 def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
-    plan = make_plan(
-        job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {}, LAUNCHER
-    )
+    plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {}, LAUNCHER)
     assert plan.ranks_per_host == 1
 
 
 def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
-    plan = make_plan(job(), Hardware(2, None, 4.0, None, None, ("lo",)), {}, LAUNCHER)
+    plan = plan_of(job(), Hardware(2, None, 4, None, None, ("lo",)), {}, LAUNCHER)
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
     assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 
@@ -222,7 +243,7 @@ def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
 def test_no_secret_of_custom_mpi_options_is_logged() -> None:
     options = "-x WANDB_API_KEY=abc --mca mca_base_env_list HF_TOKEN=abc;A=b"
     given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
-    plan = make_plan(given, CPU, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
+    plan = plan_of(given, CPU, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
     assert plan.environment["WANDB_API_KEY"] == "abc"
     assert "WANDB_API_KEY ***" in plan.render("algo-1")
     assert "abc" not in plan.render("algo-1")
@@ -257,7 +278,7 @@ REFUSED = {
 @pytest.mark.parametrize(("hyperparameters", "environ", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_refused(hyperparameters: dict[str, str], environ: dict[str, str], sentence: str) -> None:
     with pytest.raises(JobError) as error:
-        make_plan(job(**hyperparameters), CPU, environ, LAUNCHER)
+        plan_of(job(**hyperparameters), CPU, environ, LAUNCHER)
     assert sentence in str(error.value)
 
 
@@ -276,26 +297,26 @@ def test_the_time_to_wait_for_each_other() -> None:
 
 def test_all_mistakes_are_told_at_once() -> None:
     with pytest.raises(JobError) as error:
-        make_plan(job(mp_parameters="{1}", processes_per_host="-1"), CPU, {"BERTH_DISTRIBUTION": "x"}, LAUNCHER)
+        plan_of(job(mp_parameters="{1}", processes_per_host="-1"), CPU, {"BERTH_DISTRIBUTION": "x"}, LAUNCHER)
     for name in ("mp_parameters", "processes_per_host", "BERTH_DISTRIBUTION"):
         assert name in str(error.value)
 
 
 def test_more_processes_than_gpus_is_refused() -> None:
     with pytest.raises(JobError, match="16 processes per host were asked for but a host has 8 GPUs"):
-        make_plan(job(processes_per_host="16"), GPU8, {}, LAUNCHER)
+        plan_of(job(processes_per_host="16"), GPU8, {}, LAUNCHER)
 
 
 def test_open_mpi_5_has_other_names_and_tells_its_daemons_apart_from_the_ranks() -> None:
     launcher = Launcher("/v/bin/python", "/opt/amazon/openmpi5/bin/mpirun", 5, "/run/berth", "/k/ssh_config")
-    plan = make_plan(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {}, launcher)
+    plan = plan_of(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {}, launcher)
     assert shlex.join(plan.command) == (
         "/opt/amazon/openmpi5/bin/mpirun --allow-run-as-root --prefix /opt/amazon/openmpi5 --host algo-1:8,algo-2:8 "
         "-np 16 --bind-to none --wdir / --prtemca prte_abort_on_non_zero_status 1 --prtemca prte_if_include eth1 "
         "--prtemca plm_ssh_agent ssh --prtemca plm_ssh_args '-F /k/ssh_config' --prtemca plm_ssh_no_tree_spawn 1 "
         f"--mca btl_tcp_if_include eth1 {RANK}"
     )
-    alone = make_plan(job(sagemaker_mpi_custom_mpi_options="--mca btl_tcp_if_include lo"), CPU, {}, launcher)
+    alone = plan_of(job(sagemaker_mpi_custom_mpi_options="--mca btl_tcp_if_include lo"), CPU, {}, launcher)
     assert shlex.join(alone.command) == (
         "/opt/amazon/openmpi5/bin/mpirun --allow-run-as-root --prefix /opt/amazon/openmpi5 --host localhost:1 -np 1 "
         f"--bind-to none --wdir / --prtemca prte_abort_on_non_zero_status 1 --mca btl_tcp_if_include lo {RANK}"
@@ -306,7 +327,7 @@ def test_open_mpi_5_has_other_names_and_tells_its_daemons_apart_from_the_ranks()
 def test_unknown_mpirun_is_refused(major: int, sentence: str) -> None:
     launcher = Launcher("/v/bin/python", "/v/bin/mpirun", major, "/run/berth", "")
     with pytest.raises(JobError, match=sentence):
-        make_plan(job(), CPU, {}, launcher)
+        plan_of(job(), CPU, {}, launcher)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +362,7 @@ def test_the_prefix_of_another_open_mpi(mpirun: str, prefix: str, another: bool)
     ],
 )
 def test_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
-    assert choose_interface(named, available, alone) == chosen
+    assert choose_interface(named, available, alone=alone) == chosen
 
 
 def test_plan_matches_no_metric_expression() -> None:
@@ -354,7 +375,7 @@ def test_plan_matches_no_metric_expression() -> None:
         r"f1.*=\D*(.*?)$",
     ]
     environ = {"BERTH_LOG_LEVEL": "debug"}
-    plan = make_plan(job(program="train.py", num_train_epochs="3", x='{"epoch": 1}'), CPU, environ, LAUNCHER)
+    plan = plan_of(job(program="train.py", num_train_epochs="3", x='{"epoch": 1}'), CPU, environ, LAUNCHER)
     assert not [
         line for line in plan.render("algo-1").splitlines() for expression in expressions if re.search(expression, line)
     ]

@@ -16,18 +16,18 @@ from berth.train.prepare import failed_install, readable
             ],
             "requirements.txt could not be installed, for the package index can't be reached "
             "(CERTIFICATE_VERIFY_FAILED); give the job a network and certificates that reach one, or put the wheels "
-            "beside it and `--no-index --find-links .` into its first line.",
+            "next to it and `--no-index --find-links .` into its first line.",
             id="no-network",
         ),
         pytest.param(
             ["Collecting no-such", "ERROR: No matching distribution found for no-such"],
-            "requirements.txt could not be installed (No matching distribution found for no-such); mend it, or put the "
-            "wheels beside it and `--no-index --find-links .` into its first line.",
+            "requirements.txt could not be installed (No matching distribution found for no-such); fix it, or put the "
+            "wheels next to it and `--no-index --find-links .` into its first line.",
             id="no-such-package",
         ),
         pytest.param(
             [],
-            "requirements.txt could not be installed (no reason given); mend it, or put the wheels beside it and "
+            "requirements.txt could not be installed (no reason given); fix it, or put the wheels next to it and "
             "`--no-index --find-links .` into its first line.",
             id="nothing",
         ),

@@ -16,7 +16,7 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.train.failure import FailureReport
-from berth.train.rank import RankPlace, check_place, find_place, rank_environment
+from berth.train.rank import check_rank
 from berth.train.runfolder import Program, Relay, RunFolder
 
 
@@ -307,32 +307,9 @@ def test_run_folder_is_private_and_goes(tmp_path: Path) -> None:
     assert not folder.path.exists()
 
 
-def test_find_place() -> None:
-    assert find_place(mpi(3, 4, 1, 2)) == RankPlace(3, 1, 4, 2)
-    assert find_place({}) is None
-
-
-def test_environment_of_a_rank(tmp_path: Path) -> None:
-    given = program(
-        RunFolder(tmp_path / "run"), "", environment={"A": "1", "PMIX_RANK": "old"}, world_size=2, ranks_per_host=1
-    )
-    environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
-    assert rank_environment(given, RankPlace(1, 0, 2, 1), environ) == {
-        "A": "1",
-        "OMPI_X": "2",
-        "PMIX_RANK": "1",
-        "OPAL_PREFIX": "/v",
-        "LD_LIBRARY_PATH": "/v/lib",
-        "RANK": "1",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "1",
-    }
-
-
 def test_rank_without_mpirun(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="without mpirun's variables"):
-        check_place(program(RunFolder(tmp_path / "run"), "", world_size=2, ranks_per_host=1), None)
+        check_rank(program(RunFolder(tmp_path / "run"), "", world_size=2, ranks_per_host=1), None)
 
 
 def test_relay_passes_on_what_came_before_its_end(tmp_path: Path) -> None:

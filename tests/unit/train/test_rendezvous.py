@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
@@ -15,10 +15,11 @@ import pytest
 from berth.contract.errors import JobError
 from berth.train import failure
 from berth.train.failure import FailureReport
-from berth.train.hosts.events import Events, Exited, Lost, Message, Prepared, Signalled
+from berth.train.hosts.events import Events, Exited, HostPrepared, Lost, Message, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
-from berth.train.hosts.session import LeaderLoop, Local, Outcome, WorkerLoop, outcome_fields
+from berth.train.hosts.session import LeaderLoop, WorkerLoop
 from berth.train.hosts.wire import LineSocket
+from berth.train.outcome import Outcome, outcome_fields
 
 LEADER, WORKERS = "127.0.0.1", ("localhost",)
 
@@ -54,30 +55,39 @@ class Host:
         self.finished: list[Outcome] = []
         self.signals: list[int] = []
         self.error: str | None = None
-        self.local = Local(
-            host=name,
-            prepare=lambda: events.put(Prepared(self.error)),
-            start=self._start,
-            stop=self._stop,
-            signal=self._signal,
-            reports=lambda: list(reports),
-            launcher_said=lambda: ["-----", "it said this"],
-            finish=self.finished.append,
-        )
+        self.name, self._reports = name, reports
 
-    def _start(self) -> None:
+    def prepare(self) -> None:
+        self.events.put(HostPrepared(self.error))
+
+    def start(self) -> None:
         if self.code is not None:
             self.events.put(Exited(self.code))
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         self.stopped += 1
 
-    def _signal(self, number: int) -> int:
+    def signal(self, number: int) -> int:
         self.signals.append(number)
         if len(self.signals) <= self.programs_after:
             return 0
         self.events.put(Exited(-number))
         return 1
+
+    def reports(self) -> list[FailureReport]:
+        return list(self._reports)
+
+    def launcher_output(self) -> list[str]:
+        return ["-----", "it said this"]
+
+    def finish(self, outcome: Outcome) -> None:
+        self.finished.append(outcome)
+
+    def admit(self, leader: Leader) -> dict[str, str]:
+        return {"key": "k", "master_port": "1"}
+
+    def accept(self, welcome: Mapping[str, Any]) -> None:
+        pass
 
 
 class Job:
@@ -93,19 +103,13 @@ class Job:
         self.lead = lead
 
         def run_leader() -> None:
-            def gather() -> None:
-                leader.gather(5)
-                leader.broadcast("welcome", key="k", master_port="1")
-
-            self.outcomes["leader"] = LeaderLoop(leader, lead.local, events, everywhere).run(gather)
+            self.outcomes["leader"] = LeaderLoop(leader, lead, events, everywhere=everywhere).run(5)
             self.ended["leader"] = time.monotonic()
 
         def run_worker() -> None:
             introduction = Introduction(host="localhost", ranks=1)
             self.connection = join(LEADER, introduction, self.worker_events, 5, leader.port)
-            self.outcomes["worker"] = WorkerLoop(self.connection, self.worker.local, self.worker_events).run(
-                lambda _: None
-            )
+            self.outcomes["worker"] = WorkerLoop(self.connection, self.worker, self.worker_events).run()
             self.ended["worker"] = time.monotonic()
 
         self.threads = [threading.Thread(target=run, daemon=True) for run in (run_leader, run_worker)]
@@ -135,7 +139,7 @@ def test_normal_end_is_the_same_on_both_hosts_and_within_a_second() -> None:
 def test_workers_report_reaches_every_host() -> None:
     report = FailureReport("ValueError: boom", 3, "localhost", 1, ("a", "b"), 5.0)
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, True),))
+        lead = Host(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, echo=True),))
         job = Job(leader, events, lead, lambda own: Host("localhost", own, None, (report,)), everywhere=False)
         job.wait()
     assert {name: timeless(outcome) for name, outcome in job.outcomes.items()} == {
@@ -211,7 +215,7 @@ def test_signal_reaches_the_programs_and_gives_their_code() -> None:
     with meeting(()) as (leader, events):
         lead = Host(LEADER, events, code=None)
         threading.Timer(0.3, lambda: events.put(Signalled(15))).start()
-        outcome = LeaderLoop(leader, lead.local, events, False).run(lambda: None)
+        outcome = LeaderLoop(leader, lead, events, everywhere=False).run(1)
     assert lead.signals == [15]
     assert outcome.code == 143
 
@@ -220,7 +224,7 @@ def test_signal_that_finds_no_program_yet_is_sent_again_until_one_is_there() -> 
     with meeting(()) as (leader, events):
         lead = Host(LEADER, events, code=None, programs_after=2)
         threading.Timer(0.3, lambda: events.put(Signalled(15))).start()
-        outcome = LeaderLoop(leader, lead.local, events, False).run(lambda: None)
+        outcome = LeaderLoop(leader, lead, events, everywhere=False).run(1)
     assert lead.signals == [15, 15, 15]
     assert outcome.code == 143
 
@@ -250,7 +254,7 @@ def test_reports_of_many_ranks_fit_the_wire() -> None:
 def test_host_alone_needs_nobody() -> None:
     with meeting(()) as (leader, events):
         lead = Host(LEADER, events, code=7)
-        outcome = LeaderLoop(leader, lead.local, events, True).run(lambda: leader.gather(1))
+        outcome = LeaderLoop(leader, lead, events, everywhere=True).run(1)
     assert outcome.report is not None
     assert (outcome.code, outcome.report.sentence[:35]) == (7, "mpirun ended with exit code 7 befor")
 
@@ -264,12 +268,12 @@ def test_missing_host_is_named_at_the_deadline_and_those_who_came_hear_it() -> N
 
         def run_worker() -> None:
             connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
-            worker["outcome"] = WorkerLoop(connection, follow.local, own).run(lambda _: None)
+            worker["outcome"] = WorkerLoop(connection, follow, own).run()
 
         thread = threading.Thread(target=run_worker, daemon=True)
         thread.start()
         begin = time.monotonic()
-        outcome = LeaderLoop(leader, lead.local, events, False).run(lambda: leader.gather(1))
+        outcome = LeaderLoop(leader, lead, events, everywhere=False).run(1)
         thread.join(5)
     assert time.monotonic() - begin < 4
     assert outcome.report is not None
@@ -313,9 +317,7 @@ def test_a_host_that_stops_before_all_have_come_says_why() -> None:
         connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
         own.put(Signalled(15))
         thread = threading.Thread(
-            target=WorkerLoop(connection, Host("localhost", own, None, programs_after=9).local, own).run,
-            args=(lambda _: None,),
-            daemon=True,
+            target=WorkerLoop(connection, Host("localhost", own, None, programs_after=9), own).run, daemon=True
         )
         thread.start()
         with pytest.raises(
@@ -324,6 +326,35 @@ def test_a_host_that_stops_before_all_have_come_says_why() -> None:
             leader.gather(5)
         leader.broadcast("outcome", **outcome_fields(Outcome(0), 0.0))
         thread.join(5)
+
+
+def test_a_host_that_comes_after_the_job_has_failed_is_told_why() -> None:
+    own: Events = SimpleQueue()
+    heard: list[Outcome] = []
+
+    def come_late() -> None:
+        time.sleep(1.0)
+        connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
+        heard.append(WorkerLoop(connection, Host("localhost", own), own).run())
+
+    with meeting() as (leader, _):
+        thread = threading.Thread(target=come_late, daemon=True)
+        thread.start()
+        begin = time.monotonic()
+        leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + 30)
+        assert 1.0 < time.monotonic() - begin < 4
+        thread.join(5)
+    assert heard == [Outcome(3)]
+
+
+def test_nobody_is_waited_for_after_the_deadline_or_a_signal() -> None:
+    for late, signals in ((0.0, []), (30.0, [Signalled(15)])):
+        with meeting() as (leader, events):
+            for event in signals:
+                events.put(event)
+            begin = time.monotonic()
+            leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + late)
+            assert time.monotonic() - begin < 1
 
 
 HELLO = {"kind": "hello", "host": "localhost", "ranks": 1, "host_key": "k", "ssh_port": 0, "version": "1"}

@@ -20,8 +20,9 @@ from berth.train.hosts import listener, rendezvous, wire
 from berth.train.hosts.events import Events, Lost, Message, Signalled
 from berth.train.hosts.messages import MAX_LINE_BYTES, WireError, decode, encode
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
-from berth.train.hosts.session import LeaderLoop, Local, Outcome, outcome_fields, read_outcome
+from berth.train.hosts.session import LeaderLoop
 from berth.train.hosts.wire import LineSocket
+from berth.train.outcome import Outcome, outcome_fields, read_outcome
 
 LEADER, WORKER = "127.0.0.1", "localhost"
 ELSEWHERE = "127.0.0.2"  # another address of this machine
@@ -425,6 +426,32 @@ def follow(sock: socket.socket, report: FailureReport, clock: float) -> None:
         lines.send("bye")
 
 
+class Lead:
+    """A leader's host of which one rank has failed."""
+
+    name = LEADER
+
+    def __init__(self, report: FailureReport) -> None:
+        self.report = report
+
+    def reports(self) -> list[FailureReport]:
+        return [self.report]
+
+    def admit(self, leader: Leader) -> dict[str, str]:
+        return {"key": "", "master_port": "1"}
+
+    def signal(self, number: int) -> int:
+        return 0
+
+    def launcher_output(self) -> list[str]:
+        return []
+
+    def finish(self, outcome: Outcome) -> None:
+        pass
+
+    prepare = start = stop = lambda self: None
+
+
 @pytest.mark.parametrize("skew", [-300.0, 300.0])
 @pytest.mark.parametrize(("ago", "blamed"), [(9.0, WORKER), (1.0, LEADER)])
 def test_the_first_failure_is_the_cause_whatever_the_hosts_clocks_say(skew: float, ago: float, blamed: str) -> None:
@@ -436,17 +463,7 @@ def test_the_first_failure_is_the_cause_whatever_the_hosts_clocks_say(skew: floa
             target=follow, args=(sock, FailureReport("the worker's", 3, WORKER, 1, when=theirs - ago), theirs)
         )
         thread.start()
-        local = Local(
-            host=LEADER,
-            prepare=lambda: None,
-            start=lambda: None,
-            stop=lambda: None,
-            signal=lambda number: 0,
-            reports=lambda: [own],
-            launcher_said=list,
-            finish=lambda outcome: None,
-        )
-        outcome = LeaderLoop(leader, local, events, everywhere=False).run(lambda: None)
+        outcome = LeaderLoop(leader, Lead(own), events, everywhere=False).run(5)
         thread.join(10)
     assert outcome.report is not None
     assert outcome.report.host == blamed

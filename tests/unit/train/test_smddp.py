@@ -3,23 +3,25 @@
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from berth.contract.launch_options import read_launch_options
 from berth.images import pins
 from berth.train import smddp
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher
-from berth.train.plan import make_plan
+from berth.train.plan import HostFindings, Plan, make_plan
 from berth.train.smddp import Library
 
 DOUBLE = pins.ROOT / "tests/doubles/smdistributed_double/src"
 WITH_DOUBLE = {**os.environ, "PYTHONPATH": str(DOUBLE)}
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-P4D = Hardware(gpus=8, cuda="12.4", cpus=96.0, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
-CPU = Hardware(gpus=0, cuda=None, cpus=2.0, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
+P4D = Hardware(gpus=8, cuda="12.4", cpus=96, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=2, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
 UNSUPPORTED = "RuntimeError: SMDDP does not support the instance type ml.p5.48xlarge"
 # As an SMDDP estimator sends it.
 ESTIMATOR = {
@@ -33,6 +35,11 @@ def job(hosts: int = 2, program: str | None = None, **hyperparameters: str) -> J
     names = tuple(f"algo-{number + 1}" for number in range(hosts))
     resources = {"current_instance_type": "ml.p4d.24xlarge"}
     return Job(Path("/opt/ml"), "algo-1", names, "eth0", hyperparameters, {}, resources, program)
+
+
+def plan_of(given: Job, hardware: Hardware, environ: Mapping[str, str], library: Library) -> Plan:
+    options = read_launch_options(given.hyperparameters, given.program, environ)
+    return make_plan(given, options, HostFindings(hardware, LAUNCHER, library), environ)
 
 
 @pytest.mark.slow
@@ -83,7 +90,7 @@ def test_the_librarys_variables() -> None:
 
 
 def test_plan_with_the_library() -> None:
-    plan = make_plan(job(**ESTIMATOR), P4D, {}, LAUNCHER, Library(launcher="/v/bin/smddprun"))
+    plan = plan_of(job(**ESTIMATOR), P4D, {}, Library(launcher="/v/bin/smddprun"))
     assert (plan.backend, plan.kind, plan.world_size) == ("smddp", "mpirun", 16)
     assert shlex.join(plan.program) == "/v/bin/smddprun /v/bin/python -P -m berth.train.run_qa"
     assert plan.environment["BERTH_BACKEND"] == "smddp"
@@ -92,13 +99,13 @@ def test_plan_with_the_library() -> None:
     assert "  backend: smddp, over eth0: smdistributed dataparallel was asked for, and its library can be imported" in (
         plan.render("algo-1").splitlines()
     )
-    own = make_plan(job(program="train.py", **ESTIMATOR), P4D, {}, LAUNCHER, Library())
+    own = plan_of(job(program="train.py", **ESTIMATOR), P4D, {}, Library())
     assert own.program == ("/v/bin/python", "-m", "mpi4py", "train.py")
 
 
 @pytest.mark.parametrize(("hardware", "backend", "why"), [(P4D, "nccl", "8 GPUs"), (CPU, "gloo", "no GPU")])
 def test_plan_falls_back_with_one_line(hardware: Hardware, backend: str, why: str) -> None:
-    plan = make_plan(job(**ESTIMATOR), hardware, {}, LAUNCHER, Library(UNSUPPORTED))
+    plan = plan_of(job(**ESTIMATOR), hardware, {}, Library(UNSUPPORTED))
     assert plan.backend == plan.environment["BERTH_BACKEND"] == backend
     (line,) = [line for line in plan.render("algo-1").splitlines() if line.startswith("  backend: ")]
     assert line.startswith(f"  backend: {backend}, over eth0: {why}")
@@ -121,12 +128,12 @@ def test_who_asks_for_it(
     program: str | None, hyperparameters: dict[str, str], variable: str, used: bool, kind: str
 ) -> None:
     environ = {"BERTH_DISTRIBUTION": variable}
-    plan = make_plan(job(program=program, **hyperparameters), P4D, environ, LAUNCHER, Library())
+    plan = plan_of(job(program=program, **hyperparameters), P4D, environ, Library())
     assert (plan.backend == "smddp", plan.kind) == (used, kind)
 
 
 def test_transformers_sees_the_wish_only_where_it_is_granted() -> None:
     sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
-    assert json.loads(smddp.framework_parameters(sent, False)) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
-    assert json.loads(smddp.framework_parameters("", True)) == {"sagemaker_distributed_dataparallel_enabled": True}
-    assert smddp.framework_parameters("", False) == "{}"
+    assert json.loads(smddp.framework_parameters(sent, used=False)) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
+    assert json.loads(smddp.framework_parameters("", used=True)) == {"sagemaker_distributed_dataparallel_enabled": True}
+    assert smddp.framework_parameters("", used=False) == "{}"

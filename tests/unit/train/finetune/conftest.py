@@ -70,7 +70,7 @@ for line in sys.stdin:
             for stream in (1, 2):
                 os.dup2(os.open(rank["streams"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             os.environ.update(rank["environment"])
-            run_qa.leave(run_qa.main())
+            run_qa.exit_now(run_qa.main())
         ranks.append(pid)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]), flush=True)
 """

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth.qa.squad import DataError
-from berth.train.finetune.data import Source, load, load_all
+from berth.train.finetune.data import DataSource, load, load_all
 from berth.train.finetune.recipe import Recipe
 
 CONTEXT = "Oslo is in Norway."
@@ -28,10 +28,10 @@ MOVED = {"answers": {"text": ["Oslo"], "answer_start": [1]}}
 EMPTY = {"answers": {"text": [], "answer_start": []}}
 
 
-def source(folder: Path, split: str, content: str) -> Source:
+def source(folder: Path, split: str, content: str) -> DataSource:
     path = folder / f"{split}.jsonl"
     path.write_text(content)
-    return Source(split, f"{split} data: channel {split}", path=path)
+    return DataSource(split, f"{split} data: channel {split}", path=path)
 
 
 def test_a_question_that_is_left_out_is_named_and_counted(tmp_path: Path) -> None:

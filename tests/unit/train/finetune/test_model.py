@@ -11,7 +11,7 @@ import pytest
 
 from berth.train import run_qa
 from berth.train.finetune import model
-from berth.train.finetune.model import Loaded, ModelError
+from berth.train.finetune.model import Loaded, ModelLoadError
 from berth.train.finetune.recipe import Paths, Recipe
 
 
@@ -25,29 +25,29 @@ def test_where_the_model_comes_from(tmp_path: Path) -> None:
     )
     assert model.find(both, paths, frozenset())[0] == "bert-base-uncased"
     assert model.find(Recipe(model_name_or_path=str(tmp_path)), paths, frozenset({"model"}))[0] == tmp_path
-    with pytest.raises(ModelError, match="There is no model: pass model_name_or_path"):
+    with pytest.raises(ModelLoadError, match="There is no model: pass model_name_or_path"):
         model.find(Recipe(), paths, frozenset())
 
 
 def test_model_folders(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"holds no config\.json"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"holds no config\.json"), model.folder(tmp_path):
         pass
     nested = tmp_path / "bert"
     nested.mkdir()
     (nested / "config.json").write_text("{}")
-    with pytest.raises(ModelError, match="holds no weights"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match="holds no weights"), model.folder(tmp_path):
         pass
     (nested / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match="holds no weights"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match="holds no weights"), model.folder(tmp_path):
         pass
     (nested / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ModelError, match="holds no tokenizer: save it beside the model"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match="holds no tokenizer: save it next to the model"), model.folder(tmp_path):
         pass
     with model.folder(tmp_path, tokenizer=False) as found:  # tokenizer_name names another
         assert found == nested
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
-    with pytest.raises(ModelError, match="can't be unpacked"), model.folder(tmp_path / "packed"):
+    with pytest.raises(ModelLoadError, match="can't be unpacked"), model.folder(tmp_path / "packed"):
         pass
 
 
@@ -75,11 +75,11 @@ def test_damaged_model(damage: Any, part: str, tmp_path: Path, tiny_model: Path)
     folder = tmp_path / "model"
     shutil.copytree(tiny_model, folder)
     damage(folder)
-    with pytest.raises(ModelError) as error:
+    with pytest.raises(ModelLoadError) as error:
         model.load(folder, Recipe())
     sentence = str(error.value)
     assert sentence.startswith(f"The {part} of {folder} can't be loaded (")
-    assert sentence.endswith("): copy or save the model anew, with its tokenizer.")
+    assert sentence.endswith("): copy or save the model again, with its tokenizer.")
     assert "\n" not in sentence
 
 
@@ -92,7 +92,7 @@ def test_archive_damaged_inside_the_weights(tmp_path: Path) -> None:
     data = archive.read_bytes()
     half = len(data) // 2
     archive.write_bytes(data[:half] + b"\xff" * half)
-    with pytest.raises(ModelError, match=r"can't be unpacked \(Error -3 .*\): pass"), model.folder(archive):
+    with pytest.raises(ModelLoadError, match=r"can't be unpacked \(Error -3 .*\): pass"), model.folder(archive):
         pass
 
 

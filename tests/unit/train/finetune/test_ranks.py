@@ -13,13 +13,14 @@ RANK = """
 import json, os, pickle, sys
 from pathlib import Path
 import numpy as np
+from berth.train.environment import Rank
 from berth.train.finetune import ranks
 
 class Program:
     def __reduce__(self):
         return Path.touch, (Path(os.environ["MARK"]),)
 
-rank = ranks.Rank.from_environment(os.environ)
+rank = Rank.from_environment(os.environ)
 ranks.start_group(rank, "gloo", 60, cuda=False)
 said = {"all": ranks.gather([rank.rank, "é", None, 0.1, float("inf")], rank)}
 said["leader"] = ranks.gather_to_leader({"a": rank.rank}, rank)

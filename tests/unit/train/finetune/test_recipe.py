@@ -12,11 +12,12 @@ from transformers import TrainingArguments
 from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError
 from berth.qa.windows import Window
+from berth.train.environment import Rank
 from berth.train.finetune import checkpoints, data, ranks, report
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
-from berth.train.finetune.ranks import Rank, RankError
-from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, Settings, complete
+from berth.train.finetune.ranks import RankError
+from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, TrainingSettings, complete
 from berth.train.finetune.trainer import span_loss
 
 PATHS = Paths(Path("/opt/ml"))
@@ -24,7 +25,7 @@ CPU = RankEnvironment(channels=frozenset({"train", "validation"}))
 GPU = RankEnvironment(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
 
 
-def settings(found: RankEnvironment = CPU, **values: Any) -> Settings:
+def settings(found: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
     return complete(values, PATHS, found)
 
 
@@ -256,24 +257,6 @@ def test_grouped_order_saves_padding() -> None:
 def test_evaluation_takes_every_window_once() -> None:
     batches = length_batches(np.array([5, 9, 2, 7, 1]), 2)
     assert [batch.tolist() for batch in batches] == [[1, 3], [0, 2], [4]]
-
-
-@pytest.mark.parametrize(
-    ("environment", "rank"),
-    [
-        ({}, Rank()),
-        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, Rank(3, 1, 4, 2)),
-        ({"RANK": "0", "WORLD_SIZE": "1"}, Rank()),
-    ],
-)
-def test_rank(environment: dict[str, str], rank: Rank) -> None:
-    assert Rank.from_environment(environment) == rank
-
-
-@pytest.mark.parametrize("environment", [{"RANK": "4", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
-def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
-    with pytest.raises(RankError, match="don't go together"):
-        Rank.from_environment(environment)
 
 
 def test_ranks_that_would_train_alone_stop() -> None:

@@ -199,6 +199,11 @@ ERRORS = {
     "stride": ({"max_seq_length": "20", "doc_stride": "30"}, "doc_stride is 30"),
     "long question": ({"max_seq_length": "10", "doc_stride": "4"}, "is too long"),
     "range": ({"per_device_train_batch_size": "0", "seed": "-1"}, "per_device_train_batch_size is 0 and must be"),
+    "type and range": (
+        {"learning_rate": "fast", "per_device_train_batch_size": "-1", "max_seq_length": "x", "doc_stride": "400"},
+        "3 hyperparameters can't be used: learning_rate 'fast' is not a number; max_seq_length 'x' is not a whole "
+        "number; per_device_train_batch_size is -1 and must be at least 1; fix them",
+    ),
     "fsdp on one rank": ({"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one"),
     "no file": ({"train_file": "other.json"}, "File other.json is not there"),
     "no path": ({"model_name_or_path": "/no/where"}, "model_name_or_path /no/where is not there"),

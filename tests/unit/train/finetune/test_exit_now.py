@@ -7,11 +7,11 @@ import pytest
 
 PROGRAM = """
 import atexit, threading, time
-from berth.train.run_qa import leave
+from berth.train.run_qa import exit_now
 atexit.register(print, "heard")
 threading.Thread(target=time.sleep, args=(60,)).start()
 print("last words", end=" ")
-leave(3)
+exit_now(3)
 """
 
 

@@ -1,0 +1,136 @@
+"""What environment a rank gets, step by step."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.train.environment import Rank, host_environment, rank_environment, sagemaker_variables, set_library_variables
+from berth.train.hardware import Hardware
+from berth.train.job import Job, read_job
+from berth.train.runfolder import Program
+
+MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+CPU = Hardware(gpus=0, cuda=None, cpus=2, memory=None, shm=None, interfaces=("lo",))
+
+
+@pytest.fixture(autouse=True)
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sagemaker-training sets these in this process; they are as before after the test."""
+    for name in ("SAGEMAKER_BASE_DIR", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION", "CURRENT_HOST"):
+        monkeypatch.setenv(name, str(tmp_path))
+
+
+def program(environment: dict[str, str]) -> Program:
+    return Program(
+        command=("train",),
+        cwd="/",
+        environment=environment,
+        host="algo-2",
+        code_dir="/opt/ml/code",
+        name="train.py",
+        world_size=2,
+        ranks_per_host=1,
+        prefix_other_ranks=False,
+        shell=False,
+    )
+
+
+def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:
+    hardware = Hardware(gpus=2, cuda="13.0", cpus=1, memory=None, shm=None, interfaces=())
+    given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
+    hyperparameters = {"sagemaker_job_name": "123", "epochs": "3"}
+    config = tmp_path / "input/config"
+    config.mkdir(parents=True)
+    (config / "resourceconfig.json").write_text(json.dumps(given))
+    (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
+    job = read_job(tmp_path, {})
+    (config / "resourceconfig.json").unlink()
+    variables = sagemaker_variables(job, hardware)
+    chosen = {
+        name: variables[name] for name in ("SM_CURRENT_HOST", "SM_HOSTS", "SM_NUM_GPUS", "SM_NUM_CPUS", "SM_HP_EPOCHS")
+    }
+    assert chosen == {
+        "SM_CURRENT_HOST": "algo-2",
+        "SM_HOSTS": '["algo-1","algo-2"]',
+        "SM_NUM_GPUS": "2",
+        "SM_NUM_CPUS": "1",
+        "SM_HP_EPOCHS": "3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "backend", "path", "parameters"),
+    [
+        ("train.py", "gloo", "/opt/ml/code:/mine", {}),
+        ("train.py", "smddp", "/opt/ml/code:/mine", {"sagemaker_distributed_dataparallel_enabled": True}),
+        (None, "smddp", "/mine", {}),
+    ],
+    ids=["a user's program", "with SMDDP", "run_qa, which starts its group itself"],
+)
+def test_environment_of_a_hosts_programs(own: str | None, backend: str, path: str, parameters: dict[str, bool]) -> None:
+    resources = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
+    job = Job(Path("/opt/ml"), "algo-2", ("algo-1", "algo-2"), None, {}, {}, resources, own)
+    planned = {"MASTER_PORT": "29500", "SM_CURRENT_HOST": "of the plan"}
+    environ = {"A": "1", "MASTER_PORT": "of the container", "PYTHONPATH": "/mine"}
+    made = host_environment(job, CPU, backend, planned, environ)
+    assert (made["A"], made["MASTER_PORT"], made["SM_CURRENT_HOST"]) == ("1", "29500", "of the plan")
+    assert made["PYTHONPATH"] == path
+    assert json.loads(made["SM_FRAMEWORK_PARAMS"]) == parameters
+
+
+def test_rank_by_mpirun() -> None:
+    assert Rank.from_mpirun(MPIRUN) == Rank(3, 1, 4, 2)
+    assert Rank.from_mpirun({}) is None
+
+
+def test_environment_of_a_rank() -> None:
+    given = program({"A": "1", "PMIX_RANK": "old"})
+    environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
+    assert rank_environment(given, Rank(1, 0, 2, 1), environ, Path("/run/berth/why")) == {
+        "A": "1",
+        "BERTH_FAILURE_FILE": "/run/berth/why",
+        "OMPI_X": "2",
+        "PMIX_RANK": "1",
+        "OPAL_PREFIX": "/v",
+        "LD_LIBRARY_PATH": "/v/lib",
+        "RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, Rank()),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, Rank(3, 1, 4, 2)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, Rank()),
+    ],
+)
+def test_rank(environment: dict[str, str], rank: Rank) -> None:
+    assert Rank.from_environment(environment) == rank
+
+
+@pytest.mark.parametrize("environment", [{"RANK": "4", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
+def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
+    with pytest.raises(JobError, match="don't go together"):
+        Rank.from_environment(environment)
+
+
+def test_what_run_qas_libraries_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("RAYON_NUM_THREADS", "HF_DATASETS_DISABLE_PROGRESS_BARS", "TENSORBOARD_LOGGING_DIR")
+    environ = {"RAYON_NUM_THREADS": "7"}
+    monkeypatch.setattr("os.environ", environ)
+    set_library_variables(2, None)
+    assert [environ.get(name) for name in names] == ["7", "1", None]
+    del environ["RAYON_NUM_THREADS"]
+    set_library_variables(2, "/opt/ml/output/tensorboard")
+    assert [environ.get(name) for name in names] == ["2", "1", "/opt/ml/output/tensorboard"]

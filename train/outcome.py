@@ -1,0 +1,70 @@
+"""How a job ended, on every host, and what this host leaves of it: the log's last lines, the failure file, and outputs
+that their owner can read.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from berth.train import failure
+from berth.train.failure import FailureFile, FailureReport
+from berth.train.log import get_logger
+from berth.train.ownership import hand_over, open_to_readers
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the job ended on every host (`report` is None only for code 0), or how one host's part of it did."""
+
+    code: int
+    report: FailureReport | None = None
+
+
+def failed(sentence: str, host: str, code: int = 1) -> Outcome:
+    """An outcome that no rank reported."""
+    return Outcome(code, FailureReport(sentence=sentence, code=code, host=host, when=time.time()))
+
+
+def stopped(number: int, *, begun: bool = False, code: int = 0) -> Outcome:
+    """An outcome for a host that was told to stop, the same on every host: none of them is to blame."""
+    return failed(failure.stopped_sentence(number, begun=begun), "", code or 128 + number)
+
+
+def finish(outcome: Outcome, failure_file: FailureFile, root: Path) -> None:
+    """Say how the job ended, in the log and in the failure file, and hand the outputs over."""
+    if outcome.code and outcome.report is not None:
+        get_logger().error("failed: %s", outcome.report.sentence)
+        try:
+            if not failure_file.write(outcome.report):
+                get_logger().info("the program wrote its own %s; it stays as it is", failure_file.path)
+        except OSError as error:
+            get_logger().error("%s can't be written (%s)", failure_file.path, error.strerror)
+    open_to_readers(root / "model")
+    owner = hand_over(root)
+    if owner is not None:
+        get_logger().info("outputs: handed to the owner of the mounted folders, uid %d", owner)
+    get_logger().info("the job ends with exit code %d", outcome.code)
+
+
+def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:
+    """An outcome for the wire, at the time `now` of this host's clock, of which the other side hears only how long ago
+    the failure showed. With one report it fits a line; the reports of all ranks of a host may not.
+    """
+    if outcome.report is None:
+        return {"code": outcome.code, "report": None}
+    report = failure.trimmed(outcome.report)
+    fields = report.to_json() | {"age": max(0.0, now - report.when)}
+    del fields["when"]
+    return {"code": outcome.code, "report": fields}
+
+
+def read_outcome(fields: Mapping[str, Any], now: float) -> Outcome:
+    """What `outcome_fields` wrote and the wire has checked, its times by this host's clock: two hosts' clocks may be
+    minutes apart, and then the earlier of two failures would not be the one that showed first.
+    """
+    report = fields["report"]
+    if report is None:
+        return Outcome(fields["code"])
+    return Outcome(fields["code"], FailureReport.from_json({**report, "when": now - report["age"]}))
