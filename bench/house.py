@@ -3,8 +3,8 @@
     .venv/bin/python bench/house.py [FOLDER]
 
 Counted by `ast` over the source that ships: no tests, no bench. Statements leave docstrings, comments and blank lines
-aside. Parameters are counted without self and cls; the options of a command, a function with a typer decorator or
-annotation, are counted apart.
+aside. Parameters are counted without self and cls; those of a command (`@app.command(…)`) are its options, and counted
+apart. tests/unit/test_house.py holds the limits, with the same functions.
 """
 
 import ast
@@ -58,7 +58,7 @@ def functions(found: list[Source]) -> Iterator[tuple[Source, Function]]:
 
 
 def length(function: Function) -> int:
-    """Lines from `def` to the end, docstring included."""
+    """Lines from `def` to the end, docstring included, decorators aside."""
     return (function.end_lineno or 0) - function.lineno + 1
 
 
@@ -71,42 +71,65 @@ def parameters(function: Function) -> int:
 
 def is_command(function: Function) -> bool:
     """Whether a function's parameters are a command's options."""
-    text = ast.unparse(function.args)
-    return "typer." in text or "Option" in text or "Argument" in text
+    called = [each.func for each in function.decorator_list if isinstance(each, ast.Call)]
+    return any(isinstance(each, ast.Attribute) and each.attr in ("command", "callback") for each in called)
 
 
 def classes_twice(found: list[Source]) -> dict[str, list[str]]:
-    """Class names that stand in more than one file."""
+    """Class names that stand in more than one file, each with FILE:LINE of all."""
     places = defaultdict(list)
     for source in found:
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(source.path))
+                places[node.name].append(f"{source.path}:{node.lineno}")
     return {name: where for name, where in sorted(places.items()) if len(where) > 1}
 
 
-def imports(found: list[Source]) -> Counter[tuple[str, str]]:
-    """(importing folder, imported folder) → how many import lines; within one folder left out."""
-    arrows: Counter[tuple[str, str]] = Counter()
+@dataclass(frozen=True)
+class Import:
+    """One imported module: FILE:LINE of the import, the folder that imports, and the module's whole name."""
+
+    where: str
+    folder: str
+    module: str
+
+    @property
+    def target(self) -> str:
+        """The folder of ours that is imported; empty for what is not ours."""
+        top, _, rest = self.module.partition(".")
+        return rest.partition(".")[0] if top == "berth" else ""
+
+
+def imports(found: list[Source]) -> Iterator[Import]:
+    """Every import, those inside functions too; `from berth import images` counts as berth.images."""
     for source in found:
         for node in ast.walk(source.tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "berth":
-                parts = (node.module or "").split(".")
-                for target in {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}:
-                    if target != source.folder:
-                        arrows[source.folder, target] += 1
-    return arrows
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module == "berth":
+                modules = [f"berth.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = ["." * node.level + (node.module or "")]
+            else:
+                continue
+            for module in modules:
+                yield Import(f"{source.path}:{node.lineno}", source.folder, module)
+
+
+def arrows(found: list[Source]) -> Counter[tuple[str, str]]:
+    """(importing folder, imported folder) → how many import lines; within one folder left out."""
+    return Counter((each.folder, each.target) for each in imports(found) if each.target and each.target != each.folder)
 
 
 def aliases(found: list[Source]) -> list[str]:
-    """Modules of ours that are imported under another name than their own."""
+    """What of ours is imported under another name than its own, module or not, each with FILE:LINE."""
     return [
-        f"{source.path}: {alias.name} as {alias.asname}"
+        f"{source.path}:{node.lineno}: {alias.name} as {alias.asname}"
         for source in found
         for node in ast.walk(source.tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("berth")
+        if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
-        if alias.asname
+        if alias.asname and (getattr(node, "module", None) or alias.name).partition(".")[0] == "berth"
     ]
 
 
@@ -138,9 +161,9 @@ def report(root: Path) -> Iterator[str]:
     yield ""
     yield "| folder | imports |"
     yield "|---|---|"
-    arrows = imports(found)
-    for folder in sorted({source for source, _ in arrows}):
-        yield f"| {folder} | {', '.join(f'{t} ({n})' for (s, t), n in sorted(arrows.items()) if s == folder)} |"
+    counted = arrows(found)
+    for folder in sorted({source for source, _ in counted}):
+        yield f"| {folder} | {', '.join(f'{t} ({n})' for (s, t), n in sorted(counted.items()) if s == folder)} |"
 
 
 if __name__ == "__main__":

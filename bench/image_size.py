@@ -1,4 +1,4 @@
-"""What the images weigh beside a plain installation of the same packages, and beside the floor: torch's wheels alone.
+"""What the images weigh, a plain installation of the same packages, and the floor: torch's wheels alone.
 
 Usage: python bench/image_size.py [PROFILE] [> bench/results/DATE-image-size-PROFILE.md]    wants both images
 

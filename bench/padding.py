@@ -1,4 +1,4 @@
-"""Training by batches of like length beside the well-known recipe, which pads every window to 384 tokens.
+"""Training by batches of like length against the well-known recipe, which pads every window to 384 tokens.
 
 Usage: python bench/padding.py [> bench/results/DATE-padding.md]    needs the engine and the training image
 
@@ -76,7 +76,7 @@ def main() -> None:
             (samples_per_second(data, out, padded=False), samples_per_second(data, out, padded=True))
             for _ in range(PAIRS)
         ]
-    print(f"# Batches by length beside padding to 384 tokens, {time.strftime('%Y-%m-%d')}\n")
+    print(f"# Batches by length against padding to 384 tokens, {time.strftime('%Y-%m-%d')}\n")
     print(
         f"`python bench/padding.py`, {os.cpu_count()} cores, {platform.machine()}, engine "
         f"{engine.connect().version()['Version']}, torch {pins.load().profile(pins.DEFAULT_PROFILE).torch}, kit "

@@ -1,4 +1,4 @@
-"""How long it takes from a built image to its place in ECR: `build.py push` beside the build-and-push script.
+"""How long it takes from a built image to its place in ECR: `build.py push` against the build-and-push script.
 
 Usage: PYTHONPATH=. python bench/push.py [ROUNDS] [> bench/results/DATE-push.md]
 

@@ -2,6 +2,7 @@
 
 from berth.images import pins
 
+# SDK v2 makes names of the URI, "berth@sha256-2026-…" of one by digest, which AWS refuses: they are given.
 _TRAIN = """\
 # SageMaker SDK v2
 from sagemaker.estimator import Estimator
@@ -12,6 +13,7 @@ estimator = Estimator(
     instance_type="{instance}",
     instance_count=2,
     hyperparameters={{"model_name_or_path": "/opt/ml/input/data/model"}},
+    base_job_name="berth",
 )
 estimator.fit({{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}})
 
@@ -32,11 +34,13 @@ trainer.train([InputData(channel_name=name, data_source=source) for name, source
 _SERVE = """\
 # SageMaker SDK v2
 from sagemaker.model import Model
+from sagemaker.utils import name_from_base
 
 model = Model(
     image_uri="{uri}",
     model_data="s3://BUCKET/model.tar.gz",
     role=role,
+    name=name_from_base("berth"),
 )
 model.deploy(initial_instance_count=1, instance_type="{instance}", endpoint_name="berth")
 

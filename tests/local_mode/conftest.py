@@ -14,8 +14,10 @@ import pytest
 from berth.common import engine, labels
 from berth.images import pins
 
-SCRIPT = Path(__file__).with_name("fit_and_predict.py")
-SDK2 = pins.ROOT / ".venv-sdk2" / "bin" / "python"
+FIT, PASTE = (Path(__file__).with_name(name) for name in ("fit_and_predict.py", "paste.py"))
+PYTHON = {version: pins.ROOT / f".venv-sdk{version}" / "bin" / "python" for version in (2, 3)}
+# With telemetry, the SDK asks AWS who it is.
+CONFIG = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n      TelemetryOptOut: true\n"
 
 
 @pytest.fixture(scope="session")
@@ -23,18 +25,19 @@ def client() -> docker.DockerClient:
     return engine.connect()
 
 
-Run = Callable[[Path, str], tuple[Any, str]]
+Run = Callable[..., tuple[Any, str]]
 Fit = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
 def run_sdk(tmp_path: Path) -> Run:
-    """Runs a program under SDK v2 with one argument and nothing of the developer's own AWS settings.
+    """Runs a program under SDK v2 or v3 with one argument and nothing of the developer's own AWS settings.
 
     Gives its result, the JSON of its last line that begins with RESULT, and everything that it printed.
     """
 
-    def run(program: Path, argument: str) -> tuple[Any, str]:
+    def run(program: Path, argument: str, *, version: int = 2) -> tuple[Any, str]:
+        (tmp_path / "sagemaker-config.yaml").write_text(CONFIG)
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
@@ -43,23 +46,35 @@ def run_sdk(tmp_path: Path) -> Run:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
             "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
+            "SAGEMAKER_USER_CONFIG_OVERRIDE": str(tmp_path / "sagemaker-config.yaml"),
         }
         if "DOCKER_HOST" in os.environ:
             environment["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         with (tmp_path / "sdk.log").open("w") as log:
             done = subprocess.run(
-                [SDK2, program, argument],
+                [PYTHON[version], program, argument],
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 timeout=800,
             )
-        said = (tmp_path / "sdk.log").read_text()
-        sys.stdout.write(said + done.stdout)  # the SDK's errors go to either
+        output = (tmp_path / "sdk.log").read_text()
+        sys.stdout.write(output + done.stdout)  # the SDK's errors go to either
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         assert lines, f"the SDK's program ended with {done.returncode} and no result"
-        return json.loads(lines[-1].removeprefix("RESULT ")), said + done.stdout
+        return json.loads(lines[-1].removeprefix("RESULT ")), output + done.stdout
+
+    return run
+
+
+@pytest.fixture
+def paste(run_sdk: Run) -> Callable[..., Any]:
+    """`paste(snippet, version=3)`: the requests to SageMaker that it makes, by operation, none of which is sent."""
+
+    def run(snippet: str, *, version: int) -> Any:
+        requests, _ = run_sdk(PASTE, snippet, version=version)
+        return requests
 
     return run
 
@@ -69,8 +84,8 @@ def fit(tmp_path: Path, client: docker.DockerClient, run_sdk: Run) -> Iterator[F
     """Runs fit_and_predict.py; gives what it printed as a dictionary, with the log."""
 
     def run(**job: Any) -> dict[str, Any]:
-        result, log = run_sdk(SCRIPT, json.dumps(job | {"work": str(tmp_path)}))
-        return result | {"log": log}
+        result, log = run_sdk(FIT, json.dumps(job | {"work": str(tmp_path)}))
+        return dict(result | {"log": log})
 
     yield run
     remove_what_the_sdk_left(client, tmp_path)

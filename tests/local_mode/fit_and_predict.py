@@ -1,30 +1,23 @@
 """Run by the environment of SDK v2: a job in local mode, and, if asked, an endpoint of what it wrote.
 
-Usage: python fit_and_predict.py JSON, with image_uri, hyperparameters, instance_count, inputs (channel: folder), work
-(a folder to write in), and, to deploy, serve_image_uri and questions. Prints one line, RESULT and JSON.
+Usage: python fit_and_predict.py JSON, with image_uri, hyperparameters, inputs (channel: folder), work (a folder to
+write in), perhaps instance_count and instance_type, and, to deploy, serve_image_uri and questions. Prints one line,
+RESULT and JSON.
 """
 
 import json
-import os
 import socket
 import sys
 import tempfile
 from pathlib import Path
 
-job = json.loads(sys.argv[1])
-work = Path(job["work"])
-# Telemetry off, or the SDK asks AWS who it is.
-config = work / "sagemaker-config.yaml"
-config.write_text("SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n      TelemetryOptOut: true\n")
-os.environ["SAGEMAKER_USER_CONFIG_OVERRIDE"] = str(config)
-
-import boto3  # noqa: E402
-from sagemaker.deserializers import JSONDeserializer  # noqa: E402
-from sagemaker.estimator import Estimator  # noqa: E402
-from sagemaker.local import LocalSession  # noqa: E402
-from sagemaker.model import Model  # noqa: E402
-from sagemaker.predictor import Predictor  # noqa: E402
-from sagemaker.serializers import JSONSerializer  # noqa: E402
+import boto3
+from sagemaker.deserializers import JSONDeserializer
+from sagemaker.estimator import Estimator
+from sagemaker.local import LocalSession
+from sagemaker.model import Model
+from sagemaker.predictor import Predictor
+from sagemaker.serializers import JSONSerializer
 
 ROLE = "arn:aws:iam::111122223333:role/dummy"
 
@@ -36,6 +29,8 @@ def free_port() -> int:
         return port
 
 
+job = json.loads(sys.argv[1])
+work = Path(job["work"])
 session = LocalSession(boto3.Session(region_name="us-east-1"))
 root = tempfile.mkdtemp(dir=work)
 session.config = {"local": {"local_code": True, "container_root": root, "serving_port": free_port()}}
@@ -49,8 +44,6 @@ estimator = Estimator(
     hyperparameters=job["hyperparameters"],
     output_path=f"file://{work}/output",
     sagemaker_session=session,
-    environment=job.get("environment"),
-    **job.get("estimator", {}),
 )
 try:
     estimator.fit({name: f"file://{path}" for name, path in job["inputs"].items()})

@@ -1,19 +1,39 @@
-"""What a push prints to be pasted, taken by the real SDK v2: its classes, its arguments and an image by digest."""
+"""What a push prints to be pasted, taken by the real SDKs, v2 and v3: they ask AWS for what it can grant, by digest."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from berth.ecr.snippet import estimator_snippet
 
-PASTE = Path(__file__).with_name("paste.py")
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth@sha256:" + "0" * 64
+V2, V3 = "# SageMaker SDK v2", "# SageMaker SDK v3"
 
 
-@pytest.mark.parametrize(("image", "call"), [("train", "Estimator.fit"), ("serve", "Model.deploy")])
-def test_the_sdk_takes_it_as_it_is(image: str, call: str, run_sdk: Callable[[Path, str], tuple[Any, str]]) -> None:
-    ours, _, _ = estimator_snippet(image, "cpu", URI).partition("# SageMaker SDK v3")
-    calls, _ = run_sdk(PASTE, ours)
-    assert calls == [f"{call} {URI}"]
+@pytest.fixture(params=[V2, V3], ids=["v2", "v3"])
+def pasted(request: pytest.FixtureRequest, paste: Any) -> Any:
+    """`pasted(image)`: the requests to SageMaker that the snippet makes under one of the SDKs."""
+
+    def run(image: str) -> dict[str, Any]:
+        halves = dict(zip((V2, V3), estimator_snippet(image, "cpu", URI).split(V3), strict=True))
+        requests: dict[str, Any] = paste(halves[request.param], version=3 if request.param == V3 else 2)
+        return requests
+
+    return run
+
+
+def test_a_pasted_estimator_asks_for_a_training_job(pasted: Any) -> None:
+    job = pasted("train")["CreateTrainingJob"]
+    assert job["AlgorithmSpecification"]["TrainingImage"] == URI
+    sources = {each["ChannelName"]: each["DataSource"]["S3DataSource"]["S3Uri"] for each in job["InputDataConfig"]}
+    assert sources == {"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}
+    assert job["ResourceConfig"]["InstanceCount"] == 2
+
+
+def test_a_pasted_model_becomes_an_endpoint(pasted: Any) -> None:
+    requests = pasted("serve")
+    assert requests["CreateModel"]["PrimaryContainer"]["Image"] == URI
+    assert requests["CreateModel"]["PrimaryContainer"]["ModelDataUrl"] == "s3://BUCKET/model.tar.gz"
+    (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
+    assert variant["ModelName"] == requests["CreateModel"]["ModelName"]
+    assert requests["CreateEndpoint"]["EndpointName"] == "berth"

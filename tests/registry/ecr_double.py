@@ -70,7 +70,7 @@ def ecr_double(folder: Path, *, faults: bool = True) -> Iterator[EcrDouble]:
         # There is one /etc/hosts and one port 443: the tests of two checkouts wait for each other.
         fcntl.flock(stack.enter_context(_LOCK.open("w")), fcntl.LOCK_EX)
         # What a run that was killed has left.
-        kept = [line for line in HOSTS.read_text().splitlines(True) if not line.endswith(f"{_MARK}\n")]
+        kept = [line for line in HOSTS.read_text().splitlines(keepends=True) if not line.endswith(f"{_MARK}\n")]
         HOSTS.write_text("".join(kept))
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()

@@ -155,7 +155,7 @@ def test_threads_wait_together_for_a_host_that_never_speaks(monkeypatch: pytest.
 
 def _calls(server: socket.socket) -> int:
     """How many have called a server that has answered none of them yet."""
-    server.setblocking(False)
+    server.settimeout(0)
     number = 0
     with suppress(BlockingIOError):
         while True:

@@ -60,9 +60,16 @@ def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_n
 def test_nothing_is_installed_without_its_hash(checkout: Path) -> None:
     assert shutil.which("make")
     installs = [line for line in plan(checkout, "unit", "local-mode").splitlines() if "pip install" in line]
-    assert len(installs) == 7, installs
+    assert len(installs) == 8, installs
     for line in installs:
         # The kit itself is built by what was hashed before it, not by what a build of its own would fetch.
         assert "--require-hashes" in line or "--no-build-isolation" in line, line
         assert "--no-deps" in line, line
     assert "--only-binary :all:" in installs[0], "a source would run while it is installed, and fetch what builds it"
+
+
+def test_quick_leaves_out_what_is_slow_and_needs_no_second_environment(checkout: Path) -> None:
+    planned = plan(checkout, "quick")
+    assert "-m pytest -q -m 'not slow' tests/unit" in planned
+    assert " lint >" in planned
+    assert ".venv-reference" not in planned

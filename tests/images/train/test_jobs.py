@@ -73,11 +73,9 @@ def job(
     return ran, request.param
 
 
-def test_the_archive_can_be_served_and_is_the_callers(job: Any) -> None:
+def test_the_archive_can_be_served(job: Any) -> None:
     ran, _ = job
-    archive = ran.outcome.model_archive
-    assert set(read(archive)) >= SERVABLE
-    assert archive.stat().st_uid == os.getuid()
+    assert set(read(ran.outcome.model_archive)) >= SERVABLE
     assert ran.outcome.failures == {}
 
 

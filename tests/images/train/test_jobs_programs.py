@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import io
+import json
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -150,3 +152,32 @@ def test_an_earlier_model_is_not_taken_for_this_jobs(
     assert (ran.outcome.exit_code, ran.outcome.model_archive) == (code, None)
     assert (tmp_path / "earlier-model.tar.gz").read_bytes() == b"of an earlier job"
     assert not (tmp_path / "model.tar.gz").exists()
+
+
+OF_ANOTHER = """
+import os
+from pathlib import Path
+os.chown("/opt/ml/model", OWNER, OWNER)  # as a person's mounted folder is
+for path in ("/opt/ml/model/sub/weights", "/opt/ml/output/data/rows"):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("x")
+os.symlink("/etc/hostname", "/opt/ml/model/link")
+"""
+
+
+def test_what_a_job_leaves_belongs_to_the_owner_of_the_mounted_folder(
+    lone_hosts: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The image runs as root, and in the SDK's local mode a person could neither read nor delete root's files."""
+    owner = os.getuid() or 54321
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text(OF_ANOTHER.replace("OWNER", str(owner)))
+    program = {"sagemaker_program": "train.py", "sagemaker_submit_directory": "/opt/ml/input/data/code"}
+    hyperparameters = {name: json.dumps(value) for name, value in program.items()}
+    with lone_hosts({"code": code}, hyperparameters, hosts=1) as containers:
+        assert containers["algo-1"].wait(timeout=60)["StatusCode"] == 0
+    home = tmp_path / "algo-1"
+    left = [path for name in ("model", "output") for path in (home / name, *(home / name).rglob("*"))]
+    assert {home / "model/sub/weights", home / "model/link", home / "output/data/rows"} <= set(left)
+    assert {path.lstat().st_uid for path in left} == {owner}

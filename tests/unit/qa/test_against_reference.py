@@ -109,6 +109,7 @@ def reference(python: str, version: str, data: Path, predictions: dict[str, str]
     return scores
 
 
+@pytest.mark.slow
 def test_version_1_1_equals_the_reference(reference_python: str, sample: Path, tmp_path: Path) -> None:
     data = dev_set("1.1", sample, tmp_path)
     examples = read(data)
@@ -130,6 +131,7 @@ NAMES = {"exact_match": "exact", "f1": "f1", "total": "total"} | {
 }
 
 
+@pytest.mark.slow
 def test_version_2_0_equals_the_reference(reference_python: str, sample: Path, tmp_path: Path) -> None:
     data = dev_set("2.0", sample, tmp_path)
     examples = read(data, version_2_with_negative=True)

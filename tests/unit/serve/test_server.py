@@ -76,6 +76,7 @@ def base(tiny_model: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_from_start_to_stop(base: Path) -> None:
     with serving(base, "serve") as server:
         loading = server.wait_for("/ping", 503)

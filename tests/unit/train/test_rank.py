@@ -102,6 +102,7 @@ def test_exception_becomes_a_report(tmp_path: Path) -> None:
     assert "ValueError: boom\n" in run.text
 
 
+@pytest.mark.slow
 def test_exception_of_a_ddp_program_becomes_a_report(tmp_path: Path) -> None:
     """Once the process group has started, torch puts `[rank0]: ` before every line of an exception."""
     code = """

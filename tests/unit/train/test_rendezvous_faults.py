@@ -341,6 +341,7 @@ def slowly(host: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("short_greetings")
+@pytest.mark.slow
 def test_a_name_that_the_leader_looks_up_slowly_is_waited_for() -> None:
     with meeting(slowly) as (leader, events):
         connection = join(LEADER, MINE, SimpleQueue(), 30, leader.port)
@@ -353,6 +354,7 @@ def test_a_name_that_the_leader_looks_up_slowly_is_waited_for() -> None:
 
 
 @pytest.mark.usefixtures("short_greetings")
+@pytest.mark.slow
 def test_a_worker_that_hung_up_while_its_name_was_looked_up_is_not_lost() -> None:
     with meeting(slowly) as (leader, events):
         with peer(leader) as sock:
@@ -376,6 +378,7 @@ def test_a_signal_is_heard_while_the_leader_looks_a_name_up() -> None:
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.slow
 def test_a_leaders_name_that_resolves_slowly_is_waited_for_and_a_signal_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = socket.getaddrinfo
 

@@ -42,10 +42,12 @@ def plan_of(given: Job, hardware: Hardware, environ: Mapping[str, str], library:
     return make_plan(given, options, HostFindings(hardware, LAUNCHER, library), environ)
 
 
+@pytest.mark.slow
 def test_the_double_can_be_imported() -> None:
     assert smddp.attempt(job(), WITH_DOUBLE).obstacle == ""
 
 
+@pytest.mark.slow
 def test_an_import_that_raises_is_told_in_its_own_words() -> None:
     words = UNSUPPORTED.partition(": ")[2]
     tried = smddp.attempt(job(), WITH_DOUBLE | {"SMDDP_DOUBLE_UNSUPPORTED": words})

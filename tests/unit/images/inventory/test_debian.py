@@ -28,9 +28,9 @@ def deb(name: str, version: str, kind: str = "deb") -> BillPackage:
 
 def test_updates_of_the_security_archive_come_first() -> None:
     assert debian.updates(SIMULATED) == [
-        Update("openssl", "3.0.1-1", "3.0.19-1", True),
-        Update("tzdata", "2024a-0+deb12u1", "2026f-0+deb12u1", True),
-        Update("procps", "2:4.0.1-1", "2:4.0.2-3", False),
+        Update("openssl", "3.0.1-1", "3.0.19-1", security=True),
+        Update("tzdata", "2024a-0+deb12u1", "2026f-0+deb12u1", security=True),
+        Update("procps", "2:4.0.1-1", "2:4.0.2-3", security=False),
     ]
 
 

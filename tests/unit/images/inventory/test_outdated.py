@@ -24,9 +24,9 @@ from berth.images.inventory.releases import Newer
 
 KIT = pins.load()
 BOTH = ("train", "serve")
-RICH = LockedPackage("rich", "14.0.0", ("serve",), ("cpu",), False)
-TORCH = LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), True)
-OLD_TORCH = LockedPackage("torch", "2.5.1", BOTH, ("cu124",), True)
+RICH = LockedPackage("rich", "14.0.0", ("serve",), ("cpu",), pinned=False)
+TORCH = LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), pinned=True)
+OLD_TORCH = LockedPackage("torch", "2.5.1", BOTH, ("cu124",), pinned=True)
 
 
 def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
         "debian/cpu.txt": "libc6 2.36-9\n",
     }
     assert locked_packages.packages_of(KIT, ["cpu", "cu124"], texts) == [
-        LockedPackage("mpi4py", "4.1.2", ("train",), ("cpu",), True),
-        LockedPackage("rich", "15.0.0", BOTH, ("cpu", "cu124"), False),
-        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), True),
-        LockedPackage("transformers", "5.15.0", ("train",), ("cu124",), True),
-        LockedPackage("uv", "0.9.30", (), (), True),
+        LockedPackage("mpi4py", "4.1.2", ("train",), ("cpu",), pinned=True),
+        LockedPackage("rich", "15.0.0", BOTH, ("cpu", "cu124"), pinned=False),
+        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), pinned=True),
+        LockedPackage("transformers", "5.15.0", ("train",), ("cu124",), pinned=True),
+        LockedPackage("uv", "0.9.30", (), (), pinned=True),
     ]
     assert locked_packages.packages_of(KIT, ["cu130"], texts)[0] == LockedPackage(
-        "nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), True
+        "nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), pinned=True
     )
 
 
@@ -267,7 +267,7 @@ ALL = Outdated(
     (Newer(TORCH, "2.15.0"), Newer(RICH, "15.0.0")),
     (Vulnerable("rich", "14.0.0", ("PYSEC-1",), (), ("serve",), ("cpu",)),),
     (
-        ImageUpdates("berth-serve:cpu", (Update("libc6", "2.36-9", "2.36-10", True),)),
+        ImageUpdates("berth-serve:cpu", (Update("libc6", "2.36-9", "2.36-10", security=True),)),
         ImageUpdates("berth-train:cpu", ()),
     ),
     ("Vulnerabilities of x are not known.",),
@@ -293,7 +293,7 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
         "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2; this is not all, for not everything "
         "is known: see above."
     )
-    tools = Outdated(newer=(Newer(LockedPackage("uv", "0.9.30", (), (), True), "0.9.31"),))
+    tools = Outdated(newer=(Newer(LockedPackage("uv", "0.9.30", (), (), pinned=True), "0.9.31"),))
     console.print(outdated.render(tools))
     assert "the build's tools" in console.export_text()
     assert json.loads(json.dumps(ALL.as_dict()))["insecure"] is True
@@ -303,7 +303,7 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
     ("found", "expected"),
     [
         (Outdated(newer=ALL.newer, debian=ALL.debian[1:], unanswered=ALL.unanswered), False),
-        (Outdated(debian=(ImageUpdates("i", (Update("tzdata", "1", "2", False),)),)), False),
+        (Outdated(debian=(ImageUpdates("i", (Update("tzdata", "1", "2", security=False),)),)), False),
         (Outdated(debian=ALL.debian), True),
         (Outdated(vulnerable=ALL.vulnerable), True),
     ],

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import atexit, threading, time
 from berth.train.run_qa import exit_now
@@ -13,6 +15,7 @@ exit_now(3)
 """
 
 
+@pytest.mark.slow
 def test_a_rank_leaves_at_once_with_its_code_and_all_that_it_said() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stdout, done.stderr) == (3, "last words heard\n", "")

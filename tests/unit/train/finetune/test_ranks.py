@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RANK = """
 import json, os, pickle, sys
 from pathlib import Path
@@ -37,6 +39,7 @@ ranks.end_group()
 """
 
 
+@pytest.mark.slow
 def test_ranks_send_each_other_json_and_a_pickle_runs_nothing(
     tmp_path: Path, clean_environment: dict[str, str]
 ) -> None:

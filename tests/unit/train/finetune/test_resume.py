@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForQuestionAnswering
 
 
+@pytest.mark.slow
 def test_best_model_and_resume(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
@@ -39,6 +40,7 @@ def leave_one_checkpoint(folder: Path) -> str:
     return oldest.name
 
 
+@pytest.mark.slow
 def test_two_ranks_go_on_in_the_middle_of_an_epoch(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
@@ -60,6 +62,7 @@ def test_two_ranks_go_on_in_the_middle_of_an_epoch(
 
 
 @pytest.mark.parametrize("shorter", [{"num_train_epochs": "1"}, {"max_steps": "20"}], ids=["epochs", "steps"])
+@pytest.mark.slow
 def test_nothing_left_to_train_is_said(
     shorter: dict[str, str], tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
@@ -82,6 +85,7 @@ def test_nothing_left_to_train_is_said(
 
 
 @pytest.mark.parametrize("change", [{"hidden_size": 24}, {"num_hidden_layers": 1}], ids=["model", "optimizer"])
+@pytest.mark.slow
 def test_checkpoint_of_another_model(
     change: dict[str, int], tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:

@@ -46,6 +46,7 @@ def found(log: str) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_notebook_hyperparameters_unchanged(
     tmp_path: Path, tiny_model: Path, new_job: Any, squad: Any, clean_environment: dict[str, str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_notebook_hyperparameters_unchanged(
     assert AutoTokenizer.from_pretrained(tmp_path / "model").is_fast
 
 
+@pytest.mark.slow
 def test_two_ranks_train_together(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
@@ -107,6 +109,7 @@ def test_two_ranks_train_together(
     assert pair[0].metrics()["eval_loss"] == pytest.approx(joint.metrics()["eval_loss"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_ranks_with_different_data_end_equal(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:

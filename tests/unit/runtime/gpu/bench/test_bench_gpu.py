@@ -36,6 +36,7 @@ def run(*command: str, cwd: Path, packages: bool = True) -> subprocess.Completed
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.slow
 def test_it_runs_from_a_bare_checkout_in_any_folder(bare: Path, tmp_path: Path) -> None:
     assert "ModuleNotFoundError" in run("-c", "import berth.runtime", cwd=tmp_path).stderr
     report = tmp_path / "report.json"
@@ -57,6 +58,7 @@ def test_without_torch_it_says_so(bare: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_without_the_other_folders_the_rest_is_checked(bare: Path, tmp_path: Path) -> None:
     shutil.rmtree(bare / "serve")
     options = ["--device", "cpu", "--only", "matrix-product", "--only", "inference"]

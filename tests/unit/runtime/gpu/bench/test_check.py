@@ -127,6 +127,7 @@ def test_a_row_of_another_form_is_refused(capsys: pytest.CaptureFixture[str]) ->
     assert "`berth.serve.gpu_check` is not of the form NAME=MODULE:CHECK" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cpu(tmp_path: Path) -> None:
     """The checks that test_bench_gpu.py does not run."""
     report = tmp_path / "report.json"
@@ -168,6 +169,7 @@ def test_a_json_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
     assert done.stderr.endswith("report.json can't be written: name a file in a folder that is there and yours.\n")
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_check_that_runs(tmp_path: Path) -> None:
     """PID 1 of a container would ignore it, and the check's processes are in a group of their own."""
     running = subprocess.Popen([*COMMAND, "--device", "cpu"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,0 +1,92 @@
+"""What the documents name is there: paths of the checkout, tests and their functions, targets of make, commands."""
+
+import re
+import subprocess
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
+
+import pytest
+
+from berth.images import pins
+
+PAGES = ("README.md", "SECURITY.md", "ecr/README.md", "docker/README.md", "sample/README.md")
+DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
+# In docs/faults.md; the page says so.
+SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")
+SHORT = {"U": "tests/unit", "I": "tests/images", "R": "tests/registry"}
+# Channels of a job's data, and a folder that a user makes.
+OTHERS = ("train/", "validation/", "test/", "docker/wheels/PROFILE")
+
+
+@pytest.fixture(scope="module")
+def tracked() -> frozenset[str]:
+    """Every file of the checkout and the folders above it."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    files = [name for name in listed if (pins.ROOT / name).exists()]
+    folders = {parent.as_posix() for name in files for parent in PurePosixPath(name).parents}
+    return frozenset([*files, *folders])
+
+
+def named_paths(page: str, tracked: frozenset[str]) -> list[str]:
+    """Words in a page's code that begin with a name of the top level or of the page's own folder."""
+    text = re.sub(SHOWN_BY, "", (pins.ROOT / page).read_text())
+    code = [*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)]
+    top = {name for name in tracked if "/" not in name}
+    own = PurePosixPath(page).parent
+    found = []
+    for word in re.findall(r"[\w.*/…:-]+", " ".join(code)):
+        path = word.partition("::")[0].rstrip(".,:")
+        first = path.partition("/")[0]
+        if "/" in path[1:] and first and path not in OTHERS and (first in top or str(own / first) in tracked):
+            found.append(path)
+    return sorted(set(found))
+
+
+def is_there(path: str, page: str, tracked: frozenset[str]) -> bool:
+    """From the top level or the page's folder; a word in capitals stands for any name."""
+    pattern = re.sub(r"\b[A-Z]{3,}\b", "*", path.rstrip("/"))
+    places = [pattern, (PurePosixPath(page).parent / pattern).as_posix()]
+    return any(fnmatch(name, place) for place in places for name in tracked)
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_path_that_a_page_names_is_there(page: str, tracked: frozenset[str]) -> None:
+    found = named_paths(page, tracked)
+    missing = [path for path in found if not is_there(path, page, tracked)]
+    assert not missing, f"{page} names {', '.join(missing)}"
+    assert found or page != "docs/architecture.md"
+
+
+def test_every_test_that_shows_a_fault_is_there() -> None:
+    found = SHOWN_BY.findall((pins.ROOT / "docs" / "faults.md").read_text())
+    assert len(found) > 60
+    missing = []
+    for short, name in found:
+        path, _, function = name.partition("::")
+        file = pins.ROOT / SHORT[short] / path
+        if not file.exists() or (function and f"def {function}(" not in file.read_text()):
+            missing.append(f"{short} {name}")
+    assert not missing, f"docs/faults.md names {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_target_of_make_that_a_page_names_is_there(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (pins.ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (pins.ROOT / page).read_text(), re.MULTILINE))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_link_leads_somewhere(page: str) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", (pins.ROOT / page).read_text())
+    missing = [link for link in links if not ((pins.ROOT / page).parent / link).exists()]
+    assert not missing
+
+
+def test_readmes_table_has_every_folder(tracked: frozenset[str]) -> None:
+    table = (pins.ROOT / "README.md").read_text().partition("\n| folder |")[2].partition("\n\n")[0]
+    named = {
+        name for line in table.splitlines() for name in re.findall(r"`([\w.]+)/`", line.split("|")[1] if line else "")
+    }
+    assert named == {name.partition("/")[0] for name in tracked if "/" in name and not name.startswith(".")}
