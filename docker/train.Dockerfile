@@ -72,11 +72,12 @@ FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 
 # What the layers of this profile install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so
 # that another one's rebuild nothing here, and because the CPU build of torch would pass for the plain version as well.
+# The brackets let a folder be absent: a pattern may match nothing, where a name must be there.
 FROM scratch AS inputs
 ARG PROFILE
 COPY docker/locks/${PROFILE} /locks
 WORKDIR /wheels
-COPY docker/wheels/${PROFILE}/* ./
+COPY docker/wheel[s]/${PROFILE}/* ./
 
 FROM base AS python
 ARG PYTHON

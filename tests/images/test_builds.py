@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -76,6 +77,14 @@ def test_what_is_of_another_profile_rebuilds_nothing(
     (wheels / "torch-0.0-py3-none-any.whl").write_bytes(b"")
     built = build_as("berth-test:after", image, kit_copy)
     assert built.steps.endswith(", all cached"), built.steps
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_a_profile_needs_no_wheels_of_the_users(
+    image: str, profile: pins.Profile, kit_copy: Path, build_as: Callable[..., build.Built]
+) -> None:
+    shutil.rmtree(kit_copy / "docker" / "wheels" / profile.name, ignore_errors=True)
+    build_as("berth-test:inputs", image, kit_copy, target="inputs")
 
 
 @pytest.mark.parametrize(
