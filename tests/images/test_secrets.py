@@ -17,6 +17,8 @@ import pytest
 CANARY = b"berth-canary-7f3a91"  # conftest.py plants it
 # With the first line of a key's body: libraries that read keys hold the line before it.
 PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----\s+([\w-]+: [^\n]*\s+)*[A-Za-z0-9+/]{40}")
+# GnuTLS tests itself with keys that anybody can read in its source (lib/crypto-selftests-pk.c).
+KNOWN_TO_ALL = re.compile(r"/libgnutls\.so[.\d]*$")
 HOST_KEY = re.compile(r"(^|[:/])etc/ssh/ssh_host_\w+_key$")
 CHUNK, OVERLAP = 1 << 20, 1024
 
@@ -96,7 +98,7 @@ def test_no_canary_in_any_layer_config_or_history(
 
 def test_no_private_key_in_any_layer(searched: Searched) -> None:
     """Debian makes ssh's host keys while it installs; one that a later step deletes would still be pulled."""
-    assert searched.private_keys == []
+    assert [name for name in searched.private_keys if not KNOWN_TO_ALL.search(name)] == []
 
 
 def test_bytecode_does_not_depend_on_the_time_of_its_source(searched: Searched) -> None:
