@@ -23,7 +23,7 @@ import typer
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-SOURCES = ("build.py", "common", "contract", "ecr", "gpu", "images", "local", "qa", "runtime", "serve", "train")
+SOURCES = ("build.py", "common", "contract", "ecr", "images", "local", "qa", "runtime", "serve", "train")
 
 WRONG = (
     [],

@@ -17,8 +17,8 @@ MOST_PROCESSES = 256
 REQUIRE_EFA = "BERTH_REQUIRE_EFA"
 LOG_LEVEL = "BERTH_LOG_LEVEL"
 _LOG_LEVELS = ("info", "debug")
-TIMEOUT = "BERTH_RENDEZVOUS_TIMEOUT"
-_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", TIMEOUT, REQUIRE_EFA, LOG_LEVEL)
+TIMEOUT_VARIABLE = "BERTH_RENDEZVOUS_TIMEOUT"
+_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", TIMEOUT_VARIABLE, REQUIRE_EFA, LOG_LEVEL)
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "mp_parameters": (
@@ -169,7 +169,7 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:
     """Seconds that hosts wait for each other, None when nobody said; JobError unless it is a positive number."""
-    text = environ.get(TIMEOUT, "").strip()
+    text = environ.get(TIMEOUT_VARIABLE, "").strip()
     if not text:
         return None
     try:
@@ -177,7 +177,7 @@ def read_timeout(environ: Mapping[str, str]) -> float | None:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e6:
-        raise JobError(f"{TIMEOUT} must be a number of seconds above 0, not {text!r}.")
+        raise JobError(f"{TIMEOUT_VARIABLE} must be a number of seconds above 0, not {text!r}.")
     return seconds
 
 

@@ -22,7 +22,7 @@ from berth.ecr.push.one import PushResult
 from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import repository_lines
 from berth.ecr.registry import references
-from berth.ecr.registry.hosts import hostname, is_loopback
+from berth.ecr.registry.addresses import hostname, is_loopback
 from berth.ecr.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
 from berth.images import image_tests, layers, pins

@@ -5,7 +5,7 @@ from typing import Any
 
 from berth.ecr.names import parse_host, region_problems
 from berth.ecr.record import Pushed
-from berth.ecr.registry.hosts import hostname, is_loopback
+from berth.ecr.registry.addresses import hostname, is_loopback
 from berth.images import pins
 from berth.images.local_image import LocalImage
 

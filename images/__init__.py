@@ -1,1 +1,11 @@
-"""How an image comes about on your machine: pins, build plan, engine, size, doctor."""
+"""How an image comes about on your machine, in the order of a build.
+
+pins, pins_form   docker/pins.toml as objects, checked         dockerfiles, locks   what is made of it
+prepare           what a build needs: decided, provided        parts                what can't be had
+build_network     this machine's network, as secrets           base                 the image that a build starts from
+build_files, downloads   files that no index has               plan                 tags, labels, command line; pure
+build             runs the plan                                buildkit_log         reads its progress
+selection, local_image   an image of the engine                image_tests          the tests that it has to pass
+size, layers, budget     what it weighs                        inventory/           what it holds
+doctor, probe     what this machine lacks                      clean                what the kit made, removed
+"""

@@ -6,7 +6,7 @@ from pathlib import Path
 from docker import DockerClient
 
 from berth.common import labels
-from berth.images.layers import names_of, plain_sizes
+from berth.images.layers import names_of, sizes_from_history
 from berth.images.pins import Pins
 from berth.images.size import FILE_LAYERS, ImageSize, kept_layer
 
@@ -44,7 +44,7 @@ def likely_over_budget(client: DockerClient, name: str, kit: Pins, cache: Path |
     kit_image, profile = image.labels[labels.KIT], image.labels[labels.PROFILE]
     budget = budget_of(kit, kit_image, profile, image.labels)
     digests, history = image.attrs["RootFS"]["Layers"], image.history()
-    names, plain = names_of(history, digests), plain_sizes(history, digests)
+    names, plain = names_of(history, digests), sizes_from_history(history, digests)
     if budget is None or not plain:
         return ""
     ratio = _TYPICAL_RATIO[bool(kit.profile(profile).cuda)]

@@ -25,7 +25,7 @@ from berth.common.files import atomic_write, explain_os_errors, sha256
 from berth.images import build_files, pins
 from berth.images.build_files import WantedFile, with_signature, wrong
 from berth.images.build_network import gather, in_few_words, innermost, without_password
-from berth.images.parts import Lack
+from berth.images.parts import MissingPart
 
 PAUSES_S = (1, 4)
 """Seconds before a dropped connection is tried again, as often as there are numbers."""
@@ -33,15 +33,15 @@ _TIMEOUT_S = (10, 60)  # to connect, and between two pieces
 _PIECE = 1 << 20
 
 
-class FileLack(UserError):
+class MissingFile(UserError):
     """A file can't be had: why, and what to do about it, other than to build without its part."""
 
     def __init__(self, want: WantedFile, reason: str, remedy: str) -> None:
-        self.lack = Lack(want.part, labels.UNREACHABLE, reason, remedy)
+        self.lack = MissingPart(want.part, labels.UNREACHABLE, reason, remedy)
         super().__init__(self.lack.refusal)
 
 
-class _Dropped(Exception):
+class _RetryableError(Exception):
     """A host gave no answer, or not all of it: worth another try."""
 
 
@@ -94,10 +94,10 @@ class FileSource:
         """The same, fit to be printed."""
         return without_password(self.origin(want))
 
-    def lacks(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[Lack]:
+    def lacks(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[MissingPart]:
         """What can't be had from here, once a reason and part; with `ask` False no network is touched."""
-        found: dict[Lack, None] = {}
-        silent: dict[str, Lack] = {}
+        found: dict[MissingPart, None] = {}
+        silent: dict[str, MissingPart] = {}
         for want in wants:
             host = urlsplit(self.origin(want)).netloc
             if host in silent:
@@ -106,10 +106,10 @@ class FileSource:
                 continue
             try:
                 _retried(lambda want=want: self._look(want))  # type: ignore[misc]
-            except _Dropped as error:
+            except _RetryableError as error:
                 silent[host] = self._unreached(want, error).lack
                 found[silent[host]] = None
-            except FileLack as refused:
+            except MissingFile as refused:
                 found[refused.lack] = None
         return list(found)
 
@@ -123,11 +123,11 @@ class FileSource:
             with atomic_write(target) as new:
                 try:
                     _retried(lambda: self._pour(want, new, show))
-                except _Dropped as error:
+                except _RetryableError as error:
                     raise self._unreached(want, error) from None
                 fault = wrong(want, new)
                 if fault:
-                    raise FileLack(
+                    raise MissingFile(
                         want,
                         f"{want.name} from {self.shown(want)} is not the file that it should be, and was deleted",
                         f"{fault}; look what is there",
@@ -152,7 +152,7 @@ class FileSource:
         """A file's pieces, and how many bytes they will be."""
         origin = self.origin(want)
         if not origin:
-            raise FileLack(
+            raise MissingFile(
                 want,
                 f"{want.part} {want.version} has no url in docker/pins.toml",
                 f"give --mirror FOLDER|URL that has {want.name}",
@@ -174,7 +174,7 @@ class FileSource:
                 if answer.status_code in (404, 410):
                     raise self._lack(want)
                 if 400 <= answer.status_code < 500:
-                    raise FileLack(
+                    raise MissingFile(
                         want,
                         f"{self._place(want)} answers {answer.status_code} {answer.reason} for {want.name}",
                         "see that it may be read from there, give --mirror another place",
@@ -182,10 +182,10 @@ class FileSource:
                 answer.raise_for_status()
                 yield answer.raw.stream(_PIECE, decode_content=False), int(answer.headers.get("Content-Length", 0))
         except (RequestException, HTTPError) as error:
-            raise _Dropped(in_few_words(innermost(error))) from None
+            raise _RetryableError(in_few_words(innermost(error))) from None
 
-    def _unreached(self, want: WantedFile, error: "_Dropped") -> FileLack:
-        return FileLack(
+    def _unreached(self, want: WantedFile, error: "_RetryableError") -> MissingFile:
+        return MissingFile(
             want,
             f"{want.name} can't be fetched from {self._place(want)} ({error})",
             "look at the network, give --mirror FOLDER|URL that has it",
@@ -195,11 +195,11 @@ class FileSource:
         """The mirror, or the host of the file's own URL."""
         return f"the mirror {without_password(self.mirror)}" if self.mirror else str(urlsplit(want.url).hostname)
 
-    def _lack(self, want: WantedFile) -> FileLack:
+    def _lack(self, want: WantedFile) -> MissingFile:
         what = f"{want.name}, which {want.part} {want.version} needs"
         if self.mirror:
-            return FileLack(want, f"{self._place(want)} lacks {what}", "put it there")
-        return FileLack(want, f"{self.shown(want)} is not there", "fix its url in docker/pins.toml, give --mirror")
+            return MissingFile(want, f"{self._place(want)} lacks {what}", "put it there")
+        return MissingFile(want, f"{self.shown(want)} is not there", "fix its url in docker/pins.toml, give --mirror")
 
 
 def _pieces(file: BinaryIO, origin: str, want: WantedFile) -> Iterator[bytes]:
@@ -211,8 +211,8 @@ def _pieces(file: BinaryIO, origin: str, want: WantedFile) -> Iterator[bytes]:
         raise _unreadable(origin, want, error) from None
 
 
-def _unreadable(origin: str, want: WantedFile, error: OSError) -> FileLack:
-    return FileLack(want, f"{origin} can't be read ({error.strerror})", "see that this user may read it")
+def _unreadable(origin: str, want: WantedFile, error: OSError) -> MissingFile:
+    return MissingFile(want, f"{origin} can't be read ({error.strerror})", "see that this user may read it")
 
 
 def _retried(act: Callable[[], None]) -> None:
@@ -220,7 +220,7 @@ def _retried(act: Callable[[], None]) -> None:
     for pause in PAUSES_S:
         try:
             return act()
-        except _Dropped:
+        except _RetryableError:
             time.sleep(pause)
     return act()
 

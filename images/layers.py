@@ -85,7 +85,7 @@ def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Calla
 
     def size_of(number: int) -> tuple[int, int]:
         layer, member = saved[number]
-        size = known.get(layer.diff_id) or measure(archive, members[member].offset_data, members[member].size)
+        size = known.get(layer.diff_id) or measure_layer(archive, members[member].offset_data, members[member].size)
         step(f"layer {number + 1} of {len(saved)} is measured")
         return size
 
@@ -95,7 +95,7 @@ def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Calla
     return [Layer(layer.diff_id, layer.made_by, *size) for (layer, _), size in zip(saved, sizes, strict=True)]
 
 
-def measure(archive: Path, offset: int, length: int) -> tuple[int, int]:
+def measure_layer(archive: Path, offset: int, length: int) -> tuple[int, int]:
     """(size, compressed) in bytes of the layer at `offset` in `archive`; one gzipped already counts as it is."""
     with archive.open("rb") as file:
         file.seek(offset)
@@ -131,7 +131,7 @@ def names_of(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> di
     return {digest: name for digest, name in zip(digests, made, strict=True) if name}
 
 
-def plain_sizes(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, int]:
+def sizes_from_history(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, int]:
     """The bytes of each layer, plain, by its digest, from the same; empty where that does not fit the image."""
     sizes = [size for _, size in _steps(history)]
     return dict(zip(digests, sizes, strict=True)) if len(sizes) == len(digests) else {}

@@ -47,7 +47,7 @@ class PartOptions:
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingPart:
     """Why a part can't be had, what to do about it, and the word for it in the label of an image without it."""
 
     part: str
@@ -75,11 +75,11 @@ def parts_of(images: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(part for image in images for part in FILE_PARTS[image]))
 
 
-def unpinned(profile: Profile, images: Sequence[str]) -> list[Lack]:
+def unpinned(profile: Profile, images: Sequence[str]) -> list[MissingPart]:
     """The parts whose file has no sha256 yet, so that nothing proves it."""
     files = [profile.files[part] for part in parts_of(images) if part in profile.files]
     return [
-        Lack(
+        MissingPart(
             file.part,
             labels.UNPINNED,
             f"{file.part} {file.version} of profile {profile.name} has no sha256 in docker/pins.toml",
@@ -90,7 +90,7 @@ def unpinned(profile: Profile, images: Sequence[str]) -> list[Lack]:
     ]
 
 
-def without_lacks(profile: Profile, lacks: Iterable[Lack], asked_for: Collection[str]) -> tuple[Profile, list[str]]:
+def drop_parts(profile: Profile, lacks: Iterable[MissingPart], asked_for: Collection[str]) -> tuple[Profile, list[str]]:
     """The profile without the parts that can't be had, and the refusals of those among them that were asked for."""
     lacks = list(lacks)
     refusals = [lack.refusal for lack in lacks if lack.part in asked_for]
@@ -99,7 +99,7 @@ def without_lacks(profile: Profile, lacks: Iterable[Lack], asked_for: Collection
     return profile, refusals
 
 
-def left_out(profile: Profile, images: Sequence[str], lacks: Iterable[Lack] = ()) -> list[str]:
+def left_out(profile: Profile, images: Sequence[str], lacks: Iterable[MissingPart] = ()) -> list[str]:
     """What images for GPUs go without, and what that means, a line each; nothing of it concerns one for CPUs."""
     advice: dict[str, str] = {}
     for lack in lacks:

@@ -18,7 +18,7 @@ from berth.images.base import base_at_hand, find_base
 from berth.images.build import revision
 from berth.images.build_files import WantedFile
 from berth.images.build_network import Network
-from berth.images.parts import PartOptions, left_out, unpinned, without_lacks
+from berth.images.parts import PartOptions, drop_parts, left_out, unpinned
 from berth.images.plan import Base, BuildPlan, Checkout, Provided, build_plan, refusals
 
 
@@ -75,7 +75,7 @@ def prepare(
     site = Site(kit, root, network, source, say, show)
     row = options.parts.row(kit.profile(options.profile), images)
     found = {want: _at_hand(site, want) for want in build_files.of_images(row, images)}
-    row = _without_what_lacks(site, images, row, found, options)
+    row = _drop_missing_parts(site, images, row, found, options)
     inputs = plan_inputs(row, images, found, local_wheels(network, row, root))
     provided = (provide_for_paste if options.dry_run else provide)(site, inputs, options.base_image)
     checkout = read_checkout(root)
@@ -149,7 +149,7 @@ def _at_hand(site: Site, want: WantedFile) -> Path | None:
     return build_files.at_hand(want, (build_files.CACHE, site.root / "docker" / "files"), site.say)
 
 
-def _without_what_lacks(
+def _drop_missing_parts(
     site: Site,
     images: Sequence[str],
     row: pins.Profile,
@@ -163,8 +163,8 @@ def _without_what_lacks(
     unfit = [reason for image in images for reason in refusals(row, image, site.root / "docker" / "locks")]
     no_hash, unreached = unpinned(row, images), site.source.lacks(missing, ask=not options.dry_run)
     asked_for = options.parts.asked_for(row)
-    can_be_had, refused = without_lacks(row, no_hash, asked_for)
-    can_be_had, no_file = without_lacks(can_be_had, unreached, row.files if options.mirror else asked_for)
+    can_be_had, refused = drop_parts(row, no_hash, asked_for)
+    can_be_had, no_file = drop_parts(can_be_had, unreached, row.files if options.mirror else asked_for)
     refuse(unfit, refused, no_file)
     for line in left_out(can_be_had, images, [*no_hash, *unreached]):
         site.say(line)

@@ -1,7 +1,7 @@
 """Question answering as the four functions of a SageMaker inference handler: load, read, predict, write.
 
-The class offers the functions that `sagemaker_inference.transformer.Transformer` asks of its default handler, by their
-names, so that a user's `code/inference.py` can replace any of them. It does not derive from the toolkit's
+The class has the functions that `sagemaker_inference.transformer.Transformer` asks of its default handler, by their
+names; a user's `code/inference.py` is not run. It does not derive from the toolkit's
 DefaultInferenceHandler: that class only supplies a decoder and an encoder, which are replaced here, and importing them
 loads SciPy (35 MB of image, a second of every start).
 """
@@ -47,7 +47,7 @@ class PreparedRequest:
 
 
 class QuestionAnsweringHandler:
-    """The handler that serves unless the user brings his own functions."""
+    """The handler that serves: each method is one of SageMaker's four functions, or the warm-up before the first."""
 
     def __init__(self, limits: RequestLimits | None = None) -> None:
         self.limits = limits or RequestLimits()

@@ -28,7 +28,7 @@ from berth.train.hardware import Hardware, probe
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Signalled
 from berth.train.hosts.host import EntryPaths, HostContext, LeaderHost, RefusedHost, WorkerHost
-from berth.train.hosts.rendezvous import TIMEOUT_SECONDS, Stopped
+from berth.train.hosts.rendezvous import DEFAULT_TIMEOUT_SECONDS, Stopped
 from berth.train.job import Job, read_job
 from berth.train.log import get_logger
 from berth.train.mpirun import Launcher, find_mpirun
@@ -70,7 +70,7 @@ def train(paths: EntryPaths) -> int:
                 job = read_job(paths.root)
                 host = job.current_host
                 options = read_launch_options(job.hyperparameters, job.program, os.environ)
-                timeout = options.timeout or TIMEOUT_SECONDS
+                timeout = options.timeout or DEFAULT_TIMEOUT_SECONDS
                 part = _find_part(HostContext(job, paths, events, failure_file, timeout), options, stack)
             return part.run().code
     except Exception as error:

@@ -62,6 +62,11 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
         "{host} has no room left ({message}): make some there, then push again; what arrived is not sent again.",
     ),
     (
+        r"too ?many ?requests|rate (limit )?exceeded|throttl|\b429\b",
+        Remedy.RETRY,
+        "{where}: the registry is asked too often ({message}): push again later, what arrived is not sent again.",
+    ),
+    (
         r"quota|limit exceeded",
         Remedy.STOP,
         "{host} refused the image for a quota of the account ({message}): raise it in Service Quotas, or remove "
@@ -73,7 +78,7 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
         "{host} does not take the login ({message}): check which account it is for, or run `docker login {host}`.",
     ),
     (
-        r"too ?many ?requests|rate exceeded|throttl|\b429\b|\b50[0234]\b|unavailable|internal server error",
+        r"\b50[0234]\b|unavailable|internal server error",
         Remedy.RETRY,
         "{where}: the registry is too busy or broken ({message}): push again later, what arrived is not sent again; "
         "its own log may say more, such as a full disk.",

@@ -16,7 +16,7 @@ from berth.ecr.registry import challenge, transport
 from berth.ecr.registry.challenge import Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
-from berth.ecr.registry.transport import Dropped, RegistryRequest, Transport
+from berth.ecr.registry.transport import RegistryRequest, RetryableError, Transport
 from berth.ecr.registry.upload import OpenAt, Upload
 
 
@@ -139,7 +139,7 @@ class Registry:
                     failures = 0
                     yield piece
                 break
-            except Dropped as dropped:
+            except RetryableError as dropped:
                 self._transport.wait(dropped, failures)
                 failures += 1
         if offset == 0 and f"sha256:{hashed.hexdigest()}" != digest:
@@ -187,7 +187,7 @@ class Registry:
         if answer.status == 202 and (location := answer.headers.get("Location")):
             # It has begun an upload instead, which nobody goes on with.
             abort = RegistryRequest("DELETE", location, action, scopes=challenge.push_scopes(repository))
-            with suppress(UserError, Dropped):
+            with suppress(UserError, RetryableError):
                 self._transport.once(abort)
         return answer.status == 201
 

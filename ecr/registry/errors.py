@@ -85,6 +85,8 @@ def sentence(host: str, repository: str, action: str, answer: RegistryAnswer) ->
             f"{where} refuses {action} ({answer.message}): its tags can't be moved, take another --tag, for example of "
             "a new version."
         )
+    if answer.status == 408:
+        return f"{host} waited too long for {action} ({answer.message}): look at the network, then run this again."
     if answer.retryable and answer.status < 500:
         return f"{host} is asked too often ({answer.message}): run this again later, what arrived is not sent again."
     if answer.status >= 500:

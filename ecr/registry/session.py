@@ -8,7 +8,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 
 from berth.common.errors import UserError
-from berth.ecr.registry.hosts import origin
+from berth.ecr.registry.addresses import origin
 from berth.images.build_network import without_password
 
 

@@ -1,8 +1,8 @@
 """Requests to one registry: which scheme, whose certificate is trusted, who asks, and when to try again.
 
 `Transport.once` is one request and its answer, with a login where the registry asks for one; what may go better at the
-next try is raised as `Dropped`, and `Transport.with_retries` does something until it goes well or the pauses are used
-up.
+next try is raised as `RetryableError`, and `Transport.with_retries` does something until it goes well or the pauses are
+used up.
 """
 
 import os
@@ -25,9 +25,9 @@ from urllib3.exceptions import HTTPError
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr.registry import trust
+from berth.ecr.registry.addresses import hostname, is_loopback, origin
 from berth.ecr.registry.challenge import Authenticator, Login, Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
-from berth.ecr.registry.hosts import hostname, is_loopback, origin
 from berth.ecr.registry.session import Authorization, RegistrySession, stay_in_tls
 from berth.images.build_network import in_few_words, innermost, without_password
 
@@ -63,7 +63,7 @@ class RegistryRequest:
     sending: Callable[[int], None] = lambda _: None
 
 
-class Dropped(Exception):
+class RetryableError(Exception):
     """No answer, half of one, or one that asks for another try; `after` seconds, where the registry said so.
 
     sentence: what the user reads when there is no further try.
@@ -141,11 +141,11 @@ class Transport:
         while True:
             try:
                 return act()
-            except Dropped as dropped:
+            except RetryableError as dropped:
                 self.wait(dropped, failures)
                 failures += 1
 
-    def wait(self, dropped: Dropped, failures: int) -> None:
+    def wait(self, dropped: RetryableError, failures: int) -> None:
         """The pause after so many failures in a row before this one; UserError where there is no further try."""
         if failures >= len(PAUSES_S):
             raise UserError(dropped.sentence) from None
@@ -163,7 +163,7 @@ class Transport:
         return self.with_retries(lambda: self.once(request))
 
     def once(self, request: RegistryRequest) -> RegistryAnswer:
-        """One request and its whole answer, whatever its status is but for those that ask for another try (Dropped).
+        """One request and its whole answer, whatever its status is; RetryableError for those that ask for another try.
 
         UserError for what no other try fixes: trust, login, a name that is no host's.
         """
@@ -185,7 +185,7 @@ class Transport:
                 if answer.status != 401 or renewed or not own or origin(answer.url) != origin(url):
                     if answer.status >= 400:
                         answer = self._whole(answer, pieces, request.action)
-                        self._drop_if_retryable(answer, request)
+                        self._raise_if_retryable(answer, request)
                         pieces = iter((answer.body,))
                     yield answer, pieces
                     return
@@ -236,10 +236,10 @@ class Transport:
         try:
             with self._exchange(request, request.path, None) as (head, pieces):
                 answer = self._whole(head, pieces, request.action)
-        except Dropped as dropped:
+        except RetryableError as dropped:
             # A host that has never answered is more often misspelt than busy.
             raise _NoTls(dropped.reason, silent=True) from None
-        self._drop_if_retryable(answer, request)
+        self._raise_if_retryable(answer, request)
         return answer
 
     def _may_see_login(self, url: str) -> bool:
@@ -256,7 +256,7 @@ class Transport:
         def ask() -> RegistryAnswer:
             with self._exchange(request, url, authorization) as (head, pieces):
                 answer = self._whole(head, pieces, request.action)
-            self._drop_if_retryable(answer, request)
+            self._raise_if_retryable(answer, request)
             return answer
 
         return self.with_retries(ask)
@@ -287,7 +287,7 @@ class Transport:
             raise self._meaning(error, url, request.action) from None
 
     def _meaning(self, error: Exception, url: str, action: str) -> Exception:
-        """What a fault of the connection means: UserError, Dropped, or _NoTls before anything has answered."""
+        """What a fault of the connection means: UserError, RetryableError, or _NoTls before anything has answered."""
         cause = innermost(error)
         reason = in_few_words(cause)
         # A token server's or, after a redirect, another host's.
@@ -302,7 +302,7 @@ class Transport:
                 f"the proxy of the environment does not let {host} be reached ({reason}): look at HTTPS_PROXY, or "
                 "put the host into NO_PROXY."
             )
-            return Dropped(proxy, reason) if self._base else UserError(proxy)
+            return RetryableError(proxy, reason) if self._base else UserError(proxy)
         if isinstance(error, TooManyRedirects):
             return UserError(f"{self.host} sends {action} on without an end: have its configuration fixed.")
         if isinstance(error, ValueError) or not isinstance(error, RequestException | HTTPError | ConnectionError):
@@ -311,12 +311,12 @@ class Transport:
                 f"{host} can't be asked ({reason}): fix the registry's name, or the CA bundle that "
                 "REQUESTS_CA_BUNDLE names."
             )
-        return Dropped(_unreached(host, reason, begun=bool(self._base)), reason)
+        return RetryableError(_unreached(host, reason, begun=bool(self._base)), reason)
 
-    def _drop_if_retryable(self, answer: RegistryAnswer, request: RegistryRequest) -> None:
+    def _raise_if_retryable(self, answer: RegistryAnswer, request: RegistryRequest) -> None:
         if answer.retryable:
             explanation = sentence(self.host, request.repository, request.action, answer)
-            raise Dropped(explanation, answer.message, _retry_after(answer.headers))
+            raise RetryableError(explanation, answer.message, _retry_after(answer.headers))
 
     def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], action: str) -> RegistryAnswer:
         """The answer with its body, kept in memory; UserError before that gets too large."""

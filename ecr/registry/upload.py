@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from berth.common.errors import UserError
 from berth.ecr.registry import challenge
 from berth.ecr.registry.errors import LOST_UPLOAD, RegistryAnswer, sentence
-from berth.ecr.registry.transport import Dropped, RegistryRequest, Transport
+from berth.ecr.registry.transport import RegistryRequest, RetryableError, Transport
 
 PART = 10 << 20
 """Bytes of a part, which is held in memory; what ECR's UploadLayerPart takes at most, and above the 5 MiB of S3."""
@@ -65,7 +65,7 @@ class Upload:
                         farthest, failures = self._offset, 0
                 self._finish(source)
                 break
-            except Dropped as dropped:
+            except RetryableError as dropped:
                 self.transport.wait(dropped, failures)
                 failures += 1
                 sure = False
@@ -130,13 +130,13 @@ class Upload:
         if "DIGEST_INVALID" in answer.codes and self._resumed:
             # Where one went on may have been wrong; a blob that was sent in one piece is as it is.
             self._location = ""
-            raise Dropped(str(self._refuse(answer)), answer.message)
+            raise RetryableError(str(self._refuse(answer)), answer.message)
         raise self._lost(answer) or self._refuse(answer)
 
-    def _lost(self, answer: RegistryAnswer) -> Dropped | None:
+    def _lost(self, answer: RegistryAnswer) -> RetryableError | None:
         """Whether the registry has lost the upload, or its place in it."""
         if answer.status == 416 or any(code in LOST_UPLOAD for code in answer.codes):
-            return Dropped(str(self._refuse(answer)), answer.message)
+            return RetryableError(str(self._refuse(answer)), answer.message)
         return None
 
     def _arrived(self) -> bool:

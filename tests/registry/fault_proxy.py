@@ -234,7 +234,7 @@ class _Server(ThreadingHTTPServer):
         """A client that goes away is what tests do."""
 
 
-class _Dropped(Exception):
+class _RetryableError(Exception):
     """The script wants the connection broken, or the client or the upstream broke it."""
 
 
@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(request, fault.status, fault.headers, fault.body)
             else:
                 self._forward(request, fault)
-        except (_Dropped, OSError, http.client.HTTPException):
+        except (_RetryableError, OSError, http.client.HTTPException):
             self._break()
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
@@ -288,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = upstream.getresponse()
             if fault is not None:
                 answer.read()
-                raise _Dropped
+                raise _RetryableError
             self._stream(request, answer)
         finally:
             upstream.close()
@@ -298,24 +298,24 @@ class _Handler(BaseHTTPRequestHandler):
         return "chunked" in self.headers.get("Transfer-Encoding", "").lower()
 
     def _body(self, request: Request, drop_after: int | None) -> Iterator[bytes]:
-        """The body's pieces, counted; _Dropped after so many bytes."""
+        """The body's pieces, counted; _RetryableError after so many bytes."""
         for piece in self._chunks() if self._chunked else self._sized(int(self.headers.get("Content-Length", 0))):
             if drop_after is not None and request.received + len(piece) > drop_after:
                 kept = piece[: drop_after - request.received]
                 self.server.proxy.receive(request, len(kept))
                 if kept:
                     yield kept
-                raise _Dropped
+                raise _RetryableError
             self.server.proxy.receive(request, len(piece))
             yield piece
         if drop_after is not None:
-            raise _Dropped  # a shorter body than that is dropped at its end
+            raise _RetryableError  # a shorter body than that is dropped at its end
 
     def _sized(self, left: int) -> Iterator[bytes]:
         while left:
             piece = self.rfile.read1(min(left, _PIECE))
             if not piece:
-                raise _Dropped
+                raise _RetryableError
             left -= len(piece)
             yield piece
 

@@ -37,11 +37,11 @@ from berth.train.hosts.events import Events, Lost, Message, Signalled
 from berth.train.hosts.listener import GREETING_SECONDS, Listener
 from berth.train.hosts.lookup import Lookups, in_background, resolve
 from berth.train.hosts.messages import FROM_LEADER, FROM_WORKER, WireError
-from berth.train.hosts.wire import BEAT_SECONDS, SILENCE_SECONDS, HostConnection, LineSocket
+from berth.train.hosts.wire import HEARTBEAT_SECONDS, SILENCE_SECONDS, HostConnection, LineSocket
 from berth.train.log import get_logger
 
 PORT = 7717
-TIMEOUT_SECONDS = 600.0
+DEFAULT_TIMEOUT_SECONDS = 600.0  # BERTH_RENDEZVOUS_TIMEOUT sets another (contract/launch_options.py)
 _DIAL_SECONDS = 5.0
 _LOG_EVERY_SECONDS = 15.0
 _TRY_EVERY_SECONDS = 0.5
@@ -214,7 +214,7 @@ class Leader:
         if host not in self.workers:
             return f"{host!r} is not a host of this job"
         looking = self._lookups.addresses(host)
-        while not wait([looking], BEAT_SECONDS).done:
+        while not wait([looking], HEARTBEAT_SECONDS).done:
             lines.send("beat")
         known = looking.result()
         if address not in known:

@@ -16,7 +16,7 @@ from typing import Any
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.messages import MAX_LINE_BYTES, WireError, decode, encode
 
-BEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 SILENCE_SECONDS = 10.0
 
 
@@ -162,5 +162,5 @@ class HostConnection:
 
     def _send_beats(self) -> None:
         self.send("beat")
-        while not self._closed.wait(BEAT_SECONDS):
+        while not self._closed.wait(HEARTBEAT_SECONDS):
             self.send("beat")

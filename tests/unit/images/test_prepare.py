@@ -8,13 +8,15 @@ import pytest
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build_files, downloads, pins, prepare
-from berth.images.parts import Lack, PartOptions
+from berth.images.parts import MissingPart, PartOptions
 from berth.images.plan import Base
 from berth.images.prepare import BuildOptions, plan_inputs
 
 KIT = pins.load()
 CU130 = KIT.profile("cu130")
-UNREACHED = Lack("efa", "unreachable", "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no route)", "look")
+UNREACHED = MissingPart(
+    "efa", "unreachable", "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no route)", "look"
+)
 LINE = f"efa: left out, NCCL over TCP between hosts ({UNREACHED.reason}; to have it, look, and build again)"
 
 

@@ -332,7 +332,7 @@ def short_greetings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A greeting's message may take 1.5 s, so that a resolver of 3 s is what one of 20 s is otherwise."""
     for module in (listener, rendezvous):
         monkeypatch.setattr(module, "GREETING_SECONDS", 1.5)
-    monkeypatch.setattr(rendezvous, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(rendezvous, "HEARTBEAT_SECONDS", 0.2)
 
 
 def slowly(host: str) -> set[str]:

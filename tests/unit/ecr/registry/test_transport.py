@@ -3,7 +3,7 @@
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.registry.hosts import is_loopback
+from berth.ecr.registry.addresses import is_loopback
 from berth.ecr.registry.transport import Transport, timeouts_s
 
 

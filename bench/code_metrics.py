@@ -1,6 +1,6 @@
-"""The house in figures: files, lines, functions, parameters, class names that stand twice, who imports whom.
+"""The source in figures: files, lines, functions, parameters, class names that stand twice, who imports whom.
 
-    .venv/bin/python bench/house.py [FOLDER]
+    .venv/bin/python bench/code_metrics.py [FOLDER]
 
 Counted by `ast` over the source that ships: no tests, no bench. Statements leave docstrings, comments and blank lines
 aside. Parameters are counted without self and cls; those of a command (`@app.command(…)`) are its options, and counted
