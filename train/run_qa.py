@@ -13,7 +13,6 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +24,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
-from berth.qa.spans import EVALUATION, LogitsError
+from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
@@ -222,17 +221,10 @@ def _trainer(
         length=length if recipe.pad_to_max_length else None,
         multiple=1 if args.use_cpu else 8,
     )
-    decoding = replace(
-        EVALUATION,
-        n_best=recipe.n_best_size,
-        max_answer_tokens=recipe.max_answer_length,
-        no_answer=recipe.version_2_with_negative,
-        null_threshold=recipe.null_score_diff_threshold,
-    )
     return QuestionAnsweringTrainer(
         loaded=loaded,
         args=args,
-        evaluator=Evaluator(collator, decoding, args.per_device_eval_batch_size, rank, say),
+        evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, rank, say),
         train_dataset=train_dataset,
         questions=questions,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.hyperparameters import HyperparameterError, Option, options_of, refusal
+from berth.qa.spans import EVALUATION, Decoding
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
@@ -53,6 +54,16 @@ class Recipe:
 
     overwrite_output_dir: bool = False
     logging_dir: str | None = None
+
+    def decoding(self) -> Decoding:
+        """How an evaluation makes answers of logits."""
+        return replace(
+            EVALUATION,
+            n_best=self.n_best_size,
+            max_answer_tokens=self.max_answer_length,
+            no_answer=self.version_2_with_negative,
+            null_threshold=self.null_score_diff_threshold,
+        )
 
 
 @dataclass(frozen=True, slots=True)

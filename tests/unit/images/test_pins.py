@@ -13,6 +13,8 @@ from berth.runtime.gpu import compatibility
 KIT = pins.load()
 CPU = KIT.profile("cpu")
 DOCKER = pins.ROOT / "docker"
+# The lines of torch in pins.toml.
+CPU_TORCH, CUDA_TORCH = (f'torch = "{KIT.profile(name).torch}"' for name in ("cpu", "cu130"))
 BUILT_PROFILES = [name for name in KIT.profiles if (DOCKER / "locks" / name).exists()]
 
 
@@ -107,8 +109,12 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
         ("[base]\n", "base = 1\n[base_of_old]\n", "[base_of_old] is unknown (known are base, build, packages, "),
         ('mpi4py = "4.1.2"\n', "", "mpi4py of [packages] is missing in"),
         ('uvicorn = "', 'uvicorn = 0.54 # "', "uvicorn of [packages] is not a text in quotes in"),
-        ('torch = "2.13.0"', "torch = 2.5", "torch of [profiles.cu130] is not a text in quotes in"),
-        ('torch = "2.13.0"', 'torhc = "2.13.0"', "torhc of [profiles.cu130] is unknown (did you mean torch?) in"),
+        (CUDA_TORCH, "torch = 2.5", "torch of [profiles.cu130] is not a text in quotes in"),
+        (
+            CUDA_TORCH,
+            CUDA_TORCH.replace("torch", "torhc"),
+            "torhc of [profiles.cu130] is unknown (did you mean torch?) in",
+        ),
         ("train = 390", 'train = "390"', "train of [profiles.cpu.budget] is not a whole number in"),
         ("train = 390", "train = true", "train of [profiles.cpu.budget] is not a whole number in"),
         ("[profiles.cpu.budget]\n", "[profiles.cpu.budgets]\n", "budgets of [profiles.cpu] is unknown (did you mean b"),
@@ -136,8 +142,8 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
             "[profiles.cu130] has cuda, cudnn, nccl and lacks triton: pin the",
         ),
         (
-            'torch = "2.13.0+cpu"',
-            'torch = "2.13.0+cpu"\nnccl = "2"',
+            CPU_TORCH,
+            f'{CPU_TORCH}\nnccl = "2"',
             "[profiles.cpu] has nccl and lacks",
         ),
     ],

@@ -69,7 +69,8 @@ def test_another_profile_gives_its_row() -> None:
     efa = KIT.file("efa-1.47.0")
     assert (
         "--build-arg PROFILE=cu130 --build-arg CUDA=13.0.3 --build-arg CUDNN=9.20.0 --build-arg NCCL=2.29.7"
-        " --build-arg TRITON=3.7.1 --build-arg TORCH=2.13.0 --build-arg TORCH_INDEX= --build-arg EFA=1.47.0"
+        f" --build-arg TRITON=3.7.1 --build-arg TORCH={KIT.profile('cu130').torch} --build-arg TORCH_INDEX="
+        " --build-arg EFA=1.47.0"
         f" --build-arg EFA_FILE=aws-efa-installer-1.47.0.tar.gz --build-arg EFA_SHA256={efa.sha256}"
         " --build-arg EFA_KEY_FILE=aws-efa-installer.key"
         " --build-arg EFA_KEY_FINGERPRINT=4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC --label" in line
