@@ -42,6 +42,7 @@ def closes_its_output_and_hangs(started: Path) -> list[str]:
     return sh(f"echo 1.0; exec >&-; echo $$ > {started}; exec sleep 600")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [hangs, its_plugin_hangs, closes_its_output_and_hangs])
 def test_what_hangs_is_killed_with_all_that_it_started(command: Callable[[Path], list[str]], tmp_path: Path) -> None:
     started = tmp_path / "started"

@@ -210,6 +210,7 @@ def test_a_worker_that_lacks_a_command_is_the_reason_on_every_host(
         assert line.startswith(BEFORE + reason)
 
 
+@pytest.mark.slow
 def test_a_refused_host_whose_leader_never_comes_says_its_own_reason(tmp_path: Path) -> None:
     processes, failures = start_hosts(
         tmp_path, ["127.0.0.1", "localhost"], BERTH_DISTRIBUTION="mpl", BERTH_RENDEZVOUS_TIMEOUT="10"

@@ -272,6 +272,7 @@ def test_program_dies_with_its_wrapper(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_child_left_behind_does_not_hold_the_job(tmp_path: Path) -> None:
     run = Run(tmp_path, "import subprocess; subprocess.Popen(['sleep', '30']); print('done')")
     begin = time.monotonic()

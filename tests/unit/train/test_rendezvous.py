@@ -395,6 +395,7 @@ def test_silence_is_noticed() -> None:
         assert 0.8 < time.monotonic() - begin < 3
 
 
+@pytest.mark.slow
 def test_beats_keep_a_silent_host_alive() -> None:
     with meeting(silence=2.0) as (leader, events):
         connection = join(LEADER, Introduction("localhost", 1), SimpleQueue(), 5, leader.port)

@@ -58,6 +58,7 @@ def test_a_library_that_is_not_there() -> None:
     assert smddp.attempt(job(), os.environ).obstacle == "ModuleNotFoundError: No module named 'smdistributed'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "obstacle"),
     [

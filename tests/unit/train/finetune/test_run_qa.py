@@ -126,6 +126,7 @@ def test_ranks_with_different_data_end_equal(
         assert solo.metrics()["weights_sha256"] != together
 
 
+@pytest.mark.slow
 def test_dataset_by_name_and_packed_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any
 ) -> None:
