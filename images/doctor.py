@@ -258,7 +258,7 @@ def passes_gpus(info: Mapping[str, Any]) -> bool:
 
 
 def render(found: Sequence[Finding]) -> Table:
-    """The findings as a table for a rich console, each remedy under what it mends."""
+    """The findings as a table for a rich console, each remedy under what it fixes."""
     table = Table("", "", "", show_header=False, box=None)
     for finding in found:
         text = Text(finding.message)

@@ -27,7 +27,7 @@ ALLOWED_IMPORTS = {
     "sample": set(),
     "docker": set(),
 }
-"""Folder → the folders that it may import, beside itself. A new folder gets a row; an arrow more is a decision."""
+"""Folder → the folders that it may import, besides itself. A new folder gets a row; an arrow more is a decision."""
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION, PARAMETERS = 400, 60, 6
 
 

@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "many files that are a bomb together": (WHOLE, "its files have more than 1,000 bytes"),
     "too many entries": (tar([member(str(n)) for n in range(6)]), "more than 5 files and folders"),
     "a header of gigabytes": (header("x", tarfile.XHDTYPE, 2**40), "one of its headers is larger"),
-    # In whose words depends on whether this Python has the mend of CVE-2025-8194.
+    # In whose words depends on whether this Python has the fix of CVE-2025-8194.
     "a header of less than nothing": (header("x", tarfile.XHDTYPE, -1024) + WHOLE, "model.tar.gz "),
     "a file of less than nothing": (header("x", tarfile.REGTYPE, -1024) + WHOLE, "can't be unpacked ("),
     "thousands of names for one file": (header("x", tarfile.GNUTYPE_LONGNAME, 0) * 5000, "can't be unpacked"),
