@@ -98,7 +98,7 @@ images: engine setup ## build both images
 
 # Options of `build.py build`, such as `--without efa --without smddp`, or `--mirror FOLDER`.
 BUILD_OPTIONS ?=
-GPU_PROFILES ?= cu130 cu124
+GPU_PROFILES ?= $(shell sed -n 's/^\[profiles\.\(cu[0-9]*\)\]$$/\1/p' docker/pins.toml)
 .PHONY: gpu-images
 gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
 	@took=""; for profile in $(GPU_PROFILES); do \
@@ -121,7 +121,7 @@ registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images t
 local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built images under the real SageMaker SDK, in local mode
 	$(PYTHON) -m pytest tests/local_mode
 
-GPU_PROFILE ?= cu130
+GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check
 gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU
 	$(PYTHON) build.py gpu-check --profile $(GPU_PROFILE) --json $(OUT)/gpu-check.json
