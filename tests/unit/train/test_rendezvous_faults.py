@@ -24,6 +24,8 @@ from berth.train.hosts.session import LeaderLoop
 from berth.train.hosts.wire import LineSocket
 from berth.train.outcome import Outcome, outcome_fields, read_outcome
 
+pytestmark = pytest.mark.slow  # each waits for a deadline
+
 LEADER, WORKER = "127.0.0.1", "localhost"
 ELSEWHERE = "127.0.0.2"  # another address of this machine
 MINE = Introduction(WORKER, 1, "key")
