@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,13 +14,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from berth.contract.errors import JobError
-from berth.train import entry, outcome, ownership, prepare
-from berth.train.failure import FailureFile
-from berth.train.hosts import host
+from berth.train import entry
 from berth.train.hosts.events import Event, Signalled
-from berth.train.hosts.rendezvous import Introduction, Stopped, kit_version
-from berth.train.job import Job
+from berth.train.hosts.rendezvous import Stopped
 
 PROGRAM = """
 import os, sys, qa
@@ -394,114 +389,3 @@ def test_a_command_is_run_instead() -> None:
     run = "import sys; from berth.train.entry import dispatch; sys.exit(dispatch(['sh', '-c', 'echo hello; exit 3']))"
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "hello\n")
-
-
-def test_hosts_must_be_alike() -> None:
-    def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
-        return {"b": Introduction("b", ranks, version=version, backend=backend)}
-
-    host.check_alike(8, "smddp", worker(), "a")
-    with pytest.raises(JobError, match="b would run 4 ranks but a 8"):
-        host.check_alike(8, "smddp", worker(4), "a")
-    with pytest.raises(JobError, match="b has version 0 of the kit"):
-        host.check_alike(8, "smddp", worker(version="0", backend=""), "a")
-    with pytest.raises(JobError, match="b would use the backend nccl but a smddp; use instances of one kind"):
-        host.check_alike(8, "smddp", worker(backend="nccl"), "a")
-
-
-def job(root: Path, program: str, source: str | None = None) -> Job:
-    return Job(root, "a", ("a",), None, {}, {}, {}, program=program, submit_directory=source)
-
-
-BAD_NAMES = ["/etc/train.py", "../train.py", "-c.py", "train.txt", "train"]
-
-
-@pytest.mark.parametrize("name", BAD_NAMES)
-def test_program_name_is_checked(tmp_path: Path, name: str) -> None:
-    with pytest.raises(JobError, match="the program"):
-        prepare.prepare(job(tmp_path, name))
-
-
-def test_missing_program_names_its_neighbour(tmp_path: Path) -> None:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").touch()
-    with pytest.raises(JobError, match=r"trian\.py is not in .* \(did you mean train\.py\)"):
-        prepare.prepare(job(tmp_path, "trian.py"))
-
-
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_source_archive_is_unpacked(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
-    (tmp_path / "train.py").write_text("pass")
-    archive = tmp_path / "sourcedir.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(tmp_path / "train.py", "train.py")
-    prepare.prepare(job(tmp_path / "ml", "train.py", f"{scheme}{archive}"))
-    assert (tmp_path / "ml" / "code" / "train.py").read_text() == "pass"
-
-
-def test_source_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="the program's source /no/such does not exist"):
-        prepare.prepare(job(tmp_path, "train.py", "file:///no/such"))
-
-
-def test_a_model_can_be_read_by_a_server_that_is_not_root(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    (model / "code").mkdir(parents=True, mode=0o700)
-    elsewhere = tmp_path / "elsewhere"
-    for path, mode in (
-        (model / "model.safetensors", 0o600),
-        (model / "config.json", 0o664),
-        (model / "code" / "start.sh", 0o700),
-        (elsewhere, 0o600),
-    ):
-        path.touch()
-        path.chmod(mode)
-    (model / "link").symlink_to(elsewhere)
-    outcome.finish(outcome.Outcome(0), FailureFile(tmp_path / "output" / "failure"), tmp_path)
-    assert {path.relative_to(tmp_path).as_posix(): path.lstat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {
-        "model": 0o755,
-        "model/model.safetensors": 0o644,
-        "model/config.json": 0o644,
-        "model/code": 0o755,
-        "model/code/start.sh": 0o755,
-        "model/link": 0o777,
-        "elsewhere": 0o600,
-    }
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_outputs_go_to_the_owner_of_the_mount(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    (model / "sub").mkdir(parents=True)
-    (model / "sub" / "weights").touch()
-    (model / "link").symlink_to("/etc/hostname")
-    assert ownership.hand_over(tmp_path) is None
-    os.chown(model, 1234, 1234)
-    assert ownership.hand_over(tmp_path) == 1234
-    assert {path.lstat().st_uid for path in model.rglob("*")} == {1234}
-    assert Path("/etc/hostname").stat().st_uid == 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_of_the_checkpoints_only_what_this_job_wrote_goes_to_the_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "model").mkdir()
-    os.chown(tmp_path / "model", 1234, 1234)
-    kept = tmp_path / "checkpoints"
-    (kept / "theirs").mkdir(parents=True)
-    for name in ("of-root", "theirs/of-root"):
-        (kept / name).touch()
-    time.sleep(0.1)
-    monkeypatch.setattr(ownership, "BEGAN", time.time() - 0.05)
-    (kept / "checkpoint-1").mkdir()
-    for name in ("checkpoint-1/weights", "theirs/new"):
-        (kept / name).touch()
-    assert ownership.hand_over(tmp_path) == 1234
-    owners = {path.relative_to(kept).as_posix(): path.lstat().st_uid for path in kept.rglob("*")}
-    assert {name for name, uid in owners.items() if uid == 1234} == {
-        "checkpoint-1",
-        "checkpoint-1/weights",
-        "theirs/new",
-    }

@@ -1,0 +1,72 @@
+"""What a job leaves: files that a server may read and that belong to the owner of the mounted folders."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from berth.train import outcome, ownership
+from berth.train.failure import FailureFile
+
+
+def test_a_model_can_be_read_by_a_server_that_is_not_root(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "code").mkdir(parents=True, mode=0o700)
+    elsewhere = tmp_path / "elsewhere"
+    for path, mode in (
+        (model / "model.safetensors", 0o600),
+        (model / "config.json", 0o664),
+        (model / "code" / "start.sh", 0o700),
+        (elsewhere, 0o600),
+    ):
+        path.touch()
+        path.chmod(mode)
+    (model / "link").symlink_to(elsewhere)
+    outcome.finish(outcome.Outcome(0), FailureFile(tmp_path / "output" / "failure"), tmp_path)
+    assert {path.relative_to(tmp_path).as_posix(): path.lstat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {
+        "model": 0o755,
+        "model/model.safetensors": 0o644,
+        "model/config.json": 0o644,
+        "model/code": 0o755,
+        "model/code/start.sh": 0o755,
+        "model/link": 0o777,
+        "elsewhere": 0o600,
+    }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_outputs_go_to_the_owner_of_the_mount(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "sub").mkdir(parents=True)
+    (model / "sub" / "weights").touch()
+    (model / "link").symlink_to("/etc/hostname")
+    assert ownership.hand_over(tmp_path) is None
+    os.chown(model, 1234, 1234)
+    assert ownership.hand_over(tmp_path) == 1234
+    assert {path.lstat().st_uid for path in model.rglob("*")} == {1234}
+    assert Path("/etc/hostname").stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_of_the_checkpoints_only_what_this_job_wrote_goes_to_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    os.chown(tmp_path / "model", 1234, 1234)
+    kept = tmp_path / "checkpoints"
+    (kept / "theirs").mkdir(parents=True)
+    for name in ("of-root", "theirs/of-root"):
+        (kept / name).touch()
+    time.sleep(0.1)
+    monkeypatch.setattr(ownership, "BEGAN", time.time() - 0.05)
+    (kept / "checkpoint-1").mkdir()
+    for name in ("checkpoint-1/weights", "theirs/new"):
+        (kept / name).touch()
+    assert ownership.hand_over(tmp_path) == 1234
+    owners = {path.relative_to(kept).as_posix(): path.lstat().st_uid for path in kept.rglob("*")}
+    assert {name for name, uid in owners.items() if uid == 1234} == {
+        "checkpoint-1",
+        "checkpoint-1/weights",
+        "theirs/new",
+    }
