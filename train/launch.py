@@ -16,12 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from berth.train.failure import FailureReport
-from berth.train.hosts.events import Events, Exited
+from berth.train.hosts.events import Events, Exited, LauncherOverdue
 from berth.train.log import get_logger, write_all
 from berth.train.mpirun import without_notices
 from berth.train.runfolder import Relay, RunFolder
 
 _GRACE_SECONDS = 2.0
+_LOOK_EVERY_SECONDS = 1.0
+_OVERDUE_SECONDS = 10.0
+"""For mpirun to end a job whose rank has failed. It asks the others, kills them a second later and is gone in three."""
 
 
 class LocalRun:
@@ -33,6 +36,8 @@ class LocalRun:
         self._events = events
         self._process: subprocess.Popen[str] | None = None
         self._stopped_at: float | None = None
+        self._closed = threading.Event()
+        self._watch: threading.Thread | None = None
         self._relay = Relay(self.folder, lambda data: write_all(sys.stdout.fileno(), data))
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -61,6 +66,20 @@ class LocalRun:
         for line in process.stdout:
             self.output.append(line.rstrip())
             yield line.rstrip()
+
+    def watch_failures(self) -> None:
+        """LauncherOverdue comes when a rank of this host has failed and, some seconds later, the job still runs: Open
+        MPI 5's mpirun has been seen to wait for ever after MPI_Abort.
+        """
+        self._watch = threading.Thread(target=self._await_failure, name="failures", daemon=True)
+        self._watch.start()
+
+    def _await_failure(self) -> None:
+        while not self.folder.reports():
+            if self._closed.wait(_LOOK_EVERY_SECONDS):
+                return
+        if not self._closed.wait(_OVERDUE_SECONDS):
+            self._events.put(LauncherOverdue(_OVERDUE_SECONDS))
 
     @property
     def running(self) -> bool:
@@ -96,5 +115,8 @@ class LocalRun:
 
     def close(self) -> None:
         """Pass on the last output and remove the folder."""
+        self._closed.set()
+        if self._watch is not None:
+            self._watch.join()
         self._relay.close()
         self.folder.remove()

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from berth.contract.errors import JobError
@@ -121,6 +122,11 @@ def mpirun_command(
         if name not in theirs:
             command += [option, name, value]
     return (*command, *options, launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
+
+
+def ends_on_failure(command: Sequence[str]) -> bool:
+    """Whether this mpirun ends the whole job when a rank fails, which the user's own options may have undone."""
+    return any(name.endswith("_abort_on_non_zero_status") and value == "1" for name, value in pairwise(command))
 
 
 _PARAMETER_OPTIONS = ("mca", "gmca", "omca", "prtemca", "pmixmca")

@@ -43,11 +43,18 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class LauncherOverdue:
+    """A rank of this host failed `seconds` ago, and mpirun has not ended the job since."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Signalled:
     """This host's entry was sent a signal."""
 
     number: int
 
 
-Event = Message | Lost | HostPrepared | Exited | Signalled
+Event = Message | Lost | HostPrepared | Exited | LauncherOverdue | Signalled
 Events = SimpleQueue[Event]

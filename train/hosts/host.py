@@ -26,6 +26,7 @@ from berth.train.hosts.wire import HostConnection
 from berth.train.job import Job
 from berth.train.launch import LocalRun
 from berth.train.log import get_logger
+from berth.train.mpirun import ends_on_failure
 from berth.train.outcome import Outcome, failed, finish, outcome_fields, read_outcome
 from berth.train.plan import Plan
 from berth.train.prepare import prepare
@@ -108,8 +109,11 @@ class _Host:
         )
 
     def start(self) -> None:
-        if self.plan.kind == "mpirun" and not self.job.leads:
-            return  # the leader's mpirun comes here over ssh
+        if self.plan.kind == "mpirun":
+            if ends_on_failure(self.plan.command):
+                self.run_here.watch_failures()
+            if not self.job.leads:
+                return  # the leader's mpirun comes here over ssh
         self.run_here.start(self.plan.command, {**os.environ, **self.variables})
 
     def stop(self) -> None:

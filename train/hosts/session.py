@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from berth.contract.errors import JobError
 from berth.train import failure
 from berth.train.failure import FailureReport
-from berth.train.hosts.events import Event, Events, Exited, HostPrepared, Lost, Message, Signalled
+from berth.train.hosts.events import Event, Events, Exited, HostPrepared, LauncherOverdue, Lost, Message, Signalled
 from berth.train.hosts.rendezvous import Leader, Stopped
 from berth.train.hosts.wire import HostConnection
 from berth.train.log import get_logger
@@ -120,6 +120,7 @@ class LeaderLoop:
         self.gone: set[str] = set()
         self.prepared = False
         self.own_code: int | None = None
+        self.overdue = False
         self.stop: Stop | None = None
 
     def run(self, timeout: float) -> Outcome:
@@ -165,6 +166,9 @@ class LeaderLoop:
                 raise JobError(str(error))
             case Exited(code=code):
                 self.own_code = failure.exit_code(code)
+            case LauncherOverdue(seconds=seconds):
+                _log_overdue(seconds)
+                self.overdue = True
             case Lost(host=host, reason=reason):
                 self.gone.add(host)
                 # A host that has done its part may leave; that it broke off says nothing about the job.
@@ -187,7 +191,7 @@ class LeaderLoop:
         return bool(self.lost) or any(self.done.values())
 
     def _over(self, *, started: bool) -> bool:
-        if self._bad() or (self.own_code or 0) != 0:
+        if self._bad() or self.overdue or (self.own_code or 0) != 0:
             return True
         if not started or self.own_code is None:
             return False
@@ -263,6 +267,9 @@ class WorkerLoop:
                     self._send_done(self._part(0))
                 case Exited(code=code):
                     self._send_done(self._part(failure.exit_code(code)))
+                case LauncherOverdue(seconds=seconds):
+                    _log_overdue(seconds)
+                    self._send_done(self._part(1))
                 case Signalled(number=number):
                     self.stop = self.stop or Stop(number, time.time())
                     self._stop(number)
@@ -299,3 +306,7 @@ class WorkerLoop:
         if not self.sent_done:
             self.sent_done = True
             self.connection.send("done", **outcome_fields(outcome, time.time()))
+
+
+def _log_overdue(seconds: float) -> None:
+    get_logger().info("launcher: a rank failed %.0f s ago and mpirun still runs; ending the job", seconds)

@@ -43,6 +43,17 @@ def debians(derive: Callable[..., str]) -> str:
     )
 
 
+@pytest.fixture(scope="module")
+def lingering(derive: Callable[..., str]) -> str:
+    """The training image with an mpirun that does not end when its ranks have: Open MPI 5's was seen to wait so."""
+    script = '#!/bin/sh\\nMPIRUN.real "$@"\\n[ "$1" = --version ] || sleep 600\\n'
+    return derive(
+        "--help >/dev/null",
+        "RUN mpirun=$(command -v mpirun) && mv $mpirun $mpirun.real && \\",
+        f"    printf '{script}' | sed s,MPIRUN,$mpirun, >$mpirun && chmod 755 $mpirun",
+    )
+
+
 @pytest.mark.parametrize(
     ("image", "version", "flags"),
     [("openmpi5", "5.0.11", "--prtemca plm_ssh_agent ssh"), ("debians", "4.1.4", "--mca plm_rsh_agent ssh")],
@@ -67,6 +78,17 @@ def test_a_rank_that_raises_is_the_cause_on_both_hosts(user_job: Callable[..., A
     assert set(ran.sentences()) == {"algo-1", "algo-2"}
     cause = "rank 3 on algo-2: ValueError: no rows left (raised at train.py:8"
     assert all(text.startswith(cause) for text in ran.sentences().values())
+
+
+def test_a_launcher_that_outlives_its_ranks_is_ended(user_job: Callable[..., Any], lingering: str) -> None:
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
+    ran = user_job({"train.py": FAILS}, "train.py", image=lingering, hosts=2, environment=environment)
+    assert ran.outcome.exit_code == 1, ran.log
+    late = "berth: launcher: a rank failed 10 s ago and mpirun still runs; ending the job"
+    assert late in ran.log
+    cause = "rank 3 on algo-2: ValueError: no rows left (raised at train.py:8"
+    assert [text.startswith(cause) for text in ran.sentences().values()] == [True, True]
+    assert max(ran.ended.values()) - ran.when("ValueError: no rows left") < 25
 
 
 def test_run_qa_trains_one_model_on_two_hosts(

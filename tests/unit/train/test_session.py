@@ -11,7 +11,7 @@ import pytest
 
 from berth.train import failure
 from berth.train.failure import FailureReport
-from berth.train.hosts.events import Events, Exited, Signalled
+from berth.train.hosts.events import Events, Exited, LauncherOverdue, Signalled
 from berth.train.hosts.messages import WireError
 from berth.train.hosts.rendezvous import Introduction, Leader, join
 from berth.train.hosts.session import LeaderLoop, WorkerLoop
@@ -71,6 +71,26 @@ def test_workers_report_reaches_every_host() -> None:
         "leader": timeless(Outcome(3, report)),
         "worker": timeless(Outcome(3, report)),
     }
+
+
+def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was() -> None:
+    report = FailureReport("ValueError: boom", 3, WORKER, 1)
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: Host(WORKER, own, None, (report,)), everywhere=False)
+        time.sleep(0.5)
+        assert not job.outcomes
+        job.worker_events.put(LauncherOverdue(10))
+        job.wait()
+    assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, report))}
+    assert lead.stopped
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, None, (report,))
+        job = Job(leader, events, lead, lambda own: Host(WORKER, own, code=None), everywhere=False)
+        time.sleep(0.5)
+        events.put(LauncherOverdue(10))
+        job.wait()
+    assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, report))}
 
 
 def test_program_everywhere_ends_when_all_have_ended() -> None:

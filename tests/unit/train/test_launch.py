@@ -1,0 +1,63 @@
+"""What is started on a host, and when its failure is told though the launcher does not end."""
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from berth.train import launch
+from berth.train.failure import FailureReport, save_report
+from berth.train.hosts.events import Events, Exited, LauncherOverdue
+from berth.train.launch import LocalRun
+from berth.train.mpirun import ends_on_failure
+
+
+@pytest.fixture
+def events() -> Events:
+    return SimpleQueue()
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_LOOK_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(launch, "_OVERDUE_SECONDS", 0.5)
+
+
+def test_a_launcher_that_runs_on_after_a_rank_failed_is_overdue(tmp_path: Path, events: Events) -> None:
+    with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
+        run.start([sys.executable, "-c", "import time; time.sleep(60)"], os.environ)
+        run.watch_failures()
+        with pytest.raises(Empty):
+            events.get(timeout=0.7)
+        save_report(run.folder.path / "failures", FailureReport("no rows", rank=1))
+        began = time.monotonic()
+        assert events.get(timeout=5) == LauncherOverdue(0.5)
+        assert time.monotonic() - began >= 0.5
+        run.stop()
+        assert events.get(timeout=5) == Exited(-15)
+
+
+def test_a_job_that_ends_is_not_watched_any_longer(tmp_path: Path, events: Events) -> None:
+    with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
+        run.watch_failures()
+        save_report(run.folder.path / "failures", FailureReport("no rows", rank=1))
+        began = time.monotonic()
+    assert time.monotonic() - began < 0.4
+    assert events.empty()
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        (["--mca", "orte_abort_on_non_zero_status", "1"], True),
+        (["--prtemca", "prte_abort_on_non_zero_status", "1"], True),
+        (["--mca", "orte_abort_on_non_zero_status", "0"], False),
+        (["-np", "1"], False),
+    ],
+)
+def test_whether_mpirun_ends_a_job_whose_rank_failed(options: list[str], ends: bool) -> None:
+    assert ends_on_failure(["mpirun", *options, "python", "-m", "berth.train.rank"]) is ends
