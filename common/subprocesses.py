@@ -29,4 +29,6 @@ def ask(command: Sequence[str], patience_s: float = PATIENCE_S) -> str:
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
+            if process.stdout is not None:
+                process.stdout.close()
     return output.decode(errors="replace").strip() if process.returncode == 0 else ""

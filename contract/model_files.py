@@ -45,12 +45,8 @@ def what_is_missing(folder: Path, named: str | Path, *, tokenizer: bool = True) 
     home = model_home(folder)
     if home is None:
         return f"{named} holds no config.json: pass a folder that a model was saved into."
-    if not _any(home, WEIGHTS):
+    if first_file(home, WEIGHTS) is None:
         return f"{named} holds no weights: it needs a model.safetensors or pytorch_model.bin next to config.json."
-    if tokenizer and not _any(home, TOKENIZERS):
+    if tokenizer and first_file(home, TOKENIZERS) is None:
         return f"{named} holds no tokenizer: save it next to the model (a tokenizer.json or vocab.txt)."
     return ""
-
-
-def _any(home: Path, names: tuple[str, ...]) -> bool:
-    return first_file(home, names) is not None

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from berth.serve.content import JSON
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 
@@ -151,7 +152,7 @@ class ClientConnection(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(refusal.body()).encode()
             headers = [
-                ("content-type", "application/json"),
+                ("content-type", JSON),
                 ("content-length", str(len(body))),
                 ("connection", "close"),
             ]

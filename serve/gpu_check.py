@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.runtime.gpu.bench.record import Check, Measured
+from berth.serve.content import JSON
 
 QUESTION = "What does the image do before it is used?"
 CONTEXT = "The image checks the GPUs of its host before it is used, and says in a table what they do. " * 12
@@ -44,7 +45,7 @@ def inference(device: str) -> Measured:
     seconds = []
     for _ in range(WARM_UP + QUESTIONS[device]):
         began = time.perf_counter()
-        answer = handler.default_predict_fn(handler.default_input_fn(body, "application/json"), model)
+        answer = handler.default_predict_fn(handler.default_input_fn(body, JSON), model)
         seconds.append(time.perf_counter() - began)
         if answer["answer"] != CONTEXT[answer["start"] : answer["end"]]:
             raise ArithmeticError(f"the answer {answer['answer']!r} is not the text at its offsets")

@@ -24,6 +24,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
+from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import WindowError, make_windows, position_count
@@ -77,11 +78,8 @@ def run(environment: Mapping[str, str]) -> None:
     channels = data.channels(paths)
     settings = _settings(paths, channels, rank, environment, say)
     recipe, training = settings.recipe, settings.training
-    sources = {
-        split: data.find(split, recipe, paths, channels)
-        for task, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test"))
-        if training.get(task)
-    }
+    wanted = [name for name, split in SPLITS.items() if training.get(split.task)]
+    sources = {split: data.find(split, recipe, paths, channels) for split in wanted}
     name, note = model.find(recipe, paths, channels)
     say(note)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.hyperparameters import HyperparameterError, Option, options_of, refusal
+from berth.contract.splits import SPLITS
 from berth.qa.spans import EVALUATION, Decoding
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
@@ -217,10 +218,13 @@ def _out_of_range(
 
 def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, notes: list[str]) -> None:
     """Train where there is something to train on, evaluate where there is something to evaluate on."""
-    requested = any(training.get(task) for task in ("do_train", "do_eval", "do_predict"))
+    tasks = [split.task for split in SPLITS.values()]
+    requested = any(training.get(task) for task in tasks)
     if "do_train" not in training:
         training["do_train"] = bool(
-            found.channels & {"train", "training"} or recipe.train_file or (recipe.dataset_name and not requested)
+            found.channels.intersection(SPLITS["train"].channels)
+            or recipe.train_file
+            or (recipe.dataset_name and not requested)
         )
     if not training["do_train"] and training.pop("load_best_model_at_end", False):
         notes.append("load_best_model_at_end: ignored, nothing is trained")
@@ -231,7 +235,7 @@ def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, not
     )
     if "do_eval" not in training:
         training["do_eval"] = bool(
-            found.channels & {"validation", "test"}
+            found.channels.intersection(SPLITS["validation"].channels)
             or recipe.validation_file
             or meanwhile
             or (recipe.dataset_name and not requested)
@@ -239,12 +243,12 @@ def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, not
     elif meanwhile and not training["do_eval"]:
         training["do_eval"] = True
         notes.append("do_eval: true, as evaluation while training is asked for")
-    if not any(training.get(task) for task in ("do_train", "do_eval", "do_predict")):
+    if not any(training.get(task) for task in tasks):
         raise HyperparameterError(
             "There is nothing to do: pass SQuAD files as channel train (and validation), or dataset_name, "
             "and leave do_train and do_eval out or set one of them to true."
         )
-    chosen = [task[3:] for task in ("do_train", "do_eval", "do_predict") if training.get(task)]
+    chosen = [task.removeprefix("do_") for task in tasks if training.get(task)]
     notes.append(f"tasks: {', '.join(chosen)}")
 
 
