@@ -70,6 +70,6 @@ def test_nothing_is_installed_without_its_hash(checkout: Path) -> None:
 
 def test_quick_leaves_out_what_is_slow_and_needs_no_second_environment(checkout: Path) -> None:
     planned = plan(checkout, "quick")
-    assert "-m pytest -q -m 'not slow' tests/unit" in planned
+    assert "-m pytest -q --numprocesses auto -m 'not slow' tests/unit" in planned
     assert " lint >" in planned
     assert ".venv-reference" not in planned
