@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers import Encoding
 
 from berth.qa.squad import Example, is_unicode
+from berth.qa.tokenizer import PairTokenizer
 
 IntArray = npt.NDArray[np.int32]
 
@@ -92,7 +94,7 @@ def position_count(model: Any) -> int | None:
 
 
 def make_windows(
-    tokenizer: Any,
+    tokenizer: PairTokenizer,
     examples: Sequence[Example | tuple[str, str]],
     max_length: int = 384,
     stride: int = 128,
@@ -102,9 +104,8 @@ def make_windows(
 ) -> list[Window]:
     """Windows of all examples, or (question, context) pairs, in order; every example has at least one.
 
-    `tokenizer` is a fast tokenizer of transformers; `max_length` and `stride` (the overlap of neighbours) are in
-    tokens. With `label`, each window carries the position of its example's first answer, whose text must stand at its
-    offset (`squad.check_answers`). Questions are never cut.
+    `max_length` and `stride` (the overlap of neighbours) are in tokens. With `label`, each window carries the position
+    of its example's first answer, whose text must stand at its offset (`squad.check_answers`). Questions are never cut.
 
     Raises WindowError when settings make no sense, when a text is not valid Unicode, and when a question leaves no more
     than `stride` tokens for a context that needs more: windows could not advance. Raises TooManyWindowsError over the
@@ -112,8 +113,6 @@ def make_windows(
     `max_seq_len`, training's `max_seq_length`.
     """
     length_name = "max_seq_length" if serving is None else "max_seq_len"
-    if not getattr(tokenizer, "is_fast", False):
-        raise WindowError("This model has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     if not 0 <= stride < max_length:
         raise WindowError(f"doc_stride ({stride}) must be at least 0 and smaller than {length_name} ({max_length}).")
     windows: list[Window] = []
@@ -131,7 +130,8 @@ def make_windows(
                 raise WindowError(_too_long(name, room, max_length, stride, length_name), index)
             counter.add(_begins(size, room, advancing), others + min(size, room), index)
             answer = _first_answer(example) if label else None
-            windows.extend(_cut(_Pair(index, encoding, tokenizer), room, advancing, answer, label=label))
+            pair = _Pair(index, encoding, token_types=tokenizer.token_types)
+            windows.extend(_cut(pair, room, advancing, answer, label=label))
     return windows
 
 
@@ -172,25 +172,21 @@ def _first_answer(example: Example | tuple[str, str]) -> tuple[int, int] | None:
     return answer.start, answer.start + len(answer.text)
 
 
-def _encode(tokenizer: Any, pairs: list[tuple[str, str]], first: int) -> list[Any]:
-    """The tokenizers library's encodings of whole pairs."""
+def _encode(tokenizer: PairTokenizer, pairs: list[tuple[str, str]], first: int) -> list[Encoding]:
+    """The encodings of whole pairs; WindowError for a text that has none."""
     for index, texts in enumerate(pairs, start=first):
         if not all(is_unicode(text) for text in texts):
             raise WindowError("A text holds half a character (an unpaired surrogate): send valid Unicode.", index)
-    questions, contexts = zip(*pairs, strict=True)
-    # padding and truncation spelt out: a tokenizer.json may bring both with it; verbose: silent about over-long rows.
-    batch = tokenizer(list(questions), list(contexts), padding=False, truncation=False, verbose=False)
-    return list(batch.encodings)
+    return tokenizer.encode(pairs)
 
 
 class _Pair:
     """One encoded pair as arrays, over the whole context."""
 
-    def __init__(self, index: int, encoding: Any, tokenizer: Any) -> None:
+    def __init__(self, index: int, encoding: Encoding, *, token_types: bool) -> None:
         self.index = index
         self.ids = np.array(encoding.ids, np.int32)
-        with_types = "token_type_ids" in tokenizer.model_input_names
-        self.types = np.array(encoding.type_ids, np.int32) if with_types else None
+        self.types = np.array(encoding.type_ids, np.int32) if token_types else None
         sequences = encoding.sequence_ids
         size = sequences.count(1)
         self.begin = sequences.index(1) if size else len(sequences)

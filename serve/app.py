@@ -1,14 +1,14 @@
 """The routes: GET /ping and POST /invocations, and the net that turns every error into the one body shape.
 
-Requests are read in a thread of the reader's, inference happens in the service's own, answers are written in a thread
-pool; the event loop only moves bytes. So /ping is never behind the model. A client that goes takes its request with it,
-wherever it is.
+Requests are read in a thread of the reader's, inference happens in the workers, answers are made and written in a
+thread pool; the event loop only moves bytes. So /ping is never behind the model. A client that goes takes its request
+with it, wherever it is, and so does the time limit.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,9 +20,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from berth.runtime.engines.engine import RowLogits
 from berth.serve import content
 from berth.serve.admission import Admission
 from berth.serve.errors import Kind, ServeError, foreseen
+from berth.serve.handler import PreparedRequest, answers
 from berth.serve.limits import RequestLimits
 from berth.serve.reader import Reader
 from berth.serve.service import Service
@@ -34,7 +36,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def create_app(service: Service) -> ASGIApp:
     """The ASGI application over a service, within the limits of its handler."""
-    limits = service.handler.limits
+    limits = service.limits
     admission = Admission(limits)
     reader = Reader(service)
 
@@ -44,6 +46,8 @@ def create_app(service: Service) -> ASGIApp:
 
     async def invocations(request: Request) -> Response:
         received = 0
+        refusal = _refusal_now(service)  # by the time of its header: what comes before a stop is answered
+        service.active += 1
 
         def take(size: int) -> None:
             nonlocal received
@@ -51,29 +55,46 @@ def create_app(service: Service) -> ASGIApp:
             received += size
 
         try:
-            body = await _body(request, limits, take)
-            with admission.requests.hold(1):
-                return await _unless_gone(request, respond(body, request.headers))
+            async with asyncio.timeout(limits.seconds):
+                body = await _body(request, limits, take)
+                if refusal is not None:
+                    raise refusal
+                with admission.requests.hold(1):
+                    return await _unless_gone(request, respond(body, request.headers))
+        except TimeoutError:
+            sentence = f"no answer within {limits.seconds:.0f} s: send less at once, or send it again later"
+            raise ServeError(Kind.TOO_LATE, sentence) from None
         except ClientDisconnect:
             return Response(status_code=499)  # for the log line only: nginx's number for "client closed request"
         finally:
             admission.bodies.give(received)
+            service.active -= 1
 
     async def respond(body: bytes, headers: Headers) -> Response:
-        service.check_ready()
         accept = headers.get("accept")
         content.check_accept(accept)  # before the model works for an answer that can't be sent
         with admission.unread.hold(len(body)):
             prepared = await reader.read(body, headers.get("content-type"))
-        prediction = await asyncio.wrap_future(service.submit(prepared))
-        written, media_type = await run_in_threadpool(service.handler.default_output_fn, prediction, accept)
-        return Response(written, media_type=media_type)
+        logits = await asyncio.wrap_future(service.submit(prepared))
+        return await run_in_threadpool(_answer, prepared, logits, limits)
 
     routes = [
         Route("/ping", _with_error_bodies(ping), methods=["GET"]),
         Route("/invocations", _with_error_bodies(invocations), methods=["POST"]),
     ]
     return _AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route}))
+
+
+def _refusal_now(service: Service) -> ServeError | None:
+    try:
+        service.check_open()
+    except ServeError as error:
+        return error
+    return None
+
+
+def _answer(prepared: PreparedRequest, logits: Sequence[RowLogits], limits: RequestLimits) -> Response:
+    return Response(content.encode(answers(prepared, logits, limits)), media_type=content.JSON)
 
 
 def _with_error_bodies(endpoint: Endpoint) -> Endpoint:

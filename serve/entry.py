@@ -48,7 +48,7 @@ def _serve() -> int:
     # reached.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # Before torch is imported: it would die without a sentence, and on an endpoint without a line in the log. The
-    # server uses one GPU and can do without the others.
+    # server can do without a GPU that the driver does not offer.
     gpus = driver.count_gpus(Path("/"), os.environ)
     found = start.check(driver.torch_cuda(), gpus, logger.info, every=False)
     if found.refusal:
@@ -57,7 +57,7 @@ def _serve() -> int:
     from berth.serve import server  # after the check of the arguments: other commands needn't wait for it
 
     try:
-        return server.run(server.settings(os.environ))
+        return server.run(server.settings(os.environ), found.gpus)
     except server.SettingError as error:
         logger.error("%s", error)
         return 1

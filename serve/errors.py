@@ -1,7 +1,8 @@
 """The server's errors: one exception type, one table from its kind to an HTTP status, one body shape.
 
-Every answer that is not 2xx has the body `{"error": "<one sentence>", "error_type": "<a kind of the table>"}`. A client
-never sees a traceback: what nobody foresaw becomes `internal` with an id under which the log has the traceback.
+Every answer that is not 2xx has the body `{"error": "<one sentence>", "error_type": "<a kind of the table>"}`, with the
+seconds of Retry-After where there is one. A client never sees a traceback: what nobody foresaw becomes `internal` with
+an id under which the log has the traceback.
 """
 
 import logging
@@ -22,8 +23,10 @@ class Kind(StrEnum):
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     INTERNAL = "internal"
     BROKEN_MODEL = "broken_model"
+    GIVEN_UP = "given_up"
     NOT_READY = "not_ready"
     OVERLOADED = "overloaded"
+    TOO_LATE = "too_late"
 
 
 STATUS: dict[Kind, HTTPStatus] = {
@@ -36,8 +39,10 @@ STATUS: dict[Kind, HTTPStatus] = {
     Kind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.BROKEN_MODEL: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Kind.GIVEN_UP: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
+    Kind.TOO_LATE: HTTPStatus.GATEWAY_TIMEOUT,
 }
 
 
@@ -65,9 +70,10 @@ class ServeError(Exception):
         found = {"retry-after": str(self.retry_after)} if self.retry_after is not None else {}
         return found | ({"connection": "close"} if self.close else {})
 
-    def body(self) -> dict[str, str]:
-        """The JSON body that the client receives."""
-        return {"error": self.message, "error_type": str(self.kind)}
+    def body(self) -> dict[str, str | int]:
+        """The JSON body that the client receives; SageMaker hands on no headers, so `retry_after` stands here too."""
+        found: dict[str, str | int] = {"error": self.message, "error_type": str(self.kind)}
+        return found if self.retry_after is None else found | {"retry_after": self.retry_after}
 
 
 def foreseen(error: Exception, log: logging.Logger) -> ServeError:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from berth.runtime.cpus import model_threads
 from berth.runtime.gpu.bench.record import Check, Measured
 from berth.serve.content import JSON
 
@@ -32,15 +33,17 @@ def inference(device: str) -> Measured:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    from berth.runtime.engines import choose
+    from berth.runtime.engines.choose import EngineSettings
     from berth.serve.handler import QuestionAnsweringHandler
 
     handler = QuestionAnsweringHandler()
     with tempfile.TemporaryDirectory() as folder:
         _save(Path(folder), MODEL[device])
-        model = handler.default_model_fn(folder)
-    engine: Any = model.engine
-    if engine.device.type != device:
-        raise RuntimeError(f"the engine runs on {engine.device}, not on {device}")
+        model = choose.load(Path(folder), EngineSettings(model_threads(), cuda=True), print)
+    described = model.engine.info.description
+    if not described.endswith(f" on {device}"):
+        raise RuntimeError(f"the engine is {described}, and not on {device}")
     body = json.dumps({"inputs": {"question": QUESTION, "context": CONTEXT}})
     seconds = []
     for _ in range(WARM_UP + QUESTIONS[device]):
@@ -53,9 +56,9 @@ def inference(device: str) -> Measured:
     return Measured(
         statistics.median(timed) * 1e3,
         "ms",
-        note=f"a question; {engine.description}",
+        note=f"a question; {described}",
         details={
-            "engine": engine.description,
+            "engine": described,
             "questions": len(timed),
             "latency_ms_90": timed[int(0.9 * len(timed))] * 1e3,
         },

@@ -6,19 +6,28 @@ DefaultInferenceHandler: that class only supplies a decoder and an encoder, whic
 loads SciPy (35 MB of image, a second of every start).
 """
 
+import logging
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from berth.qa.spans import SERVING, AnswersTooLongError, LogitsError, Span, predict
+from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows
-from berth.serve import content, models
-from berth.serve.engines.engine import Engine, never
+from berth.runtime.cpus import model_threads
+from berth.runtime.engines import choose
+from berth.runtime.engines.choose import Loaded
+from berth.runtime.engines.engine import RowLogits, logits_of_all, row_of
+from berth.runtime.gpu import driver
+from berth.serve import content
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.request import Parameters, Question, Request, parse
+
+log = logging.getLogger(__name__)
 
 WINDOW = 384  # tokens of a window and
 STRIDE = 128  # tokens shared by neighbours: the defaults of the former pipeline, and of the training recipe
@@ -29,12 +38,12 @@ Answer = dict[str, float | int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """A model that is ready to answer."""
+class Reading:
+    """What turns a request into windows for a model: its tokenizer, and its longest window."""
 
-    files: models.ModelFiles
-    tokenizer: Any  # a fast tokenizer of transformers
-    engine: Engine
+    tokenizer: PairTokenizer
+    max_length: int
+    limits: RequestLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +56,29 @@ class PreparedRequest:
 
 
 class QuestionAnsweringHandler:
-    """The handler that serves: each method is one of SageMaker's four functions, or the warm-up before the first."""
+    """The handler as SageMaker's toolkit asks for it, in one process: each method is one of the four functions."""
 
     def __init__(self, limits: RequestLimits | None = None) -> None:
         self.limits = limits or RequestLimits()
 
-    def default_model_fn(self, model_dir: str | Path) -> Model:
-        """Find and load the model under `model_dir`; models.ModelFilesError with one sentence if it can't be served."""
-        files = models.find(Path(model_dir))
-        from berth.serve.engines import pytorch  # seconds of import, and needless if files are missing
-
-        return Model(files, pytorch.load_tokenizer(files), pytorch.PyTorchEngine(files))
-
-    def default_model_warmup_fn(self, model_dir: str | Path, model: Model) -> None:
-        """Answer one question, so that /ping says ready only of a model that can; ServeError if it can't."""
-        self.default_predict_fn(Request((WARM_UP,), single=True, parameters=Parameters()), model)
+    def default_model_fn(self, model_dir: str | Path) -> Loaded:
+        """Find and load the model under `model_dir`; ModelFilesError with one sentence if it can't be served."""
+        cuda = driver.count_gpus(Path("/"), os.environ) > 0 and driver.torch_cuda() is not None
+        return choose.load(Path(model_dir), choose.settings(os.environ, model_threads(), cuda=cuda), log.info)
 
     def default_input_fn(self, input_data: bytes | str, content_type: str | None) -> Request:
         """The checked request in a body; ServeError (400, 415)."""
-        content.check_content_type(content_type)
-        return parse(content.decode(input_data))
+        return read(input_data, content_type)
 
-    def prepare(self, data: Request, model: Model) -> PreparedRequest:
-        """The request's windows, made in any thread; ServeError if they are too many (413) or can't be made (400)."""
-        self.limits.check_texts(data.questions)
-        windows = request_windows(data, model, self.limits)
-        return PreparedRequest(data, windows, sum(len(window.input_ids) for window in windows))
-
-    def default_predict_fn(self, data: Request, model: Model) -> Any:
+    def default_predict_fn(self, data: Request, model: Loaded) -> Any:
         """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
 
         One question gives its answer, a list a list. `start` and `end` count code points of the context as it was sent,
         and `answer == context[start:end]`. ServeError if the question fills the window (400), if there is too much of
         anything (413) or if the scores are not finite (500).
         """
-        return self.predict(self.prepare(data, model), model)
-
-    def predict(self, prepared: PreparedRequest, model: Model, cancelled: Callable[[], bool] = never) -> Any:
-        """The second half of `default_predict_fn`, in the thread that owns the model; CancelledError: see Engine."""
-        spans = best_spans(prepared, model, self.limits, cancelled)
-        ranked: list[list[Answer]] = [[answer_of(span) for span in best] for best in spans]
-        answers = ranked if prepared.request.parameters.top_k > 1 else [best[0] for best in ranked]
-        return answers[0] if prepared.request.single else answers
+        prepared = prepare(data, Reading(model.tokenizer, model.engine.info.max_length, self.limits))
+        return answers(prepared, logits_of_all(model.engine, prepared.windows), self.limits)
 
     def default_output_fn(self, prediction: Any, accept: str | None) -> tuple[bytes, str]:
         """The body and its Content-Type; ServeError (406) if the client takes no JSON."""
@@ -96,20 +86,53 @@ class QuestionAnsweringHandler:
         return content.encode(prediction), content.JSON
 
 
-def request_windows(request: Request, model: Model, limits: RequestLimits) -> list[Window]:
+def read(body: bytes | str, content_type: str | None) -> Request:
+    """The checked request in a body; ServeError (400, 415)."""
+    content.check_content_type(content_type)
+    return parse(content.decode(body))
+
+
+def prepare(data: Request, reading: Reading) -> PreparedRequest:
+    """The request's windows, made in any thread; ServeError if they are too many (413) or can't be made (400)."""
+    reading.limits.check_texts(data.questions)
+    windows = request_windows(data, reading)
+    return PreparedRequest(data, windows, sum(len(window.input_ids) for window in windows))
+
+
+def answers(prepared: PreparedRequest, logits: Sequence[RowLogits], limits: RequestLimits) -> Any:
+    """What `default_predict_fn` returns, from the logits of the windows."""
+    ranked = [[answer_of(span) for span in best] for best in best_spans(prepared, logits, limits)]
+    found = ranked if prepared.request.parameters.top_k > 1 else [best[0] for best in ranked]
+    return found[0] if prepared.request.single else found
+
+
+def warm_up(model: Loaded) -> None:
+    """Answer one question in each way that the engine has, so that /ping says ready only of a model that can.
+
+    ServeError if it can't.
+    """
+    limits = RequestLimits()
+    data = Request((WARM_UP,), single=True, parameters=Parameters())
+    prepared = prepare(data, Reading(model.tokenizer, model.engine.info.max_length, limits))
+    rows = [row_of(window) for window in prepared.windows]
+    for alone in (True, *[False] * model.engine.info.slots):
+        answers(prepared, model.engine.logits(rows, alone=alone), limits)
+
+
+def request_windows(request: Request, reading: Reading) -> list[Window]:
     """The windows of all questions; ServeError as `prepare` says."""
-    parameters = request.parameters
-    length = parameters.max_seq_len or min(WINDOW, model.engine.max_length)
-    if length > model.engine.max_length:
+    parameters, limits = request.parameters, reading.limits
+    length = parameters.max_seq_len or min(WINDOW, reading.max_length)
+    if length > reading.max_length:
         raise ServeError(
             Kind.BAD_REQUEST,
-            f"`parameters.max_seq_len` is {length}: this model takes at most {model.engine.max_length} tokens",
+            f"`parameters.max_seq_len` is {length}: this model takes at most {reading.max_length} tokens",
         )
     # An unpaired surrogate has no UTF-8, so the tokenizer can't read it; a character for a character keeps the offsets.
     readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in request.questions]
     try:
         return make_windows(
-            model.tokenizer,
+            reading.tokenizer,
             readable,
             max_length=length,
             stride=min(STRIDE, length // 2) if parameters.doc_stride is None else parameters.doc_stride,
@@ -122,15 +145,12 @@ def request_windows(request: Request, model: Model, limits: RequestLimits) -> li
         raise ServeError(Kind.BAD_REQUEST, f"{part} can't be used: {error}") from error
 
 
-def best_spans(
-    prepared: PreparedRequest, model: Model, limits: RequestLimits, cancelled: Callable[[], bool] = never
-) -> list[list[Span]]:
+def best_spans(prepared: PreparedRequest, logits: Sequence[RowLogits], limits: RequestLimits) -> list[list[Span]]:
     """The best spans of each question, best first, `top_k` or fewer, never none; ServeError as default_predict_fn says.
 
     A context without any token (white space, control characters) gets the empty answer at 0 to 0 with score 0.
     """
     parameters = prepared.request.parameters
-    start, end = model.engine.logits(prepared.windows, cancelled)
     decoding = replace(
         SERVING,
         max_answer_tokens=parameters.max_answer_len,
@@ -140,6 +160,7 @@ def best_spans(
         most_answer_characters=limits.answer_characters,
     )
     contexts = [question.context for question in prepared.request.questions]
+    start, end = [one.start for one in logits], [one.end for one in logits]
     try:
         return predict(prepared.windows, start, end, contexts, decoding)
     except AnswersTooLongError as error:

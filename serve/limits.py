@@ -41,8 +41,8 @@ class RequestLimits:
     """Of the spans whose texts are compared to merge equal ones: 0.1 s, at most 64 MB."""
     answer_characters: int = 1_000_000
     """Of all answers to a request, which with scores and places make a response of 10 MB at worst."""
-    wait_seconds: float = 60.0
-    """For the model's thread, as estimated from its last requests: SageMaker has given up by then."""
+    seconds: float = 55.0
+    """From a request's header to its answer: SageMaker has given up a real-time one after 60."""
     bodies: int = 64 * MEBIBYTE
     """Bytes of all bodies from the first byte to the answer; with the strings made of them five times as much."""
     header_seconds: float = 20.0
@@ -84,6 +84,11 @@ class RequestLimits:
     def unread_bodies(self) -> int:
         """Bytes of bodies that wait for the one thread that reads and tokenises: less than a minute's work for it."""
         return 4 * self.body
+
+    @property
+    def wait_seconds(self) -> float:
+        """For a worker, as estimated from the last batches: half of the time, so that what is accepted is answered."""
+        return self.seconds / 2
 
     @property
     def waiting_tokens(self) -> int:

@@ -30,7 +30,7 @@ class Reader:
         refusal: ServeError | None = None
         prepared: PreparedRequest | None = None
         try:
-            prepared = self._service.prepare(self._service.handler.default_input_fn(body, content_type))
+            prepared = self._service.prepare(body, content_type)
         except ServeError as error:
             # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
             refusal = ServeError(error.kind, error.message)

@@ -1,156 +1,85 @@
-"""The service behind the routes: one thread that loads the model, warms it up, and then does every inference.
+"""The service behind the routes: its workers, and what the server must know of their model to read a request.
 
-The event loop never waits for the model, so /ping answers within milliseconds while a long inference runs. The state
-goes loading → ready, or loading → failed and no further; a GPU that is lost takes it from ready to failed.
+The state goes loading → ready, or loading → failed and no further; workers that can't be had any more take it from
+ready to failed, and a stop from any of them to stopping, in which what was accepted is still answered.
 """
 
 import logging
-import re
-import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
-from typing import Any
 
+from berth.qa.tokenizer import PairTokenizer
+from berth.runtime.engines.engine import RowLogits, row_of
+from berth.serve import handler
 from berth.serve.errors import Kind, ServeError
-from berth.serve.handler import Model, PreparedRequest, QuestionAnsweringHandler
-from berth.serve.models import ModelFilesError
-from berth.serve.request import Request
-from berth.serve.request_queue import RequestQueue
+from berth.serve.handler import PreparedRequest, Reading
+from berth.serve.limits import RequestLimits
+from berth.serve.workers.messages import Ready
+from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
-_CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
-
 
 class Service:
-    """A model and the thread that owns it."""
+    """Workers with one model."""
 
-    def __init__(self, handler: QuestionAnsweringHandler, model_dir: Path) -> None:
-        self.handler = handler
-        self.model_dir = model_dir
+    def __init__(self, pool: WorkerPool, limits: RequestLimits) -> None:
+        self.pool = pool
+        self.limits = limits
         self.failure: str | None = None
-        self._model: Model | None = None  # once it is ready
-        self._running = False  # the thread is inside the model
-        self._queue = RequestQueue(handler.limits)
-        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self.stopping = False
+        self.active = 0
+        """Requests that are being read or answered; the event loop's to count."""
+        self._reading: Reading | None = None  # once a worker is ready
 
     def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Begin loading, return at once; the model's thread calls `on_failure` if loading or warm-up fails, or the
-        GPU later.
+        """Begin loading, return at once; `on_failure` is called from another thread when no worker can be had."""
+
+        def fail(sentence: str) -> None:
+            self.failure = sentence
+            log.error("%s", sentence)
+            on_failure()
+
+        self.pool.start(self._begin, fail)
+
+    def stop(self) -> None:
+        """Take nothing more from now on."""
+        self.stopping = True
+
+    def check_open(self) -> None:
+        """Pass if a request can be taken; ServeError (503) with the reason otherwise. While a worker that has died is
+        replaced, requests are taken, and wait.
         """
-        self._on_failure = on_failure
-        self._thread.start()
+        if self.failure is not None:
+            raise ServeError(Kind.NOT_READY, self.failure)
+        if self.stopping:
+            raise ServeError(Kind.NOT_READY, "the server stops: send the request to another")
+        if self._reading is None:
+            raise ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
 
     def check_ready(self) -> None:
         """Pass if a question can be answered now; ServeError (503) with the reason otherwise."""
-        if self.failure is not None:
-            raise ServeError(Kind.NOT_READY, self.failure)
-        if not self._thread.is_alive():
-            raise ServeError(Kind.NOT_READY, "the model's thread has ended: restart the container")
-        if not self.ready:
-            raise ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
+        self.check_open()
+        if not self.pool.available:
+            raise ServeError(Kind.NOT_READY, "the workers have died and are started again: ask again in a few seconds")
 
-    @property
-    def ready(self) -> bool:
-        """The model is loaded and has answered its warm-up question."""
-        return self._model is not None and self.failure is None
+    def prepare(self, body: bytes, content_type: str | None) -> PreparedRequest:
+        """The request in a body with its windows, in the caller's thread; ServeError if it can't be answered.
 
-    @property
-    def busy(self) -> bool:
-        """The model's thread is loading or inside an inference."""
-        return self._running
-
-    def prepare(self, request: Request) -> PreparedRequest:
-        """The request with its windows, in the caller's thread; ServeError if it can't be answered."""
-        self.check_ready()
-        assert self._model is not None
-        return self.handler.prepare(request, self._model)
-
-    def submit(self, prepared: PreparedRequest) -> Future[Any]:
-        """Queue a request; ServeError (503) if too much waits already.
-
-        The future holds the prediction or raises what the handler raised, and can be cancelled until then.
+        `check_open` was passed before, though the server may stop by now: what was accepted is answered.
         """
-        return self._queue.put(prepared)
+        assert self._reading is not None
+        return handler.prepare(handler.read(body, content_type), self._reading)
 
-    def _run(self) -> None:
-        self._running = True
-        try:
-            model = self._load()
-        except (ModelFilesError, ServeError) as error:
-            self._fail(str(error))
-            return
-        except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
-            log.exception("loading failed unforeseen")
-            self._fail(
-                f"the model in {self.model_dir} can't be loaded ({type(error).__name__}): the log has the details"
-            )
-            return
-        finally:
-            self._running = False
-        self._model = model
-        while True:
-            self._predict_next(model)
+    def submit(self, prepared: PreparedRequest) -> Future[list[RowLogits]]:
+        """Queue a request's windows; see WorkerPool.submit."""
+        return self.pool.submit([row_of(window) for window in prepared.windows])
 
-    def _predict_next(self, model: Model) -> None:
-        prepared, future = self._queue.take()
-        prediction: Any = None
-        failed: BaseException | None = None
-        self._running = True
-        try:
-            if self.failure is not None:  # it was queued before
-                raise ServeError(Kind.NOT_READY, self.failure)
-            prediction = self.handler.predict(prepared, model, future.cancelled)
-        except Exception as error:
-            failed = error
-            if is_cuda_error(error):
-                self._try_again(error, model)
-        except BaseException as error:  # the same: it must neither end this thread nor leave the request waiting
-            failed = RuntimeError(f"{type(error).__name__}: {error}")
-        finally:
-            self._running = False
-            self._queue.finish(completed=failed is None)
-        if not future.set_running_or_notify_cancel():
-            return
-        if failed is None:
-            future.set_result(prediction)
-        else:
-            future.set_exception(failed)
-
-    def _try_again(self, error: Exception, model: Model) -> None:
-        """Most of CUDA's errors (a memory error of the GPU, an illegal access) leave this process without a GPU for the
-        rest of its life, some (out of memory) do not: the warm-up question tells.
-        """
-        try:
-            self.handler.default_model_warmup_fn(self.model_dir, model)
-        except BaseException:
-            message = str(error).partition("\n")[0]
-            self._fail(
-                f"the model can't use its GPU any more ({message}): restart the container, and look at the host's dmesg"
-            )
-
-    def _load(self) -> Model:
-        began = time.monotonic()
-        model = self.handler.default_model_fn(self.model_dir)
-        loaded = time.monotonic()
-        self.handler.default_model_warmup_fn(self.model_dir, model)
-        warm = time.monotonic()
-        log.info("model: %s (%s, %s)", model.files.folder, model.files.weights, model.files.tokenizer)
-        log.info("engine: %s", model.engine.description)
-        if model.files.user_code is not None:
-            log.warning("%s is not run: this image answers with its own handler", model.files.user_code)
-        log.info("ready: loaded in %.1f s, warm-up question in %.0f ms", loaded - began, 1000 * (warm - loaded))
-        return model
-
-    def _fail(self, sentence: str) -> None:
-        self.failure = sentence
-        log.error("%s", sentence)
-        self._on_failure()
-
-
-def is_cuda_error(error: BaseException) -> bool:
-    """Whether CUDA itself failed, by the text or by torch's type of it (since 2.8), which is not imported for that."""
-    accelerator = any(each.__name__ == "AcceleratorError" for each in type(error).__mro__)
-    return accelerator or _CUDA_ERROR.match(str(error)) is not None
+    def _begin(self, ready: Ready) -> None:
+        self._reading = Reading(PairTokenizer.from_json(ready.tokenizer), ready.info.max_length, self.limits)
+        log.info("model: %s", ready.model)
+        log.info("engine: %s", ready.info.description)
+        if ready.user_code:
+            log.warning("%s is not run: this image answers with its own handler", ready.user_code)
+        warm_up = 1000 * ready.warm_up_seconds
+        log.info("ready: loaded in %.1f s, warm-up question in %.0f ms", ready.load_seconds, warm_up)

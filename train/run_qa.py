@@ -27,6 +27,7 @@ from berth.contract.hyperparameters import HyperparameterError, read
 from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError, Example
+from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
@@ -208,7 +209,7 @@ def _trainer(
     length = _window_length(recipe, loaded, say)
 
     def windows(split: str) -> Any:
-        made = make_windows(loaded.tokenizer, examples[split], length, recipe.doc_stride, label=True)
+        made = make_windows(PairTokenizer.of(loaded.tokenizer), examples[split], length, recipe.doc_stride, label=True)
         say(f"{split} data: {len(made)} windows of up to {length} tokens")
         return made
 
@@ -299,7 +300,7 @@ def _predict(
 ) -> dict[str, float]:
     """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
     length = _window_length(recipe, loaded, say)
-    windows = make_windows(loaded.tokenizer, examples, length, recipe.doc_stride, label=True)
+    windows = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
     result = trainer.answer(QuestionSet(examples, windows))
     for name in ("exact_match", "f1"):
         say(f"test_{name}: {report.number(result.scores[name])}")

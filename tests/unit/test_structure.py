@@ -17,7 +17,7 @@ ALLOWED_IMPORTS = {
     "common": set(),
     "contract": set(),
     "qa": set(),
-    "runtime": set(),
+    "runtime": {"contract", "qa"},
     "train": {"contract", "qa", "runtime"},
     "serve": {"contract", "qa", "runtime"},
     "images": {"common"},

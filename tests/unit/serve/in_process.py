@@ -1,14 +1,15 @@
 """What the tests of the routes share: a service whose model is ready, a question, what a response says."""
 
-import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
 
-from berth.serve.handler import QuestionAnsweringHandler
+from berth.runtime.engines.choose import FOLDER_VARIABLE
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
+from berth.serve.workers.pool import WorkerPool, WorkerSettings
 
 ONE = {
     "question": "What is used for inference?",
@@ -16,16 +17,32 @@ ONE = {
 }
 
 
-def ready_service(model_dir: Path, limits: RequestLimits | None = None) -> Service:
-    service = Service(QuestionAnsweringHandler(limits), model_dir)
-    loaded = threading.Event()
-    service.start(loaded.set)
-    for _ in range(600):
-        if service.failure or service.ready:
-            break
-        loaded.wait(0.05)
-    assert service.failure is None
+_SERVICES: list[Service] = []
+
+
+def service_of(model_dir: Path, limits: RequestLimits | None = None) -> Service:
+    """A service with one worker for the model in that folder, whose graph is kept next to it; `stop_all` ends it."""
+    limits = limits or RequestLimits()
+    kept = {FOLDER_VARIABLE: str(model_dir.parent / f"graph of {model_dir.name}")}
+    service = Service(WorkerPool([WorkerSettings(model_dir, 1, "cpu", kept)], limits), limits)
+    _SERVICES.append(service)
     return service
+
+
+def ready_service(model_dir: Path, limits: RequestLimits | None = None) -> Service:
+    service = service_of(model_dir, limits)
+    service.start()
+    deadline = time.monotonic() + 60
+    while not service.pool.available:
+        assert service.failure is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return service
+
+
+def stop_all() -> None:
+    while _SERVICES:
+        _SERVICES.pop().pool.stop()
 
 
 def ask(client: TestClient, inputs: Any, **parameters: Any) -> Any:
@@ -38,7 +55,7 @@ def ask(client: TestClient, inputs: Any, **parameters: Any) -> Any:
 
 def error_of(response: Any) -> tuple[int, str, str]:
     body = response.json()
-    assert list(body) == ["error", "error_type"]
+    assert list(body) == ["error", "error_type", *(["retry_after"] if "retry-after" in response.headers else [])]
     assert response.headers["content-type"] == "application/json"
     return response.status_code, body["error_type"], body["error"]
 

@@ -2,7 +2,8 @@
 
 import json
 import logging
-import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import torch
 from starlette.testclient import TestClient
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
+from berth.runtime.engines.engine import RowLogits, WindowTokens
 from berth.serve.app import create_app
-from berth.serve.handler import PreparedRequest, QuestionAnsweringHandler
-from berth.serve.service import Service
-from tests.unit.serve.in_process import ONE, ask, error_of
+from berth.serve.workers.pool import EngineError, WorkerPool
+from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
 
 def test_one_question(client: TestClient) -> None:
@@ -216,20 +217,23 @@ def test_paths_and_methods(tiny_client: TestClient) -> None:
     assert refused.headers["allow"] == "POST"
 
 
-class BrokenHandler(QuestionAnsweringHandler):
-    """A handler whose predictions fail as nobody foresaw."""
+class BrokenPool(WorkerPool):
+    """Workers whose engine fails once as nobody foresaw."""
 
-    def predict(self, prepared: PreparedRequest, *others: Any) -> Any:
-        if prepared.request.questions[0].question == "boom":
-            raise KeyError("a secret of the inside")
-        return super().predict(prepared, *others)
+    broken = True
+
+    def submit(self, rows: Sequence[WindowTokens]) -> Future[list[RowLogits]]:
+        if not self.broken:
+            return super().submit(rows)
+        self.broken = False
+        future: Future[list[RowLogits]] = Future()
+        future.set_exception(EngineError("KeyError: 'a secret of the inside'"))
+        return future
 
 
 def test_the_unforeseen_has_an_id_and_no_traceback(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    service = Service(BrokenHandler(), tiny_model)
-    service.start()
-    while not service.ready:
-        time.sleep(0.01)
+    service = ready_service(tiny_model)
+    service.pool.__class__ = BrokenPool
     broken = TestClient(create_app(service))
     with caplog.at_level(logging.ERROR):
         status, kind, sentence = error_of(
@@ -240,4 +244,4 @@ def test_the_unforeseen_has_an_id_and_no_traceback(tiny_model: Path, caplog: pyt
     identifier = sentence.rsplit(" ", 1)[1]
     assert identifier in caplog.text
     assert "KeyError: 'a secret of the inside'" in caplog.text
-    assert ask(broken, ONE)["answer"]  # and the model's thread lives on
+    assert ask(broken, ONE)["answer"]  # and the workers live on

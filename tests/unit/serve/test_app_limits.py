@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import threading
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +13,11 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from berth.qa.tokenizer import PairTokenizer
+from berth.runtime.engines.engine import RowLogits, WindowTokens
 from berth.serve.app import create_app
-from berth.serve.handler import PreparedRequest, QuestionAnsweringHandler
 from berth.serve.limits import RequestLimits
-from berth.serve.service import Service
+from berth.serve.workers.pool import WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_for, error_of, ready_service
 
 
@@ -32,12 +32,10 @@ def test_a_window_for_each_token_is_refused_before_the_model_runs(tiny_client: T
     )
 
 
-class NoTokenizer:
+class NoTokenizer(PairTokenizer):
     """Fails the test that comes as far as to it."""
 
-    is_fast = True
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def encode(self, pairs: Any) -> Any:
         raise AssertionError("the texts were tokenised")
 
 
@@ -52,7 +50,9 @@ class NoTokenizer:
 )
 def test_lengths_are_checked_before_texts_are_tokenised(tiny_model: Path, inputs: Any, sentence: str) -> None:
     service = ready_service(tiny_model)
-    service._model = replace(service._model, tokenizer=NoTokenizer())  # type: ignore[type-var]
+    assert service._reading is not None
+    there = service._reading.tokenizer
+    service._reading = replace(service._reading, tokenizer=NoTokenizer(there.library, there.token_types))
     status, kind, said = error_for(TestClient(create_app(service)), inputs)
     assert (status, kind) == (413, "too_large")
     assert said.startswith(sentence)
@@ -96,47 +96,49 @@ def test_a_body_without_end_is_not_read_to_its_end(tiny_model: Path) -> None:
     assert sent == 210_000
 
 
-class Held(QuestionAnsweringHandler):
-    """A model that begins each request at once, and goes on only when it may; `answered` says whom it finished."""
+class HeldPool(WorkerPool):
+    """Workers that take each request at once, and go on only when they may; `answered` says which ones they finished,
+    by their order.
+    """
 
-    def __init__(self, limits: RequestLimits | None = None) -> None:
-        super().__init__(limits)
-        self.begun, self.go = threading.Semaphore(0), threading.Event()
-        self.answered: list[str] = []
+    def hold(self) -> None:
+        self.begun = 0
+        self.answered: list[int] = []
+        self._held: list[tuple[Sequence[WindowTokens], Future[list[RowLogits]]]] | None = []
 
-    def predict(self, prepared: PreparedRequest, *others: Any) -> Any:
-        self.begun.release()
-        assert self.go.wait(30)
-        prediction = super().predict(prepared, *others)
-        self.answered.append(prepared.request.questions[0].question)
-        return prediction
+    def submit(self, rows: Sequence[WindowTokens]) -> Future[list[RowLogits]]:
+        if self._held is None:
+            return super().submit(rows)
+        future: Future[list[RowLogits]] = Future()
+        self._held.append((rows, future))
+        self.begun += 1
+        return future
+
+    def go(self) -> None:
+        held, self._held = self._held or [], None
+        for number, (rows, future) in enumerate(held):
+            if not future.cancelled():
+                future.set_result(self.submit(rows).result(30))
+                self.answered.append(number)
 
 
 @contextmanager
-def held(model_dir: Path, limits: RequestLimits | None = None) -> Iterator[tuple[Held, httpx.AsyncClient]]:
-    handler = Held(limits)
-    service = Service(handler, model_dir)
-    handler.go.set()
-    service.start()
-    while not service.ready:
-        time.sleep(0.01)
-    handler.go.clear()
-    handler.answered.clear()
-    while handler.begun.acquire(blocking=False):
-        pass
+def held(model_dir: Path, limits: RequestLimits | None = None) -> Iterator[tuple[HeldPool, httpx.AsyncClient]]:
+    service = ready_service(model_dir, limits)
+    pool = service.pool
+    pool.__class__ = HeldPool
+    assert isinstance(pool, HeldPool)
+    pool.hold()
     transport = httpx.ASGITransport(app=create_app(service))
-    try:
-        yield handler, httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
-    finally:
-        handler.go.set()
+    yield pool, httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
 
 
 def a_question(name: str) -> dict[str, Any]:
     return {"inputs": {"question": name, "context": "In Tacoma."}}
 
 
-async def begun(handler: Held) -> None:
-    while not handler.begun.acquire(blocking=False):
+async def begun(pool: HeldPool) -> None:
+    while not pool.begun:
         await asyncio.sleep(0.01)
 
 
@@ -160,36 +162,36 @@ def test_a_client_that_goes_takes_its_request_with_it(tiny_model: Path) -> None:
         await app(scope, receive, send)
         return sent
 
-    async def scene(handler: Held, client: httpx.AsyncClient) -> tuple[list[Any], list[Any], httpx.Response]:
+    async def scene(pool: HeldPool, client: httpx.AsyncClient) -> tuple[list[Any], list[Any], httpx.Response]:
         app = client._transport.app  # type: ignore[attr-defined]
         first = asyncio.create_task(gone_after(0.5, app, "first"))
-        await begun(handler)
+        await begun(pool)
         second = asyncio.create_task(gone_after(0.2, app, "second"))
         third = asyncio.create_task(client.post("/invocations", json=a_question("third")))
         gone = await first, await second
-        handler.go.set()
+        pool.go()
         return *gone, await third
 
-    with held(tiny_model) as (handler, client):
-        first, second, third = asyncio.run(scene(handler, client))
+    with held(tiny_model) as (pool, client):
+        first, second, third = asyncio.run(scene(pool, client))
     assert first[0]["status"] == second[0]["status"] == 499
     assert third.status_code == 200
-    assert handler.answered == ["third"]
+    assert pool.answered == [2]
 
 
 def test_what_would_wait_too_long_is_told_when_to_come_again(tiny_model: Path) -> None:
-    async def scene(handler: Held, client: httpx.AsyncClient) -> list[httpx.Response]:
+    async def scene(pool: HeldPool, client: httpx.AsyncClient) -> list[httpx.Response]:
         first = asyncio.create_task(client.post("/invocations", json=a_question("first")))
-        await begun(handler)
+        await begun(pool)
         second = asyncio.create_task(client.post("/invocations", json=a_question("second")))
         await asyncio.sleep(0.3)
         refused = await client.post("/invocations", json=a_question("third"))
         ping = await client.get("/ping")
-        handler.go.set()
+        pool.go()
         return [refused, ping, await first, await second]
 
-    with held(tiny_model, FewRequests()) as (handler, client):
-        refused, ping, *answered = asyncio.run(scene(handler, client))
+    with held(tiny_model, FewRequests()) as (pool, client):
+        refused, ping, *answered = asyncio.run(scene(pool, client))
     assert error_of(refused) == (
         503,
         "overloaded",
@@ -224,8 +226,8 @@ def test_bodies_have_a_budget_together(tiny_model: Path) -> None:
         refused = await client.post("/invocations", content=body + b" " * 30_000)
         return refused, await first, await client.post("/invocations", content=body + b" " * 30_000)
 
-    with held(tiny_model, FewBytes()) as (handler, client):
-        handler.go.set()
+    with held(tiny_model, FewBytes()) as (pool, client):
+        pool.go()
         refused, answered, again = asyncio.run(scene(client))
     assert error_of(refused)[:2] == (503, "overloaded")
     assert error_of(refused)[2] == "100000 bytes of requests are being received already: send the request again later"

@@ -13,9 +13,8 @@ from starlette.testclient import TestClient
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.serve.app import create_app
-from berth.serve.handler import QuestionAnsweringHandler
 from berth.serve.service import Service
-from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
+from tests.unit.serve.in_process import ONE, ask, error_of, ready_service, service_of
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def nan_model(tiny_model: Path, tmp_path: Path) -> Path:
 
 
 def failed(model_dir: Path) -> tuple[Service, TestClient]:
-    service = Service(QuestionAnsweringHandler(), model_dir)
+    service = service_of(model_dir)
     done = threading.Event()
     service.start(done.set)
     assert done.wait(30)
@@ -63,7 +62,7 @@ def test_a_model_without_a_head_is_refused(tiny_model: Path, tmp_path: Path) -> 
     ],
 )
 def test_damaged_files(tiny_model: Path, tmp_path: Path, name: str, sentence: str) -> None:
-    for path in tiny_model.iterdir():
+    for path in filter(Path.is_file, tiny_model.iterdir()):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
     _, client = failed(tmp_path)
@@ -81,7 +80,7 @@ def test_ping_is_not_behind_the_model(minilm_model: Path) -> None:
         transport = httpx.ASGITransport(app=create_app(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
             invocation = asyncio.create_task(client.post("/invocations", json=long))
-            while not service.busy:
+            while not service.active:
                 await asyncio.sleep(0.001)
             waits = []
             while not invocation.done():

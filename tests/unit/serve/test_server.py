@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from berth.serve.server import ServerSettings, SettingError, settings
+from berth.serve.server import ServerSettings, SettingError, settings, worker_settings
+from berth.serve.workers.pool import WorkerSettings
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
 
@@ -31,6 +32,7 @@ class Server:
     def __init__(self, base: Path, port: int, *arguments: str, **environment: str) -> None:
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
         variables = {"SAGEMAKER_BASE_DIR": str(base), "SAGEMAKER_BIND_TO_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        variables["BERTH_GRAPH_DIR"] = str((base / "model").resolve().parent / "graph")
         kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "berth.serve.entry", *arguments],
@@ -102,7 +104,7 @@ def test_from_start_to_stop(base: Path) -> None:
     starts = [
         "berth: listening on port ",
         "berth: model: ",
-        "berth: engine: PyTorch ",
+        "berth: engine: OpenVINO ",
         "berth: ready: loaded in ",
         "berth: POST /invocations 200 in ",
         "berth: POST /invocations 200 in ",
@@ -188,8 +190,35 @@ def test_settings_come_from_sagemakers_variables() -> None:
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100",
         "BERTH_MAX_REQUEST_TOKENS": "1000000",
         "BERTH_FAILURE_GRACE": "0",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "3",
+        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "120",
     }
-    assert settings(given) == ServerSettings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0)
+    asked = ServerSettings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0, workers=3, seconds=120)
+    assert settings(given) == asked
+
+
+def test_a_batch_transform_waits_longer() -> None:
+    assert settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
+    assert settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
+    assert settings({"SAGEMAKER_BATCH": ""}).seconds == 55
+
+
+def test_workers_share_what_there_is() -> None:
+    folder = Path("/opt/ml/model")
+
+    def workers(gpus: int, threads: int, visible: str | None = None, count: int = 0) -> list[WorkerSettings]:
+        return worker_settings(ServerSettings(workers=count), gpus, threads, visible)
+
+    assert workers(0, 16) == [WorkerSettings(folder, 16, "cpu")]
+    assert workers(0, 16, count=3) == [WorkerSettings(folder, 5, "cpu")] * 3
+    assert workers(0, 2, count=4) == [WorkerSettings(folder, 1, "cpu")] * 4
+    gpu = [WorkerSettings(folder, 4, "cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in ("0", "1")]
+    assert workers(2, 8) == gpu
+    assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in workers(2, 8, "5,GPU-a", 3)] == [
+        "5",
+        "GPU-a",
+        "5",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +229,8 @@ def test_settings_come_from_sagemakers_variables() -> None:
         ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "0", "1 to 1024"),
         ("BERTH_MAX_REQUEST_TOKENS", "100", "512 to 100000000"),
         ("BERTH_FAILURE_GRACE", "-1", "0 to 3600"),
+        ("SAGEMAKER_MODEL_SERVER_WORKERS", "0", "1 to 256"),
+        ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "soon", "1 to 86400"),
     ],
 )
 def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> None:

@@ -46,7 +46,7 @@ def test_it_runs_from_a_bare_checkout_in_any_folder(bare: Path, tmp_path: Path) 
     told = json.loads(report.read_text())
     assert [(each["name"], each["status"]) for each in told["checks"]] == [("all-reduce", "ok"), ("inference", "ok")]
     assert [each["bytes"] for each in told["checks"][0]["details"]["sizes"]] == [1 << 18, 1 << 20]
-    assert told["checks"][1]["note"].endswith("float32 on cpu")
+    assert told["checks"][1]["note"].endswith("fp32 on cpu")
     assert told["command"] == f"python -S -P {bare}/bench/gpu.py {' '.join(options)}"
 
 

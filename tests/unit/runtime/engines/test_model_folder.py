@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.serve.models import ModelFilesError, find
+from berth.runtime.engines.model_folder import ModelFilesError, find
 
 CONFIG = '{"model_type": "bert"}'
 COMPLETE = {"config.json": CONFIG, "model.safetensors": "x", "tokenizer.json": "{}"}

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+WASTE = 0.1
+"""The share of a batch's tokens that may be padding."""
 
-def by_length(lengths: Sequence[int], size: int = 4, waste: float = 0.1) -> list[list[int]]:
+
+def by_length(lengths: Sequence[int], size: int = 4, waste: float = WASTE) -> list[list[int]]:
     """Positions of `lengths` in batches of at most `size`, longest first.
 
     In every batch at most the share `waste` of the padded tokens is padding. Each position is in exactly one batch.
@@ -36,3 +39,17 @@ def pad(rows: Sequence[Sequence[int] | NDArray[np.integer]], value: int) -> NDAr
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded
+
+
+def model_inputs(
+    rows: Sequence[tuple[NDArray[np.int32], NDArray[np.int32] | None]], pad_id: int
+) -> dict[str, NDArray[np.int64]]:
+    """The arrays that a model takes of rows of input_ids and token_type_ids, (rows, longest) each, by its names."""
+    inputs = {
+        "input_ids": pad([ids for ids, _ in rows], pad_id),
+        "attention_mask": pad([np.ones(len(ids), np.int32) for ids, _ in rows], 0),
+    }
+    types = [each for _, each in rows if each is not None]
+    if len(types) == len(rows):
+        inputs["token_type_ids"] = pad(types, 0)
+    return inputs

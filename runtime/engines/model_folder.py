@@ -1,4 +1,4 @@
-"""Finding the model: which folder under /opt/ml/model holds it, and whether it is complete.
+"""Finding a model: which folder under /opt/ml/model holds it, and whether it is complete.
 
 A look at file names only, so that an incomplete model is named in milliseconds, before torch is imported. SageMaker
 unpacks `model.tar.gz` into /opt/ml/model; archives made by hand often hold one folder more, and local mode leaves the

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from berth.serve.engines.batches import by_length, pad
+from berth.runtime.engines.batches import by_length, pad
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,147 @@
+"""From a folder under /opt/ml/model to an engine that answers: which one fits this host, and what it is loaded from."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from berth.qa.tokenizer import PairTokenizer
+from berth.runtime.engines import graph
+from berth.runtime.engines.engine import Engine
+from berth.runtime.engines.graph import FOLDER, NO_MODEL, TOKENIZER, GraphError, Manifest, read_manifest
+from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
+
+PRECISIONS = ("fp32", "bf16", "int8")
+PRECISION_VARIABLE = "BERTH_PRECISION"
+FOLDER_VARIABLE = "BERTH_GRAPH_DIR"
+DEFAULT_FOLDER = "/tmp/berth-graph"
+
+
+class Loaded(NamedTuple):
+    """A model that is ready for windows."""
+
+    files: ModelFiles
+    tokenizer: PairTokenizer
+    engine: Engine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How to load: `precision` is empty where nobody asked for one; `folder` is where a graph is kept that the model
+    lacks.
+    """
+
+    threads: int
+    cuda: bool = False
+    precision: str = ""
+    folder: Path = Path(DEFAULT_FOLDER)
+
+
+def settings(environ: Mapping[str, str], threads: int, *, cuda: bool) -> EngineSettings:
+    """What the environment asks for; ModelFilesError for a precision that there is not."""
+    precision = environ.get(PRECISION_VARIABLE, "").strip().lower()
+    if precision and precision not in PRECISIONS:
+        raise ModelFilesError(f"{PRECISION_VARIABLE} is `{precision}`: it must be one of {', '.join(PRECISIONS)}")
+    return EngineSettings(threads, cuda, precision, Path(environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER))
+
+
+def load(model_dir: Path, chosen: EngineSettings, say: Callable[[str], None]) -> Loaded:
+    """Find and load the model under `model_dir`; ModelFilesError with one sentence if it can't be served so.
+
+    `say` gets lines for the log. OpenVINO where it is installed, can take the model and there is no GPU to use; else
+    PyTorch.
+    """
+    files = find(model_dir)
+    if chosen.cuda or find_spec("openvino") is None:
+        return _by_pytorch(files, chosen)
+    try:
+        return _by_openvino(files, chosen, say)
+    except GraphError as error:
+        if chosen.precision not in ("", "fp32"):
+            raise ModelFilesError(f"{error}: {PRECISION_VARIABLE}={chosen.precision} needs it") from error
+        say(f"{error}: PyTorch answers in its place")
+        return _by_pytorch(files, chosen)
+
+
+def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> Loaded:
+    if chosen.precision not in ("", "fp32"):
+        raise ModelFilesError(
+            f"{PRECISION_VARIABLE} is {chosen.precision}, which takes OpenVINO on a CPU: leave it out"
+        )
+    from berth.runtime.engines import pytorch  # seconds of import
+
+    return Loaded(files, pytorch.load_tokenizer(files), pytorch.PyTorchEngine(files, chosen.threads))
+
+
+def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> Loaded:
+    for folder in (files.folder / FOLDER, chosen.folder):
+        if not folder.is_dir():
+            continue
+        try:
+            return _load_graph(folder, files, chosen)
+        except GraphError as error:
+            say(f"{error}: it is not used")
+    if chosen.precision == "int8":
+        raise ModelFilesError(_no_int8(files.folder))
+    say(f"{files.folder} has no graph for OpenVINO: making one takes some seconds, at each start of a container")
+    _convert(files.folder, chosen.folder)
+    return _load_graph(chosen.folder, files, chosen)
+
+
+def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings) -> Loaded:
+    """GraphError if the graph in `folder` is none of this model; ModelFilesError if it has not what was asked for."""
+    import openvino
+
+    from berth.runtime.engines.openvino import OpenVINOEngine
+
+    manifest = read_manifest(folder)
+    if fault := graph.fault_of(folder, manifest, openvino.__version__):
+        raise GraphError(fault)
+    precision = _precision(manifest, files, chosen)
+    with ThreadPoolExecutor(1, "hash") as thread:  # next to the loading, for it takes as long
+        hashes = thread.submit(graph.hash_sources, files.folder)
+        engine = OpenVINOEngine(folder, manifest, precision, chosen.threads)
+        if other := graph.other_sources(folder, manifest, hashes.result()):
+            raise GraphError(other)
+    try:
+        tokenizer = PairTokenizer.from_json((folder / TOKENIZER).read_text("utf-8"))
+    except ValueError as error:
+        raise GraphError(f"the tokenizer in {folder} can't be used: {error}") from error
+    return Loaded(files, tokenizer, engine)
+
+
+def _precision(manifest: Manifest, files: ModelFiles, chosen: EngineSettings) -> str:
+    """The precision to load, which the user chose, else the model; ModelFilesError if it can't be had here."""
+    from berth.runtime.engines.openvino import has_bf16
+
+    precision = chosen.precision or manifest.precision
+    if precision == "int8" and "int8" not in manifest.precisions:
+        raise ModelFilesError(_no_int8(files.folder))
+    if precision == "bf16" and not has_bf16():
+        raise ModelFilesError(
+            "bf16 was asked for, and this CPU has none: use an instance type whose CPU has avx512_bf16 or amx_bf16, or "
+            f"{PRECISION_VARIABLE}=fp32"
+        )
+    return precision
+
+
+def _no_int8(folder: Path) -> str:
+    return f"int8 was asked for, and {folder} has no such graph: quantise it, or unset {PRECISION_VARIABLE}"
+
+
+def _convert(model: Path, target: Path) -> None:
+    """In a process of its own, whose memory (torch, transformers, the model twice) goes with it."""
+    command = [sys.executable, "-P", "-m", "berth.runtime.engines.convert", str(model), str(target)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ)
+    if done.returncode < 0:
+        killer = signal.Signals(-done.returncode).name
+        raise GraphError(f"no graph could be made ({killer} ended the conversion; memory may be short)")
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no reason was given"]
+        raise (ModelFilesError if done.returncode == NO_MODEL else GraphError)(lines[-1])

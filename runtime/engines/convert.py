@@ -1,0 +1,135 @@
+"""Makes a model's graph: `python -m berth.runtime.engines.convert MODEL TARGET`.
+
+MODEL is a folder with a model of transformers, TARGET the folder to write (berth.runtime.engines.graph); it is there
+when all of it is, and not before. The graph computes in float32, as the model: one answer of both is compared.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino
+import torch
+
+from berth.qa.tokenizer import PairTokenizer
+from berth.runtime.engines import pytorch
+from berth.runtime.engines.graph import NO_MODEL, TOKENIZER, GraphError, Manifest, hash_sources, write_manifest
+from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
+
+_CLOSE = 1e-3
+"""How far a logit of the graph may be from the model's: rounding is below a hundredth of it."""
+
+
+class _Logits(torch.nn.Module):
+    """The model with its two outputs as a tuple, and inputs by position, in the order of `names`."""
+
+    def __init__(self, model: Any, names: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+        self.names = names
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        output = self.model(**dict(zip(self.names, inputs, strict=True)))
+        return output.start_logits, output.end_logits
+
+
+def convert(files: ModelFiles, target: Path) -> Manifest:
+    """Write the graph of the model in `files` into the folder `target`, in place of one that is there.
+
+    GraphError if OpenVINO can't take this model, or computes something else; ModelFilesError as `pytorch.load_model`.
+    """
+    model = pytorch.load_model(files.folder)
+    tokenizer = pytorch.load_tokenizer(files)
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if tokenizer.token_types else [])]
+    module = _Logits(model, names)
+    longest = pytorch.longest_window(model)
+    graph = _trace(module, _probe(names, 2, min(9, longest), model.config.vocab_size))
+    for port, name in zip(graph.inputs, names, strict=True):
+        port.get_tensor().set_names({name})
+    manifest = Manifest(
+        openvino=openvino.__version__,
+        sources=hash_sources(files.folder),
+        architecture=type(model).__name__,
+        max_length=longest,
+        pad_id=model.config.pad_token_id or 0,
+        inputs=tuple(names),
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as part:
+        _compare(module, graph, _probe(names, 3, min(33, longest), model.config.vocab_size))
+        _write(Path(part), graph, tokenizer, manifest)
+        shutil.rmtree(target, ignore_errors=True)
+        Path(part).rename(target)
+        Path(part).mkdir()  # for the context manager to remove
+    target.chmod(0o755)
+    return manifest
+
+
+def _trace(module: _Logits, example: Sequence[torch.Tensor]) -> openvino.Model:
+    try:
+        # What torch's tracer warns of (values that it takes for constants) is what _compare looks at, at other sizes.
+        with warnings.catch_warnings(), torch.inference_mode():
+            warnings.simplefilter("ignore")
+            return openvino.convert_model(module, example_input=tuple(example))
+    except Exception as error:  # whatever a model of any kind makes the tracer or the converter raise
+        line = str(error).strip().splitlines() or [""]
+        raise GraphError(
+            f"OpenVINO can't convert {type(module.model).__name__} ({type(error).__name__}: {line[0][:200]})"
+        ) from error
+
+
+def _probe(names: Sequence[str], rows: int, tokens: int, vocabulary: int) -> list[torch.Tensor]:
+    """Random inputs of a model, the last row of which is shorter than the others."""
+    dice = torch.Generator().manual_seed(tokens)
+    inputs = {
+        "input_ids": torch.randint(0, vocabulary, (rows, tokens), generator=dice),
+        "attention_mask": torch.ones(rows, tokens, dtype=torch.int64),
+        "token_type_ids": (torch.arange(tokens) >= tokens // 2).long().repeat(rows, 1),
+    }
+    inputs["attention_mask"][-1, tokens - tokens // 3 :] = 0
+    return [inputs[name] for name in names]
+
+
+def _compare(module: _Logits, graph: openvino.Model, inputs: Sequence[torch.Tensor]) -> None:
+    compiled = openvino.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    theirs = list(compiled([each.numpy() for each in inputs]).values())
+    with torch.inference_mode():
+        ours = module(*inputs)
+    kept = inputs[module.names.index("attention_mask")].numpy() == 1
+    for mine, other in zip(ours, theirs, strict=True):
+        # Broken weights give NaN in both, which the warm-up question tells better.
+        if not np.allclose(mine.numpy()[kept], other[kept], rtol=0, atol=_CLOSE, equal_nan=True):
+            raise GraphError(f"OpenVINO's graph of {type(module.model).__name__} computes something else")
+
+
+def _write(folder: Path, graph: openvino.Model, tokenizer: PairTokenizer, manifest: Manifest) -> None:
+    openvino.save_model(graph, folder / "fp32.xml", compress_to_fp16=False)
+    (folder / TOKENIZER).write_text(tokenizer.to_json(), "utf-8")
+    write_manifest(folder, manifest)
+
+
+def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
+    """Convert; a mistake is one sentence on stderr, with exit code 1, or NO_MODEL if the model itself is the reason."""
+    model, target = map(Path, arguments)
+    try:
+        convert(find(model), target)
+    except (GraphError, ModelFilesError) as error:
+        print(error, file=sys.stderr)
+        return NO_MODEL if isinstance(error, ModelFilesError) else 1
+    except OSError as error:
+        print(f"the graph can't be written to {target} ({error.strerror or error})", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # torch and OpenVINO take a second to come down

@@ -1,0 +1,129 @@
+"""A model's graph: what OpenVINO loads, with the tokenizer as the kit reads it, next to the model that it was made of.
+
+    openvino/manifest.json    of which files it was made (by their sha256), with which OpenVINO, and what it takes
+    openvino/fp32.xml, .bin   the graph
+    openvino/int8.xml, .bin   the same with weights and activations in int8, if it was asked for
+    openvino/tokenizer.json   the tokenizer (berth.qa.tokenizer), so that a server needs no transformers
+
+A training job's end writes it into the model, and a server makes it where it is missing. What was made of other weights
+is never served: its files are compared first. Standard library only.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from berth.contract.model_files import CONFIG, TOKENIZERS, WEIGHTS
+
+FOLDER = "openvino"
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+FORMAT = 1
+NO_MODEL = 3
+"""The exit code of `convert` for a model that nothing can load."""
+_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
+
+
+class GraphError(Exception):
+    """A graph can't be used; one sentence says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a graph is, as manifest.json has it."""
+
+    openvino: str
+    """The version that made it."""
+    sources: Mapping[str, str]
+    """The model's files that it was made of, by name: their sha256."""
+    architecture: str
+    max_length: int
+    """The longest window, in tokens."""
+    pad_id: int
+    inputs: tuple[str, ...]
+    """Names of the model's inputs, in its order."""
+    precisions: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"fp32": {}})
+    """fp32 or int8: what is known of that graph, such as its loss of F1."""
+    precision: str = "fp32"
+    """The one to serve where nobody says another: fp32, or bf16 on a CPU that has it."""
+    format: int = FORMAT
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write manifest.json into the graph's folder, as a whole."""
+    part = folder / f"{MANIFEST}.part"
+    part.write_text(json.dumps(asdict(manifest), indent=1) + "\n", "utf-8")
+    part.rename(folder / MANIFEST)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the graph in `folder`; GraphError if it has none that this version of the kit reads."""
+    path = folder / MANIFEST
+    again = f"remove {folder}, and it is made again"
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+        if fields["format"] != FORMAT:
+            raise GraphError(f"{path} is of format {fields['format']}, and this kit reads {FORMAT}: {again}")
+        manifest = Manifest(**{**fields, "inputs": tuple(fields["inputs"])})
+        valid = (
+            isinstance(manifest.max_length, int)
+            and isinstance(manifest.pad_id, int)
+            and all(isinstance(each, dict) for each in (manifest.sources, manifest.precisions))
+        )
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise GraphError(f"{path} can't be read ({type(error).__name__}: {error}): {again}") from error
+    if not valid:
+        raise GraphError(f"{path} is damaged: {again}")
+    return manifest
+
+
+def source_files(model: Path) -> list[Path]:
+    """The files of the model in that folder on which a graph depends: configuration, weights, tokenizer."""
+    names = [CONFIG, *WEIGHTS, *TOKENIZERS, *_TOKENIZER_SETTINGS]
+    there = {model / name for name in names}
+    for index in (model / name for name in WEIGHTS if name.endswith(".index.json")):
+        if index.is_file():
+            shards = json.loads(index.read_text("utf-8")).get("weight_map", {})
+            there |= {model / str(name) for name in shards.values()}
+    return sorted(path for path in there if path.is_file())
+
+
+def hash_sources(model: Path) -> dict[str, str]:
+    """The sha256 of each of `source_files`, by name: half a second for each gigabyte."""
+    found = {}
+    for path in source_files(model):
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def fault_of(folder: Path, manifest: Manifest, openvino: str) -> str:
+    """Why the graph in `folder` can't be loaded by this OpenVINO, as a sentence; empty if it can. Its sources are not
+    compared: see `other_sources`.
+    """
+    missing = [
+        name
+        for name in (TOKENIZER, *(f"{each}{end}" for each in manifest.precisions for end in (".xml", ".bin")))
+        if not (folder / name).is_file()
+    ]
+    if missing:
+        return f"the graph in {folder} lacks {missing[0]}"
+    if _release(manifest.openvino) > _release(openvino):
+        return f"the graph in {folder} was made by OpenVINO {manifest.openvino}, and this image has {openvino}"
+    return ""
+
+
+def other_sources(folder: Path, manifest: Manifest, hashes: Mapping[str, str]) -> str:
+    """Which of the model's files is another than that of which the graph was made, as a sentence; empty if none."""
+    names = sorted(manifest.sources.keys() | hashes.keys())
+    other = [name for name in names if manifest.sources.get(name) != hashes.get(name)]
+    return f"the graph in {folder} was made of another {other[0]} than the model's" if other else ""
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """(2026, 4) of 2026.4.1-22982-…; () of what is no version."""
+    numbers = version.split("-")[0].split(".")[:2]
+    return tuple(int(number) for number in numbers if number.isdecimal())

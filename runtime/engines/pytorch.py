@@ -1,0 +1,117 @@
+"""The PyTorch engine: the model as transformers loads it, in float32, on the GPU if there is one, else the CPU."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from berth.qa.tokenizer import PairTokenizer, SlowTokenizerError
+from berth.qa.windows import position_count
+from berth.runtime.engines.batches import model_inputs
+from berth.runtime.engines.engine import EngineInfo, RowLogits, WindowTokens
+from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
+
+ROWS = {"cpu": 4, "cuda": 32}
+POSITIONS = 512
+"""The longest window of a model whose config names no limit."""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' progress bars and load report off the log; what matters of them is checked and said here.
+
+    TRANSFORMERS_VERBOSITY, if the user set it, wins. Python warnings pass.
+    """
+    if "TRANSFORMERS_VERBOSITY" in os.environ:
+        yield
+        return
+    logging_of = transformers.utils.logging
+    before = logging_of.get_verbosity()
+    logging_of.set_verbosity_error()
+    logging_of.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging_of.set_verbosity(before)
+
+
+def _sentence(error: Exception) -> str:
+    """The first line of an error, short enough for a sentence."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
+
+
+def load_tokenizer(files: ModelFiles) -> PairTokenizer:
+    """The model's fast tokenizer; ModelFilesError if it can't be read or has no offsets."""
+    try:
+        with _quiet():
+            return PairTokenizer.of(AutoTokenizer.from_pretrained(files.folder, local_files_only=True))
+    except SlowTokenizerError as error:
+        raise ModelFilesError(
+            f"the tokenizer in {files.folder} has no fast version, whose offsets are needed: add a tokenizer.json"
+        ) from error
+    except Exception as error:  # whatever a damaged file makes transformers raise, the user's way out is the same
+        raise ModelFilesError(
+            f"the tokenizer in {files.folder} can't be loaded ({_sentence(error)}): save it again"
+        ) from error
+
+
+def load_model(folder: Path) -> Any:
+    """The model in `folder`, in float32 on the CPU; ModelFilesError if its weights don't fit or hold no
+    question-answering head.
+    """
+    try:
+        with _quiet():
+            model, report = AutoModelForQuestionAnswering.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+            )
+    except Exception as error:
+        raise ModelFilesError(f"the model in {folder} can't be loaded ({_sentence(error)}): save it again") from error
+    missing = sorted(report["missing_keys"])
+    if missing:  # transformers fills them with random numbers and goes on; such answers would only look like answers
+        raise ModelFilesError(
+            f"the weights in {folder} lack {', '.join(missing[:3])}{' and others' if missing[3:] else ''}: "
+            "fine-tune the model for question answering first"
+        )
+    return model.eval()
+
+
+def longest_window(model: Any) -> int:
+    """The model's positions in tokens, POSITIONS where it names none."""
+    return position_count(model) or POSITIONS
+
+
+class PyTorchEngine:
+    """See engine.Engine. One batch at a time, with all threads."""
+
+    def __init__(self, files: ModelFiles, threads: int) -> None:
+        """Load the weights of `files`; ModelFilesError as `load_model`."""
+        torch.set_num_threads(threads)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = load_model(files.folder).to(self.device)
+        self.pad_id = self.model.config.pad_token_id or 0
+        name = type(self.model).__name__
+        self.info = EngineInfo(
+            description=f"PyTorch {torch.__version__}, {name}, fp32 on {self.device}",
+            precision="fp32",
+            max_length=longest_window(self.model),
+            slots=1,
+            rows=ROWS[self.device.type],
+        )
+
+    @torch.inference_mode()
+    def logits(self, rows: Sequence[WindowTokens], *, alone: bool = False) -> list[RowLogits]:
+        """See engine.Engine.logits."""
+        inputs = {
+            name: torch.from_numpy(array).to(self.device) for name, array in model_inputs(rows, self.pad_id).items()
+        }
+        output = self.model(**inputs)
+        start = output.start_logits.float().cpu().numpy()
+        end = output.end_logits.float().cpu().numpy()
+        sizes = [len(row.input_ids) for row in rows]
+        return [RowLogits(start[index, :size], end[index, :size]) for index, size in enumerate(sizes)]

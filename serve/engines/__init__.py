@@ -1,1 +1,0 @@
-"""What turns windows into logits: `engine` says what an engine is, `batches` groups windows, `pytorch` is one."""

@@ -1,0 +1,129 @@
+"""A worker: `python -m berth.serve.workers.process SOCKET MODEL THREADS cpu|cuda`, started by the pool.
+
+It loads the model, answers the warm-up question, and then turns batches into logits until the socket's other end is
+closed: with the server goes every worker, however the server ended.
+"""
+
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from berth.runtime.engines import choose
+from berth.runtime.engines.choose import Loaded
+from berth.runtime.engines.model_folder import ModelFilesError
+from berth.serve import log
+from berth.serve.errors import ServeError
+from berth.serve.handler import warm_up
+from berth.serve.workers.messages import Batch, BatchError, BatchLogits, Failed, FromWorker, Ready
+
+logger = logging.getLogger("berth.serve.workers.process")
+
+_CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
+
+
+class Channel:
+    """The worker's end of the socket, for all of its threads."""
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, message: FromWorker) -> None:
+        """Say it; the process ends where nobody is there to hear it."""
+        try:
+            with self._lock:
+                self._connection.send(message)
+        except OSError:
+            os._exit(0)
+
+    def receive(self) -> Batch:
+        """The next batch; the process ends where no other can come."""
+        try:
+            batch = self._connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        assert isinstance(batch, Batch)
+        return batch
+
+
+def is_cuda_error(error: BaseException) -> bool:
+    """Whether CUDA itself failed, by the text or by torch's type of it (since 2.8), which is not imported for that."""
+    accelerator = any(each.__name__ == "AcceleratorError" for each in type(error).__mro__)
+    return accelerator or _CUDA_ERROR.match(str(error)) is not None
+
+
+def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[Loaded, Ready]:
+    """The model, and what there is to say of it; ModelFilesError or ServeError if it can't answer."""
+    began = time.monotonic()
+    loaded = choose.load(model_dir, choose.settings(os.environ, threads, cuda=cuda), logger.info)
+    there = time.monotonic()
+    warm_up(loaded)
+    files = loaded.files
+    return loaded, Ready(
+        info=loaded.engine.info,
+        tokenizer=loaded.tokenizer.to_json(),
+        model=f"{files.folder} ({files.weights}, {files.tokenizer})",
+        user_code=str(files.user_code or ""),
+        load_seconds=there - began,
+        warm_up_seconds=time.monotonic() - there,
+    )
+
+
+def run(channel: Channel, loaded: Loaded, batch: Batch) -> None:
+    """One batch. Most of CUDA's errors (a memory error of the GPU, an illegal access) leave a process without a GPU for
+    the rest of its life, some (out of memory) do not: the warm-up question tells. A new process has a GPU again.
+    """
+    try:
+        logits = loaded.engine.logits(batch.rows, alone=batch.alone)
+    except Exception as error:
+        channel.send(BatchError(batch.number, f"{type(error).__name__}: {error}", traceback.format_exc()))
+        if is_cuda_error(error):
+            _end_unless_warm(loaded, str(error).partition("\n")[0])
+    else:
+        channel.send(BatchLogits(batch.number, logits))
+
+
+def _end_unless_warm(loaded: Loaded, said: str) -> None:
+    try:
+        warm_up(loaded)
+    except BaseException:
+        logger.error("the model can't use its GPU any more (%s): its worker starts again", said)
+        os._exit(1)
+
+
+def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
+    """Work until the server is gone."""
+    # A stop is for the server to see, which lets its workers finish: Ctrl-C in a terminal reaches them all.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    log.configure()
+    socket, model_dir, threads, device = arguments
+    channel = Channel(Connection(int(socket)))
+    try:
+        loaded, ready = load(Path(model_dir), int(threads), cuda=device == "cuda")
+    except (ModelFilesError, ServeError) as error:
+        channel.send(Failed(str(error)))
+        return
+    except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
+        logger.exception("loading failed unforeseen")
+        name = type(error).__name__
+        channel.send(Failed(f"the model in {model_dir} can't be loaded ({name}): the log has the details"))
+        return
+    channel.send(ready)
+    with ThreadPoolExecutor(ready.info.slots, "engine") as slots:
+        while True:
+            slots.submit(run, channel, loaded, channel.receive())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Which windows of all waiting requests are the next batch. Pure, but for what it holds; its user has a lock.
+
+In order of arrival, but a long request stands back with its later windows for those that come meanwhile: by as much
+time as they take, so that neither waits for long because the other is there. A batch is the window whose turn it is
+with others of like length.
+"""
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from berth.runtime.engines.batches import WASTE
+from berth.runtime.engines.engine import RowLogits, WindowTokens
+
+_LOOKED_AT = 64
+"""Waiting windows among which a batch is chosen."""
+_STANDS_BACK = 2.0
+"""How much later a window's turn comes for each second that its request's windows before it take."""
+
+
+@dataclass(eq=False, slots=True)
+class PendingRequest:
+    """A request's rows on their way through the workers. `deaths`: workers that died over it."""
+
+    rows: Sequence[WindowTokens]
+    arrived: float
+    future: Future[list[RowLogits]] = field(default_factory=Future)
+    deaths: int = 0
+    logits: dict[int, RowLogits] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Of all its rows."""
+        return sum(len(row.input_ids) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WaitingWindow:
+    """One window of a request; ordered by when its turn is."""
+
+    turn: float
+    number: int
+    request: PendingRequest = field(compare=False)
+    index: int = field(compare=False)
+
+    @property
+    def row(self) -> WindowTokens:
+        """What the model sees of it."""
+        return self.request.rows[self.index]
+
+    @property
+    def length(self) -> int:
+        """Tokens."""
+        return len(self.row.input_ids)
+
+
+class Scheduler:
+    """The windows that wait."""
+
+    def __init__(self) -> None:
+        self._waiting: list[WaitingWindow] = []
+        self._number = 0
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, request: PendingRequest, seconds_per_token: float) -> None:
+        """Queue all windows of a request, or those that a worker took with it when it died."""
+        turn = request.arrived
+        for index in range(len(request.rows)):
+            if index not in request.logits:
+                self._number += 1
+                window = WaitingWindow(turn, self._number, request, index)
+                insort(self._waiting, window)
+                self.tokens += window.length
+                turn += _STANDS_BACK * seconds_per_token * window.length
+
+    def drop(self, request: PendingRequest) -> None:
+        """Forget what waits of a request."""
+        self._waiting = [window for window in self._waiting if window.request is not request]
+        self.tokens = sum(window.length for window in self._waiting)
+
+    def take_all(self) -> list[PendingRequest]:
+        """Every request of which something waits; nothing waits from then on."""
+        requests = list(dict.fromkeys(window.request for window in self._waiting))
+        self._waiting.clear()
+        self.tokens = 0
+        return requests
+
+    def next_batch(self, most: int, slots: int, *, idle: bool) -> list[WaitingWindow]:
+        """The next windows, at most `most`, and no more than leave something for each of `slots`; empty if none waits.
+
+        A request over which a worker has died runs alone, on a worker that is `idle`, so that it is known whose fault
+        another death is.
+        """
+        if not self._waiting:
+            return []
+        first = self._waiting[0]
+        if first.request.deaths:
+            chosen = [first] if idle else []
+        else:
+            size = min(most, max(1, len(self._waiting) // slots))
+            chosen = list(_alike(first, self._waiting[1:_LOOKED_AT], size))
+        for window in chosen:
+            self._waiting.remove(window)
+            self.tokens -= window.length
+        return chosen
+
+
+def _alike(first: WaitingWindow, others: Sequence[WaitingWindow], size: int) -> Iterator[WaitingWindow]:
+    """`first`, and of the others, in their order, those whose length is like its, up to `size` in all."""
+    yield first
+    taken, longest, tokens = 1, first.length, first.length
+    for other in others:
+        if taken == size:
+            return
+        padded = max(longest, other.length) * (taken + 1)
+        if not other.request.deaths and padded - tokens - other.length <= WASTE * padded:
+            taken, longest, tokens = taken + 1, max(longest, other.length), tokens + other.length
+            yield other
+
+
+def rows_of(batch: Sequence[WaitingWindow]) -> list[WindowTokens]:
+    """What the model sees of a batch."""
+    return [window.row for window in batch]
+
+
+def finish(batch: Sequence[WaitingWindow], logits: Sequence[Any]) -> list[PendingRequest]:
+    """Note what came of a batch; the requests that are complete by it."""
+    complete = []
+    for window, one in zip(batch, logits, strict=True):
+        request = window.request
+        request.logits[window.index] = one
+        if len(request.logits) == len(request.rows):
+            complete.append(request)
+    return complete

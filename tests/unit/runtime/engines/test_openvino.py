@@ -1,0 +1,200 @@
+"""OpenVINO against PyTorch: the same logits, from a graph of this model and no other, with the properties asked for."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import openvino
+import pytest
+
+from berth.qa.tokenizer import PairTokenizer
+from berth.qa.windows import make_windows
+from berth.runtime.engines import choose, convert, graph
+from berth.runtime.engines import openvino as engines
+from berth.runtime.engines.engine import WindowTokens, logits_of_all
+from berth.runtime.engines.graph import FOLDER, GraphError, Manifest, read_manifest
+from berth.runtime.engines.model_folder import ModelFilesError, find
+from berth.runtime.engines.openvino import OpenVINOEngine, properties
+from berth.runtime.engines.pytorch import PyTorchEngine
+
+PAIRS = [
+    ("What is it used with?", f"This model is used with sagemaker for inference {n} times. " * n) for n in range(9)
+]
+
+
+@pytest.fixture(scope="session")
+def converted(minilm_model: Path) -> tuple[Path, Manifest]:
+    """The folder of MiniLM's graph, and its manifest."""
+    folder = minilm_model.parent / "graph"
+    return folder, convert.convert(find(minilm_model), folder)
+
+
+@pytest.fixture(scope="session")
+def engine(converted: tuple[Path, Manifest]) -> OpenVINOEngine:
+    return OpenVINOEngine(*converted, "fp32", 2)
+
+
+@pytest.fixture
+def model(minilm_model: Path, converted: tuple[Path, Manifest], tmp_path: Path) -> Path:
+    """A copy of the model with its graph inside, for a test to damage."""
+    shutil.copytree(minilm_model, tmp_path / "model")
+    shutil.copytree(converted[0], tmp_path / "model" / FOLDER)
+    return tmp_path / "model"
+
+
+def load(model: Path, **settings: str) -> tuple[choose.Loaded, list[str]]:
+    said: list[str] = []
+    environment = {choose.FOLDER_VARIABLE: str(model.parent / "kept"), **settings}
+    return choose.load(model, choose.settings(environment, 1, cuda=False), said.append), said
+
+
+def test_the_logits_are_pytorchs(engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, Manifest]) -> None:
+    tokenizer = PairTokenizer.from_json((converted[0] / "tokenizer.json").read_text())
+    windows = make_windows(tokenizer, PAIRS)
+    assert len({len(window.input_ids) for window in windows}) > 5
+    theirs = logits_of_all(PyTorchEngine(find(minilm_model), 2), windows)
+    for mine, other in zip(logits_of_all(engine, windows), theirs, strict=True):
+        np.testing.assert_allclose(mine.start, other.start, atol=1e-4)
+        np.testing.assert_allclose(mine.end, other.end, atol=1e-4)
+
+
+def test_logits_do_not_depend_on_the_batch_or_the_threads(engine: OpenVINOEngine) -> None:
+    rows = [
+        WindowTokens(np.arange(5, 5 + length, dtype=np.int32), np.zeros(length, np.int32))
+        for length in (40, 41, 39, 40)
+    ]
+    alone = [engine.logits([row], alone=True)[0] for row in rows]
+    for together in (engine.logits(rows), engine.logits(rows, alone=True)):
+        for one, other in zip(alone, together, strict=True):
+            assert one.start.shape == other.start.shape
+            np.testing.assert_allclose(one.start, other.start, atol=1e-5)
+
+
+@pytest.mark.parametrize(("threads", "streams"), [(1, 1), (2, 1), (2, 2)])
+def test_every_property_is_what_was_asked_for(converted: tuple[Path, Manifest], threads: int, streams: int) -> None:
+    asked = properties("fp32", threads, streams)
+    compiled = openvino.Core().compile_model(converted[0] / "fp32.xml", "CPU", asked)
+    assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
+    assert compiled.get_property("INFERENCE_NUM_THREADS") == threads
+    assert compiled.get_property("NUM_STREAMS") == streams
+    assert compiled.get_property("ENABLE_CPU_PINNING") is False
+
+
+def test_the_weights_stay_in_float32(converted: tuple[Path, Manifest]) -> None:
+    model = openvino.Core().read_model(converted[0] / "fp32.xml")
+    kinds = {op.get_output_element_type(0) for op in model.get_ops() if op.get_type_name() == "Constant"}
+    assert openvino.Type.f32 in kinds
+    assert not kinds & {openvino.Type.f16, openvino.Type.bf16}
+
+
+def test_a_model_with_its_graph_needs_no_torch(model: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from berth.runtime.engines import choose\n"
+        "loaded = choose.load(Path(sys.argv[1]), choose.settings({}, 1, cuda=False), print)\n"
+        "print(loaded.engine.info.description, sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code, model], capture_output=True, text=True, check=True)
+    version = openvino.__version__.split("-")[0]
+    assert done.stdout == f"OpenVINO {version}, BertForQuestionAnswering, fp32 on 1 threads []\n"
+
+
+def test_a_missing_graph_is_made_and_kept_outside_of_the_model(minilm_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(minilm_model, tmp_path / "model")
+    before = sorted((tmp_path / "model").rglob("*"))
+    loaded, said = load(tmp_path / "model")
+    assert loaded.engine.info.precision == "fp32"
+    assert said == [
+        f"{tmp_path}/model has no graph for OpenVINO: making one takes some seconds, at each start of a container"
+    ]
+    assert sorted((tmp_path / "model").rglob("*")) == before
+    assert load(tmp_path / "model")[1] == []
+
+
+def other_weights(model: Path) -> None:
+    with (model / "model.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x01")
+
+
+def newer(model: Path) -> None:
+    manifest = read_manifest(model / FOLDER)
+    graph.write_manifest(model / FOLDER, replace(manifest, openvino="2031.1.0"))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "other weights": (other_weights, "was made of another model.safetensors than the model's"),
+    "another tokenizer": (
+        lambda model: (model / "vocab.txt").write_text("a\n"),
+        "was made of another vocab.txt than the model's",
+    ),
+    "a newer OpenVINO": (newer, "was made by OpenVINO 2031.1.0, and this image has "),
+    "half a copy": (lambda model: (model / FOLDER / "fp32.bin").unlink(), "lacks fp32.bin"),
+    "no graph": (lambda model: (model / FOLDER / "fp32.xml").write_text("<net"), "OpenVINO can't load "),
+    "no manifest": (lambda model: (model / FOLDER / "manifest.json").unlink(), "manifest.json can't be read"),
+    "another format": (
+        lambda model: (model / FOLDER / "manifest.json").write_text('{"format": 9}'),
+        "manifest.json is of format 9, and this kit reads 1",
+    ),
+    "no tokenizer": (lambda model: (model / FOLDER / "tokenizer.json").write_text("{}"), "the tokenizer in "),
+}
+
+
+@pytest.mark.parametrize(("damage", "sentence"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_graph_that_is_not_this_models_is_never_served(
+    model: Path, damage: Callable[[Path], object], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def convert_nothing(source: Path, target: Path) -> None:
+        raise GraphError(f"made again from {source.name}")
+
+    monkeypatch.setattr(choose, "_convert", convert_nothing)
+    damage(model)
+    loaded, said = load(model)
+    assert len(said) == 3
+    assert sentence in said[0]
+    assert said[0].endswith(": it is not used")
+    assert said[2] == "made again from model: PyTorch answers in its place"
+    assert loaded.engine.info.description.startswith("PyTorch ")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ("int8", "int8 was asked for, and {} has no such graph: quantise it, or unset BERTH_PRECISION"),
+        ("fp64", "BERTH_PRECISION is `fp64`: it must be one of fp32, bf16, int8"),
+    ],
+)
+def test_a_precision_that_can_not_be_had(model: Path, wanted: str, sentence: str) -> None:
+    with pytest.raises(ModelFilesError) as refused:
+        load(model, BERTH_PRECISION=wanted)
+    assert str(refused.value) == sentence.format(model)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_bf16_is_for_a_cpu_that_has_it(model: Path, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "has_bf16", lambda: there)
+    if there:
+        assert load(model, BERTH_PRECISION="bf16")[0].engine.info.precision == "bf16"
+        return
+    with pytest.raises(ModelFilesError, match="bf16 was asked for, and this CPU has none: use an instance type"):
+        load(model, BERTH_PRECISION="bf16")
+
+
+def test_a_models_own_setting_is_taken_where_nobody_says_another(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "has_bf16", lambda: True)
+    manifest = read_manifest(model / FOLDER)
+    graph.write_manifest(model / FOLDER, replace(manifest, precision="bf16"))
+    assert load(model)[0].engine.info.precision == "bf16"
+    assert load(model, BERTH_PRECISION="fp32")[0].engine.info.precision == "fp32"
+
+
+def test_a_model_that_can_not_be_converted_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    assert convert.main([str(tmp_path), str(tmp_path / "graph")]) == graph.NO_MODEL
+    assert capsys.readouterr().err.startswith(f"{tmp_path} has no weights")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json"]

@@ -1,0 +1,64 @@
+"""The PyTorch engine against the model called directly."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForQuestionAnswering, RobertaConfig, RobertaForQuestionAnswering
+
+from berth.runtime.engines.engine import EngineInfo, WindowTokens
+from berth.runtime.engines.model_folder import ModelFiles
+from berth.runtime.engines.pytorch import PyTorchEngine
+
+
+def row(length: int, vocabulary: int, types: bool = True) -> WindowTokens:
+    """A row of random tokens, the first half of them the question's."""
+    ids = np.random.default_rng(length).integers(5, vocabulary, size=length, dtype=np.int32)
+    return WindowTokens(ids, (np.arange(length) >= length // 2).astype(np.int32) if types else None)
+
+
+def files(folder: Path) -> ModelFiles:
+    return ModelFiles(folder, "model.safetensors", "tokenizer.json", None)
+
+
+def test_logits_do_not_depend_on_the_batch(tiny_model: Path) -> None:
+    rows = [row(length, 100) for length in (5, 128, 40, 41, 127, 39, 2, 120, 40, 40, 40)]
+    logits = PyTorchEngine(files(tiny_model), 1).logits(rows)
+    model = AutoModelForQuestionAnswering.from_pretrained(tiny_model).eval()
+    for one, got in zip(rows, logits, strict=True):
+        assert one.token_type_ids is not None
+        assert {got.start.dtype, got.end.dtype} == {np.dtype(np.float32)}
+        with torch.no_grad():
+            alone = model(
+                input_ids=torch.tensor(one.input_ids[None].astype(np.int64)),
+                token_type_ids=torch.tensor(one.token_type_ids[None].astype(np.int64)),
+            )
+        np.testing.assert_allclose(got.start, alone.start_logits[0], atol=1e-5)
+        np.testing.assert_allclose(got.end, alone.end_logits[0], atol=1e-5)
+
+
+def test_the_longest_window_of_roberta(tmp_path: Path) -> None:
+    """RoBERTa's positions begin behind its padding id: of 66 positions 64 can be used."""
+    config = RobertaConfig(
+        vocab_size=100,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=66,
+        type_vocab_size=1,
+    )
+    RobertaForQuestionAnswering(config).save_pretrained(tmp_path)
+    engine = PyTorchEngine(files(tmp_path), 1)
+    assert engine.info.max_length == 64
+    (logits,) = engine.logits([row(64, 100, types=False)])
+    assert len(logits.start) == 64
+    with pytest.raises((IndexError, RuntimeError)):
+        engine.logits([row(65, 100, types=False)])
+
+
+def test_what_it_says_of_itself(tiny_model: Path) -> None:
+    engine = PyTorchEngine(files(tiny_model), 1)
+    described = f"PyTorch {torch.__version__}, BertForQuestionAnswering, fp32 on {engine.device}"
+    assert engine.info == EngineInfo(described, "fp32", 128, slots=1, rows=4)

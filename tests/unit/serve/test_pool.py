@@ -1,0 +1,168 @@
+"""The pool over doubles of workers: who gets what, deaths, and what is given up."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from berth.runtime.engines.engine import WindowTokens
+from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import RequestLimits
+from berth.serve.workers.messages import Ready
+from berth.serve.workers.pool import EngineError, WorkerPool, WorkerSettings
+from tests.unit.serve.worker_double import DIES, RAISES, SLEEPS, SLOW
+
+DOUBLE = [sys.executable, "-P", str(Path(__file__).parent / "worker_double.py")]
+
+
+def row(first: int, length: int = 8) -> WindowTokens:
+    return WindowTokens(np.full(length, first, np.int32), None)
+
+
+class Told:
+    """What the pool tells its service."""
+
+    def __init__(self) -> None:
+        self.ready: list[Ready] = []
+        self.failures: list[str] = []
+        self.changed = threading.Event()
+
+    def on_ready(self, ready: Ready) -> None:
+        self.ready.append(ready)
+        self.changed.set()
+
+    def on_failure(self, sentence: str) -> None:
+        self.failures.append(sentence)
+        self.changed.set()
+
+
+Pools = Callable[..., tuple[WorkerPool, Told]]
+
+
+@pytest.fixture
+def start() -> Iterator[Pools]:
+    """`start(workers, threads, model)`: a pool whose first worker is ready, or which has failed."""
+    pools = []
+
+    def make(workers: int = 1, threads: int = 2, model: str = "model", **environment: str) -> tuple[WorkerPool, Told]:
+        settings = WorkerSettings(Path("/opt/ml") / model, threads, "cpu", environment)
+        pool, told = WorkerPool([settings] * workers, RequestLimits(), DOUBLE), Told()
+        pools.append(pool)
+        pool.start(told.on_ready, told.on_failure)
+        assert told.changed.wait(20)
+        return pool, told
+
+    yield make
+    for pool in pools:
+        pool.stop()
+
+
+def pids(pool: WorkerPool) -> list[int]:
+    return [worker.process.pid for worker in pool._workers]
+
+
+def wait_until(there: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 20
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_every_row_gets_its_own_logits(start: Pools) -> None:
+    pool, told = start(workers=2)
+    futures = [pool.submit([row(100 * one + two, 8 + two) for two in range(7)]) for one in range(1, 21)]
+    for one, future in enumerate(futures, start=1):
+        logits = future.result(20)
+        assert [(int(each.start[0]), len(each.end)) for each in logits] == [(100 * one + n, 8 + n) for n in range(7)]
+    assert len(told.ready) == 1
+    assert pool.waiting_seconds == 0
+
+
+def test_what_a_dead_worker_had_goes_to_the_next(start: Pools) -> None:
+    pool, _ = start(threads=4)
+    futures = [pool.submit([row(SLOW)]) for _ in range(12)]
+    (old,) = pids(pool)
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: pids(pool) not in ([], [old]))
+    assert not pool.available
+    later = pool.submit([row(50)])
+    assert [int(future.result(20)[0].start[0]) for future in (*futures, later)] == [SLOW] * 12 + [50]
+    assert pool.available
+
+
+def test_a_request_that_kills_two_workers_is_given_up_and_nothing_else(start: Pools) -> None:
+    pool, told = start(threads=4)
+    good = [pool.submit([row(SLOW)]) for _ in range(3)]
+    poison = pool.submit([row(40), row(DIES)])
+    good += [pool.submit([row(60)]) for _ in range(5)]
+    with pytest.raises(ServeError, match="2 workers in turn have died over this request: it is given up") as refused:
+        poison.result(30)
+    assert (refused.value.kind, refused.value.status) == (Kind.GIVEN_UP, 500)
+    assert [int(future.result(20)[0].start[0]) for future in good] == [SLOW] * 3 + [60] * 5
+    assert not told.failures
+
+
+def test_an_error_of_the_engine_is_that_of_its_batch(start: Pools) -> None:
+    pool, _ = start(threads=1)
+    (before,) = pids(pool)
+    failing = pool.submit([row(RAISES)] * 6)
+    with pytest.raises(EngineError, match=r"(?s)ValueError: no rows.*Traceback: a line"):
+        failing.result(20)
+    assert int(pool.submit([row(70)]).result(20)[0].start[0]) == 70
+    assert pids(pool) == [before]
+
+
+def test_a_cancelled_request_takes_no_turn(start: Pools) -> None:
+    pool, _ = start(threads=1)
+    running = pool.submit([row(SLOW)])
+    dropped = pool.submit([row(DIES)] * 50)
+    assert dropped.cancel()
+    assert pool.waiting_seconds == 0
+    assert running.result(20)
+    assert pool.submit([row(80)]).result(20)
+
+
+def test_a_worker_that_says_why_it_can_not_load_is_the_end(start: Pools) -> None:
+    pool, told = start(model="there are no weights")
+    wait_until(lambda: told.failures)
+    assert told.failures == ["there are no weights"]
+    with pytest.raises(ServeError, match="there are no weights") as refused:
+        pool.submit([row(1)])
+    assert refused.value.status == 503
+
+
+def test_a_worker_that_dies_while_it_loads_is_the_end(start: Pools) -> None:
+    _, told = start(model="dies")
+    wait_until(lambda: told.failures)
+    assert told.failures == [
+        "the worker died while it loaded the model (exit code 9): give the container more memory, or look at the lines "
+        "above"
+    ]
+
+
+def test_a_worker_that_can_not_start_again_is_tried_three_times(start: Pools, tmp_path: Path) -> None:
+    pool, told = start(model="dies later", STARTED=str(tmp_path / "started"))
+    waiting = pool.submit([row(SLEEPS)])
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    wait_until(lambda: told.failures)
+    assert told.failures[0].startswith("the worker died while it loaded the model (exit code 9)")
+    with pytest.raises(ServeError, match="the worker died while it loaded the model"):
+        waiting.result(20)
+
+
+def test_too_much_work_is_refused_with_the_time_that_it_takes(start: Pools) -> None:
+    pool, _ = start(threads=1)
+    pool._seconds_per_token = 0.01
+    accepted = [pool.submit([row(SLEEPS)]), pool.submit([row(90, 3000)])]
+    with pytest.raises(ServeError, match="the model has work for 30 s already") as refused:
+        pool.submit([row(90)])
+    assert (refused.value.status, refused.value.retry_after) == (503, 3)  # until half of 55 s are left
+    assert refused.value.body()["retry_after"] == 3
+    assert not any(future.done() for future in accepted)

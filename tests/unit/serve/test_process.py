@@ -1,0 +1,63 @@
+"""What a worker does when CUDA fails under it: no test machine has a GPU, so the engine says what torch would."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from berth.serve.workers.process import is_cuda_error
+
+ACCESS = "CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' in https://docs…"
+RUN = """
+import json, sys
+from types import SimpleNamespace
+from berth.serve.workers import process
+from berth.serve.workers.messages import Batch, BatchError
+
+said, lost = json.loads(sys.argv[1])
+
+class Engine:
+    def logits(self, rows, *, alone):
+        raise RuntimeError(said)
+
+def warm_up(loaded):
+    if lost:
+        raise RuntimeError(said)
+
+process.warm_up = warm_up
+channel = SimpleNamespace(send=lambda message: print(type(message).__name__, message.error.splitlines()[0], flush=True))
+process.run(channel, SimpleNamespace(engine=Engine()), Batch(1, [], False))
+print("lives on")
+"""
+
+
+def run(said: str, *, lost: bool) -> tuple[int, list[str], str]:
+    command = [sys.executable, "-P", "-c", RUN, json.dumps([said, lost])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_a_worker_that_has_lost_its_gpu_ends() -> None:
+    code, said, log = run(ACCESS, lost=True)
+    assert code == 1
+    assert said == ["BatchError RuntimeError: CUDA error: an illegal memory access was encountered"]
+    assert "the model can't use its GPU any more (CUDA error: an illegal memory access was encountered)" in log
+
+
+@pytest.mark.parametrize("said", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling …"])
+def test_an_error_of_one_request_is_not_the_end(said: str) -> None:
+    assert run(said, lost=False)[:2] == (0, [f"BatchError RuntimeError: {said}", "lives on"])
+
+
+def test_another_error_is_not_looked_into() -> None:
+    assert run("no rows", lost=True)[:2] == (0, ["BatchError RuntimeError: no rows", "lives on"])
+
+
+def test_errors_of_cuda() -> None:
+    accelerator = type("AcceleratorError", (RuntimeError,), {})
+    assert is_cuda_error(accelerator("uncorrectable ECC error encountered"))
+    assert is_cuda_error(RuntimeError(ACCESS))
+    assert is_cuda_error(RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"))
+    assert not is_cuda_error(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert not is_cuda_error(ValueError("a bad question"))

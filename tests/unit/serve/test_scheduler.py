@@ -1,0 +1,96 @@
+"""Whose turn it is: by arrival, long requests standing back for those that come meanwhile, alike windows together."""
+
+import numpy as np
+
+from berth.runtime.engines.engine import WindowTokens
+from berth.serve.workers.scheduler import PendingRequest, Scheduler, WaitingWindow, finish
+
+PACE = 0.001  # seconds for a token
+
+
+def request(*lengths: int, arrived: float = 0.0, deaths: int = 0) -> PendingRequest:
+    windows = [WindowTokens(np.zeros(length, np.int32), None) for length in lengths]
+    return PendingRequest(windows, arrived, deaths=deaths)
+
+
+def scheduler(*requests: PendingRequest) -> Scheduler:
+    made = Scheduler()
+    for each in requests:
+        made.add(each, PACE)
+    return made
+
+
+def turns(made: Scheduler, most: int = 1, slots: int = 1) -> list[list[WaitingWindow]]:
+    batches = []
+    while batch := made.next_batch(most, slots, idle=True):
+        batches.append(batch)
+    return batches
+
+
+def test_in_order_of_arrival() -> None:
+    first, second = request(100, arrived=1.0), request(300, arrived=2.0)
+    assert [batch[0].request for batch in turns(scheduler(second, first))] == [first, second]
+
+
+def test_a_long_request_lets_short_ones_by_that_come_meanwhile() -> None:
+    long = request(*[300] * 10)
+    short = [request(100, arrived=1.0), request(100, arrived=2.0)]
+    order = [batch[0].request for batch in turns(scheduler(long, *short))]
+    # Its windows' turns come at 0, 0.6, 1.2, 1.8, 2.4 …
+    assert order == [long, long, short[0], long, long, short[1], *[long] * 6]
+
+
+def test_a_long_request_is_not_overtaken_for_ever() -> None:
+    """Short requests that come as fast as they are answered: the long one's last window has its turn all the same."""
+    made = scheduler(long := request(*[300] * 10))
+    now, left = 0.0, 10
+    for _ in range(1000):
+        made.add(request(100, arrived=now), PACE)
+        (window,) = made.next_batch(1, 1, idle=True)
+        now += window.length * PACE
+        left -= window.request is long
+        if not left:
+            break
+    assert left == 0
+    assert now < 3 * 10 * 300 * PACE
+
+
+def test_a_batch_is_of_like_lengths_in_their_order() -> None:
+    requests = [request(length, arrived=float(at)) for at, length in enumerate((200, 90, 205, 380, 195, 190, 201))]
+    batches = turns(scheduler(*requests), most=4)
+    assert [[window.length for window in batch] for batch in batches] == [[200, 205, 195, 190], [90], [380], [201]]
+
+
+def test_a_batch_leaves_something_for_every_slot() -> None:
+    requests = [request(200, arrived=float(at)) for at in range(7)]
+    assert [len(batch) for batch in turns(scheduler(*requests), most=4, slots=2)] == [3, 2, 1, 1]
+
+
+def test_tokens_that_wait_are_counted() -> None:
+    made = scheduler(request(100, 50), gone := request(30, 30, 30))
+    assert (made.tokens, len(made)) == (240, 5)
+    made.drop(gone)
+    assert (made.tokens, len(made)) == (150, 2)
+    made.next_batch(1, 1, idle=True)
+    assert made.tokens == 50
+    assert made.take_all() != []
+    assert (made.tokens, len(made)) == (0, 0)
+
+
+def test_who_may_have_killed_a_worker_runs_alone() -> None:
+    suspect, other = request(100, 100, deaths=1), request(100, arrived=1.0)
+    made = scheduler(suspect, other)
+    assert made.next_batch(4, 1, idle=False) == []
+    assert [window.request for window in made.next_batch(4, 1, idle=True)] == [suspect]
+    clean = scheduler(request(100), request(100, arrived=0.5, deaths=1), request(100, arrived=1.0))
+    assert [window.request.deaths for window in clean.next_batch(4, 1, idle=True)] == [0, 0]
+
+
+def test_a_request_is_complete_with_its_last_window_and_not_computed_twice() -> None:
+    made = scheduler(one := request(100, 200))
+    (first,), (second,) = made.next_batch(1, 1, idle=True), made.next_batch(1, 1, idle=True)
+    assert finish([second], ["b"]) == []
+    made.add(one, PACE)  # as after a death of the worker that had the first
+    assert [window.index for window in made.next_batch(4, 1, idle=True)] == [first.index]
+    assert finish([first], ["a"]) == [one]
+    assert [one.logits[index] for index in range(2)] == ["a", "b"]

@@ -1,0 +1,62 @@
+"""A double of a worker: no model, but the same messages; what it does depends on the first token of a row.
+
+`python worker_double.py SOCKET MODEL THREADS cpu|cuda`, as the pool starts a worker. The logits of a row are its
+tokens. MODEL may be a sentence that it fails with, `dies` or `dies later` (in every start but the first).
+"""
+
+import os
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from berth.runtime.engines.engine import EngineInfo, RowLogits
+from berth.serve.workers.messages import Batch, BatchError, BatchLogits, Failed, Ready
+
+DIES, RAISES, SLOW, SLEEPS = 1, 2, 3, 4
+TOKENIZER = '{"token_types": false, "library": {}}'
+
+
+def run(connection: "Connection[object, object]", batch: Batch) -> None:
+    first = {int(row.input_ids[0]) for row in batch.rows}
+    if DIES in first:
+        os._exit(7)
+    if RAISES in first:
+        connection.send(BatchError(batch.number, "ValueError: no rows", "Traceback: a line"))
+        return
+    if SLEEPS in first:
+        time.sleep(60)
+    if SLOW in first:
+        time.sleep(0.3)
+    logits = [RowLogits(row.input_ids.astype(np.float32), row.input_ids.astype(np.float32)) for row in batch.rows]
+    connection.send(BatchLogits(batch.number, logits))
+
+
+def main() -> None:
+    socket, model, threads, _ = sys.argv[1:]
+    connection: Connection[object, object] = Connection(int(socket))
+    name = Path(model).name
+    marker = os.environ.get("STARTED", "")
+    again = bool(marker) and Path(marker).exists()
+    if marker:
+        Path(marker).touch()
+    if name == "dies" or (name == "dies later" and again):
+        os._exit(9)
+    if " " in name and name != "dies later":
+        connection.send(Failed(name))
+        return
+    connection.send(Ready(EngineInfo("a double", "fp32", 128, int(threads), 4), TOKENIZER, model, "", 0.0, 0.0))
+    while True:
+        batch = connection.recv()
+        assert isinstance(batch, Batch)
+        threading.Thread(target=run, args=(connection, batch), daemon=True).start()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (EOFError, OSError):
+        os._exit(0)
