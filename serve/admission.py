@@ -1,6 +1,7 @@
 """What the server holds at one time for all clients together; used by the event loop only, hence without a lock."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from berth.serve.errors import Kind, ServeError
@@ -10,15 +11,17 @@ from berth.serve.limits import RequestLimits
 class Share:
     """So much of something at one time; ServeError (503) for whoever would take more."""
 
-    def __init__(self, most: int, sentence: str) -> None:
+    def __init__(self, most: int, sentence: str, retry_after: Callable[[], int]) -> None:
         self.most = most
         self.used = 0
         self._sentence = sentence
+        self._retry_after = retry_after
 
     def take(self, amount: int) -> None:
         """`give` must follow."""
         if self.used + amount > self.most:
-            raise ServeError(Kind.OVERLOADED, f"{self._sentence}: send the request again later", retry_after=1)
+            sentence = f"{self._sentence}: send the request again later"
+            raise ServeError(Kind.OVERLOADED, sentence, self._retry_after())
         self.used += amount
 
     def give(self, amount: int) -> None:
@@ -37,7 +40,15 @@ class Share:
 class Admission:
     """The server's shares."""
 
-    def __init__(self, limits: RequestLimits) -> None:
-        self.bodies = Share(limits.held_bodies, f"{limits.held_bodies} bytes of requests are being received already")
-        self.unread = Share(limits.unread_bodies, f"{limits.unread_bodies} bytes of requests wait to be read already")
-        self.requests = Share(limits.requests, f"{limits.requests} requests wait for an answer already")
+    def __init__(self, limits: RequestLimits, waiting_seconds: Callable[[], float]) -> None:
+        """`waiting_seconds`: how long the work takes that waits for the model."""
+
+        def retry_after() -> int:
+            return max(1, math.ceil(waiting_seconds() / 2))
+
+        def share(most: int, sentence: str) -> Share:
+            return Share(most, f"{most} {sentence} already", retry_after)
+
+        self.bodies = share(limits.held_bodies, "bytes of requests are being received")
+        self.unread = share(limits.unread_bodies, "bytes of requests wait to be read")
+        self.requests = share(limits.requests, "requests wait for an answer")

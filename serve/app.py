@@ -37,12 +37,12 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def create_app(service: Service) -> ASGIApp:
     """The ASGI application over a service, within the limits of its handler."""
     limits = service.limits
-    admission = Admission(limits)
+    admission = Admission(limits, lambda: service.pool.waiting_seconds)
     reader = Reader(service)
 
     async def ping(_request: Request) -> Response:
         service.check_ready()
-        return _json(200, {"status": "ready"})
+        return _json(200, {"status": "ready", "precision": service.precision})
 
     async def invocations(request: Request) -> Response:
         received = 0

@@ -63,6 +63,11 @@ class Service:
         if not self.pool.available:
             raise ServeError(Kind.NOT_READY, "the workers have died and are started again: ask again in a few seconds")
 
+    @property
+    def precision(self) -> str:
+        """In which the model computes, such as fp32; empty before it is loaded."""
+        return self.pool.first.info.precision if self.pool.first else ""
+
     def prepare(self, body: bytes, content_type: str | None) -> PreparedRequest:
         """The request in a body with its windows, in the caller's thread; ServeError if it can't be answered.
 

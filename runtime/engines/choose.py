@@ -1,9 +1,5 @@
 """From a folder under /opt/ml/model to an engine that answers: which one fits this host, and what it is loaded from."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +10,7 @@ from typing import NamedTuple
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines import graph
 from berth.runtime.engines.engine import Engine
-from berth.runtime.engines.graph import FOLDER, NO_MODEL, TOKENIZER, GraphError, Manifest, read_manifest
+from berth.runtime.engines.graph import FOLDER, TOKENIZER, GraphError, Manifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 
 PRECISIONS = ("fp32", "bf16", "int8")
@@ -90,7 +86,7 @@ def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str],
     if chosen.precision == "int8":
         raise ModelFilesError(_no_int8(files.folder))
     say(f"{files.folder} has no graph for OpenVINO: making one takes some seconds, at each start of a container")
-    _convert(files.folder, chosen.folder)
+    graph.make(files.folder, chosen.folder)
     return _load_graph(chosen.folder, files, chosen)
 
 
@@ -133,15 +129,3 @@ def _precision(manifest: Manifest, files: ModelFiles, chosen: EngineSettings) ->
 
 def _no_int8(folder: Path) -> str:
     return f"int8 was asked for, and {folder} has no such graph: quantise it, or unset {PRECISION_VARIABLE}"
-
-
-def _convert(model: Path, target: Path) -> None:
-    """In a process of its own, whose memory (torch, transformers, the model twice) goes with it."""
-    command = [sys.executable, "-P", "-m", "berth.runtime.engines.convert", str(model), str(target)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ)
-    if done.returncode < 0:
-        killer = signal.Signals(-done.returncode).name
-        raise GraphError(f"no graph could be made ({killer} ended the conversion; memory may be short)")
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no reason was given"]
-        raise (ModelFilesError if done.returncode == NO_MODEL else GraphError)(lines[-1])

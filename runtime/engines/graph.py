@@ -11,12 +11,16 @@ is never served: its files are compared first. Standard library only.
 
 import hashlib
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from berth.contract.model_files import CONFIG, TOKENIZERS, WEIGHTS
+from berth.runtime.engines.model_folder import ModelFilesError
 
 FOLDER = "openvino"
 MANIFEST = "manifest.json"
@@ -121,6 +125,20 @@ def other_sources(folder: Path, manifest: Manifest, hashes: Mapping[str, str]) -
     names = sorted(manifest.sources.keys() | hashes.keys())
     other = [name for name in names if manifest.sources.get(name) != hashes.get(name)]
     return f"the graph in {folder} was made of another {other[0]} than the model's" if other else ""
+
+
+def make(model: Path, target: Path) -> None:
+    """Make the graph of the model in a folder, in a process of its own, whose memory (torch, transformers, the model
+    twice) goes with it. GraphError or ModelFilesError with its sentence if it can't be made.
+    """
+    command = [sys.executable, "-P", "-m", "berth.runtime.engines.convert", str(model), str(target)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+    if done.returncode < 0:
+        killer = signal.Signals(-done.returncode).name
+        raise GraphError(f"no graph could be made ({killer} ended the conversion; memory may be short)")
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no reason was given"]
+        raise (ModelFilesError if done.returncode == NO_MODEL else GraphError)(lines[-1])
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -56,6 +56,8 @@ class Recipe:
     overwrite_output_dir: bool = False
     logging_dir: str | None = None
 
+    export_openvino: bool = True
+
     def decoding(self) -> Decoding:
         """How an evaluation makes answers of logits."""
         return replace(

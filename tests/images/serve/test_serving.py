@@ -90,7 +90,7 @@ def assert_answer(answer: Any, context: str) -> None:
 
 
 def test_ping(served: Served) -> None:
-    assert served.request("/ping") == (200, {"status": "ready"})
+    assert served.request("/ping") == (200, {"status": "ready", "precision": "fp32"})
 
 
 def test_a_short_question(served: Served) -> None:

@@ -87,7 +87,7 @@ def test_from_start_to_stop(base: Path) -> None:
             {"error": "the model is being loaded: ask again in a few seconds", "error_type": "not_ready"},
         )
         ready = server.wait_for("/ping", 200)
-        assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+        assert (ready.status_code, ready.json()) == (200, {"status": "ready", "precision": "fp32"})
         answer = server.client.post("/invocations", json=ASKED)
         assert answer.status_code == 200
         assert answer.json()["answer"] in ASKED["inputs"]["context"]

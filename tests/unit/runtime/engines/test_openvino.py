@@ -152,7 +152,7 @@ def test_a_graph_that_is_not_this_models_is_never_served(
     def convert_nothing(source: Path, target: Path) -> None:
         raise GraphError(f"made again from {source.name}")
 
-    monkeypatch.setattr(choose, "_convert", convert_nothing)
+    monkeypatch.setattr(graph, "make", convert_nothing)
     damage(model)
     loaded, said = load(model)
     assert len(said) == 3
