@@ -59,11 +59,12 @@ def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
         "--tag",
         tag,
     ]
+    packages = [*PIP[name], *(["openvino"] if profile.openvino(name) != pins.NONE else [])]
     arguments = {
         "BASE_IMAGE": base.reference,
         "PROFILE": profile.name,
         "APT_PACKAGES": APT[name],
-        "PIP_PACKAGES": " ".join(f"{package}=={profile.packages[package]}" for package in PIP[name]),
+        "PIP_PACKAGES": " ".join(f"{package}=={profile.packages[package]}" for package in packages),
     }
     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
     secrets = build_network.gather(os.environ).write_secrets(pins.CACHE / "secrets")

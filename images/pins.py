@@ -86,6 +86,12 @@ class Profile:
     def torch(self) -> str:
         return self.packages["torch"]
 
+    def openvino(self, image: str) -> str:
+        """The version of OpenVINO in an image, or "none": with CUDA the inference image computes on the GPU, while a
+        model that was trained on one is often served on a CPU, and converted where it was trained.
+        """
+        return NONE if image == "serve" and self.cuda else self.packages["openvino"]
+
     def without(self, parts: Collection[str], reason: str = labels.WITHOUT) -> "Profile":
         """The same row with "none" for those parts; UserError for a part that does not exist.
 

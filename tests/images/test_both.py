@@ -38,6 +38,7 @@ def test_one_linux_amd64_image_whose_labels_say_what_is_inside(image: Image, pro
     assert labels["berth.profile"] == profile.name
     assert labels["berth.torch"] == profile.torch
     assert labels["berth.transformers"] == profile.packages["transformers"]
+    assert labels["berth.openvino"] == profile.openvino(name_of(image))
     assert labels["org.opencontainers.image.version"] == pins.version() == installed_version("berth")
     assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?|none", labels["org.opencontainers.image.revision"])
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["org.opencontainers.image.base.digest"])
@@ -104,6 +105,7 @@ def test_installed_packages_are_the_locked_ones(
     said = client.containers.run(image.id, ["python", "-c", listing], network_mode="none", remove=True).decode()
     installed = dict(line.split() for line in said.splitlines())
     layers = [*NVIDIA_LAYERS, "pytorch", *(["openmpi"] if name == "train" else []), "deps", "source"]
+    layers += ["openvino"] if profile.openvino(name) != pins.NONE else []
     locked: dict[str, str] = {"berth": pins.version()}
     for layer in layers:
         files = [LOCKS / profile.name / f"{layer}.txt", LOCKS / profile.name / f"{layer}-{name}.txt"]

@@ -77,6 +77,21 @@ def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
         assert not own & (below | set(request.omit)), request.path
 
 
+@pytest.mark.parametrize("path", [*locks.LOCKS.rglob("*.txt"), pins.ROOT / "tests" / "requirements.txt"], ids=str)
+def test_no_lock_has_openvinos_telemetry(path: Path) -> None:
+    assert locks.OPENVINO_TELEMETRY not in locks.locked_names(path.read_text())
+
+
+def test_only_the_image_that_serves_on_a_gpu_goes_without_openvino() -> None:
+    without = [
+        (name, image) for name, row in KIT.profiles.items() for image in pins.IMAGES if row.openvino(image) == pins.NONE
+    ]
+    assert without == [(name, "serve") for name in CUDA_PROFILES]
+    for name in BUILT_PROFILES:  # numpy lies where OpenVINO does, once
+        deps = (locks.LOCKS / name / "deps-serve.txt").read_text()
+        assert ("numpy" in locks.locked_names(deps)) == ((name, "serve") in without)
+
+
 def test_profiles_hold_the_same_software_but_for_what_their_hardware_dictates() -> None:
     cpu, cu130 = KIT.profile("cpu"), KIT.profile("cu130")
     assert {**cpu.packages, "torch": cpu.torch.partition("+")[0]} == dict(cu130.packages)

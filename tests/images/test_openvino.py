@@ -1,0 +1,129 @@
+"""OpenVINO in the images: pruned as it is, it converts, saves, reads, compiles and computes, and it tells nobody."""
+
+import json
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.images import Image
+from docker.types import Mount
+from testinfra.host import Host
+
+from berth.images import pins
+
+SITE = Path("/opt/berth/lib/python3.11/site-packages")
+# The package that tells, by the one name that OpenVINO asks for.
+TELEMETRY = "openvino_telemetry"
+PROGRAM = """
+import json
+import openvino, openvino.tools.ovc.convert_impl, torch
+
+model = torch.nn.Sequential(torch.nn.Embedding(99, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2)).eval()
+graph = openvino.convert_model(model, example_input=torch.ones(2, 3, dtype=torch.int64))
+openvino.save_model(graph, "/tmp/graph.xml", compress_to_fp16=False)
+core = openvino.Core()
+settings = {"INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False}
+compiled = core.compile_model(core.read_model("/tmp/graph.xml"), "CPU", settings)
+tokens = torch.arange(20).reshape(4, 5)  # another shape than the example's
+found = torch.from_numpy(compiled(tokens.numpy())[0])
+print(json.dumps({
+    "version": openvino.__version__.partition("-")[0],
+    "devices": core.available_devices,
+    "as_torch": torch.allclose(found, model(tokens), atol=1e-4),
+    "telemetry": openvino.tools.ovc.convert_impl.tm.__name__,
+}))
+"""
+# The packets that left by any interface, loopback included: name servers there are asked as well. They count what any
+# process and any library sends, when Python knows nothing of it.
+WATCHED = """
+set -eu
+unset CI  # the telemetry keeps quiet where this is set
+sent() { echo $(($(cat /sys/class/net/*/statistics/tx_packets | paste -sd+))); }
+sent
+python -c "$PROGRAM"
+sleep 2  # what is left to a process of its own
+sent
+python -c 'import socket; socket.getaddrinfo("control.invalid", 443)' 2>/dev/null || true
+sent
+"""
+# What stands in for the telemetry that is left out: it looks up a name at each of its calls.
+DOUBLE = """
+import socket
+
+class Telemetry:
+    def __init__(self, *_, **__): pass
+    def send_event(self, *_, **__):
+        try: socket.getaddrinfo("telemetry.invalid", 443)
+        except OSError: pass
+    start_session = end_session = send_error = send_stack_trace = force_shutdown = send_event
+"""
+
+
+@pytest.fixture
+def has_openvino(image: Image, profile: pins.Profile) -> Image:
+    """An image that has OpenVINO: not the one that serves on a GPU."""
+    if profile.openvino(image.labels["berth.kit"]) == pins.NONE:
+        pytest.skip(f"the image {image.labels['berth.kit']} of {profile.name} has no OpenVINO, and a test says so")
+    return image
+
+
+def watched(client: docker.DockerClient, image: Image, *mounts: Mount) -> tuple[dict[str, object], int, int]:
+    """What PROGRAM says in a container with a network, the packets sent meanwhile, and those of one lookup after it.
+
+    The name server is the container itself, which has none: a lookup is counted and does not leave this machine.
+    """
+    said = client.containers.run(
+        image.id,
+        ["-c", WATCHED],
+        entrypoint=["bash"],
+        environment={"PROGRAM": PROGRAM},
+        network_mode="bridge",
+        dns=["127.0.0.1"],
+        nano_cpus=1_500_000_000,
+        mounts=list(mounts),
+        remove=True,
+    )
+    before, *printed, after, control = said.decode().splitlines()
+    return json.loads(printed[-1]), int(after) - int(before), int(control) - int(after)
+
+
+@pytest.mark.kits_own
+def test_a_model_is_converted_and_run_under_a_quota_and_nothing_is_sent(
+    has_openvino: Image, client: docker.DockerClient, profile: pins.Profile
+) -> None:
+    found, sent, control = watched(client, has_openvino)
+    assert found == {
+        "version": profile.packages["openvino"],
+        "devices": ["CPU"],
+        "as_torch": True,
+        "telemetry": "openvino.tools.ovc.telemetry_stub",
+    }
+    assert control > 0, "a lookup was not seen: nothing would be"
+    assert sent == 0
+
+
+@pytest.mark.kits_own
+def test_telemetry_would_have_been_seen(has_openvino: Image, client: docker.DockerClient, tmp_path: Path) -> None:
+    package = tmp_path / TELEMETRY
+    (package / "backend").mkdir(parents=True)
+    (package / "__init__.py").write_text(DOUBLE)
+    (package / "backend" / "__init__.py").write_text("backend_ga4 = None\n")
+    mount = Mount(str(SITE / TELEMETRY), str(package), type="bind", read_only=True)
+    found, sent, _ = watched(client, has_openvino, mount)
+    assert found["telemetry"] == TELEMETRY
+    assert sent > 0
+
+
+@pytest.mark.kits_own
+def test_no_package_asks_for_the_telemetry(either: Host) -> None:
+    """Else pip would bring it with whatever a job installs that asks for openvino."""
+    listing = "import importlib.metadata as m; print([r for d in m.distributions() for r in d.requires or ()])"
+    asked_for = either.check_output(f"timeout 60 python -c '{listing}'")
+    assert "numpy" in asked_for
+    assert TELEMETRY.replace("_", "-") not in asked_for
+    assert either.run(f"python -c 'import {TELEMETRY}'").rc != 0
+
+
+@pytest.mark.kits_own
+def test_the_image_that_serves_on_a_gpu_has_none(serve: Host, profile: pins.Profile) -> None:
+    assert (serve.run("timeout 60 python -c 'import openvino'").rc == 0) == (not profile.cuda)
