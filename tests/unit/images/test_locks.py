@@ -62,6 +62,21 @@ def test_an_index_of_torch_that_offers_a_newer_numpy_is_not_asked_for_it(
     assert text == (f"numpy==1.0 \\\n    --hash=sha256:{public}\ntorch==1.0+cpu \\\n    --hash=sha256:{torch}\n")
 
 
+def test_a_requirement_that_is_taken_out_takes_its_own_with_it(
+    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
+    wheel(tmp_path / "public" / "learn", "learn", "1.0", needs="joblib")
+    wheel(tmp_path / "public" / "nncf", "nncf", "1.0", needs="learn")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    profile = replace(CPU, torch_index="")
+    request = locks.LockRequest("cpu/deps-train.txt", ("nncf==1.0",))
+    assert locks.locked_names(locks.resolve(request, profile, [], tmp_path)) == ["joblib", "learn", "nncf"]
+    without = replace(request, without=("learn",))
+    assert locks.locked_names(locks.resolve(without, profile, [], tmp_path)) == ["nncf"]
+
+
 def test_the_index_of_torch_is_named_for_torch_alone() -> None:
     assert locks.torchs_index(CPU, []) == (
         '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'

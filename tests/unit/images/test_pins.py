@@ -82,6 +82,15 @@ def test_no_lock_has_openvinos_telemetry(path: Path) -> None:
     assert locks.OPENVINO_TELEMETRY not in locks.locked_names(path.read_text())
 
 
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) -> None:
+    locked = set(locks.locked_names(all_locks(profile)))
+    assert "nncf" in locked
+    assert not locked & set(locks.NNCF_WITHOUT)
+    layer = (pins.ROOT / "docker" / "layers" / "deps.sh").read_text()
+    assert f"Requires-Dist: ({'|'.join(locks.NNCF_WITHOUT)})" in layer
+
+
 def test_only_the_image_that_serves_on_a_gpu_goes_without_openvino() -> None:
     without = [
         (name, image) for name, row in KIT.profiles.items() for image in pins.IMAGES if row.openvino(image) == pins.NONE
