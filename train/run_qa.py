@@ -29,12 +29,9 @@ from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
-from berth.runtime.engines import graph
-from berth.runtime.engines.graph import GraphError
-from berth.runtime.engines.model_folder import ModelFilesError
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
-from berth.train.finetune import checkpoints, data, model, ranks, report
+from berth.train.finetune import checkpoints, data, export, model, ranks, report
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
@@ -104,13 +101,15 @@ def run(environment: Mapping[str, str]) -> None:
     }
     questions = data.load_all(sources, recipe, limits, say)
     examples = {split: each.examples for split, each in questions.items()}
+    export.check(recipe, examples)
     trainer = _trainer(loaded, recipe, args, rank, examples, say)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
     if args.do_train:
         found |= _train(trainer, settings, len(examples["train"]), say)
         _save(trainer, loaded, paths.model, say)
-        _export(recipe, rank, paths.model, say)
+        if recipe.export_openvino and rank.leads:
+            export.add_graph(paths.model, say)
     if args.do_eval:
         found |= trainer.evaluate()
         found["eval_samples"] = len(examples["validation"])
@@ -121,8 +120,10 @@ def run(environment: Mapping[str, str]) -> None:
     _write(rank, paths.model / "history.json", trainer.lines.history)
     for left_out in filter(None, (each.skipped for each in questions.values())):
         say(left_out)
-    say(f"done: model, metrics.json and history.json are in {paths.model}")
     ranks.end_group()
+    if recipe.export_int8 and args.do_train and rank.leads:  # at the end, for it takes minutes that no rank shall wait
+        export.add_int8(recipe, examples, paths.model, say)
+    say(f"done: model, metrics.json and history.json are in {paths.model}")
 
 
 def _silent(text: str) -> None:
@@ -292,19 +293,6 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
         trainer.accelerator.unwrap_model(trainer.whole_model).save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
     say(f"model: written to {folder}")
-
-
-def _export(recipe: Recipe, rank: Rank, folder: Path, say: Callable[[str], None]) -> None:
-    """Write the graph with which the inference image starts in seconds next to the model, by rank 0."""
-    if not (recipe.export_openvino and rank.leads):
-        return
-    try:
-        graph.make(folder, folder / graph.FOLDER)
-    except (GraphError, ModelFilesError) as error:
-        say(f"warning: {error}: the model is saved without a graph for OpenVINO, and an endpoint starts more slowly")
-        return
-    size = sum(path.stat().st_size for path in (folder / graph.FOLDER).iterdir()) / 1e6
-    say(f"model: its graph for a fast start of an endpoint adds {size:.0f} MB (export_openvino false leaves it out)")
 
 
 def _predict(

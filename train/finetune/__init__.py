@@ -5,4 +5,5 @@ schema                       what run_qa knows, as JSON for the machine that sta
 data, model, features        channels and the hub to examples, weights and batches
 ranks, trainer, evaluation   the process group and its checks, the loop, EM and F1 over all ranks
 checkpoints, report          where a job goes on, and what it says and leaves
+export                       the model's graphs for OpenVINO, in fp32 and in int8
 """

@@ -14,6 +14,7 @@ from typing import Any
 from berth.contract.hyperparameters import HyperparameterError, Option, options_of, refusal
 from berth.contract.splits import SPLITS
 from berth.qa.spans import EVALUATION, Decoding
+from berth.runtime.engines.quantization import MAX_F1_LOSS
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
@@ -57,6 +58,9 @@ class Recipe:
     logging_dir: str | None = None
 
     export_openvino: bool = True
+    export_int8: bool = False
+    int8_max_f1_loss: float = MAX_F1_LOSS
+    int8_few_questions: bool = False
 
     def decoding(self) -> Decoding:
         """How an evaluation makes answers of logits."""
@@ -160,6 +164,7 @@ def complete(
     if faults := [*(problems or {}).values(), *_out_of_range(recipe, training, found, unread)]:
         raise refusal(faults)
     _tasks(training, recipe, found, notes)
+    _int8(training, recipe, notes)
     _folders(training, paths, notes)
     _hardware(training, found, warnings)
     backend = _backend(training, found, warnings)
@@ -211,6 +216,8 @@ def _out_of_range(
         problems.append(
             f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
         )
+    if not recipe.int8_max_f1_loss >= 0:  # nor NaN
+        problems.append(f"int8_max_f1_loss is {recipe.int8_max_f1_loss} and must be at least 0")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         value = getattr(recipe, name)
         if value is not None and not 0 <= value < 1:
@@ -252,6 +259,23 @@ def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, not
         )
     chosen = [task.removeprefix("do_") for task in tasks if training.get(task)]
     notes.append(f"tasks: {', '.join(chosen)}")
+
+
+def _int8(training: Mapping[str, Any], recipe: Recipe, notes: list[str]) -> None:
+    """Refuse what could only fail after the training."""
+    if not recipe.export_int8:
+        return
+    if not recipe.export_openvino:
+        raise HyperparameterError(
+            "export_int8 quantises the graph that export_openvino false leaves out: leave out one of the two."
+        )
+    if not training["do_train"]:
+        notes.append("export_int8: ignored, nothing is trained (`build.py quantize` takes a model that is there)")
+    elif not training["do_eval"]:
+        raise HyperparameterError(
+            "export_int8 is measured on the questions of an evaluation, and this job has none: pass SQuAD files as "
+            "channel validation, or validation_file, or leave export_int8 out."
+        )
 
 
 def _folders(training: dict[str, Any], paths: Paths, notes: list[str]) -> None:

@@ -10,10 +10,10 @@ import torch
 from transformers import TrainingArguments
 
 from berth.contract.hyperparameters import HyperparameterError
-from berth.qa.squad import DataError
+from berth.qa.squad import Answer, DataError, Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
-from berth.train.finetune import checkpoints, data, ranks, report
+from berth.train.finetune import checkpoints, data, export, ranks, report
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
 from berth.train.finetune.ranks import RankError
@@ -61,6 +61,47 @@ def settings(found: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
 def test_completion(found: RankEnvironment, values: dict[str, Any], expected: dict[str, Any]) -> None:
     training = settings(found, **values).training
     assert {name: training.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "values", "sentence"),
+    [
+        (
+            RankEnvironment(channels=frozenset({"train"})),
+            {},
+            "export_int8 is measured on the questions of an evaluation",
+        ),
+        (CPU, {"do_eval": False}, "export_int8 is measured on the questions of an evaluation"),
+        (CPU, {"export_openvino": False}, "export_int8 quantises the graph that export_openvino false leaves out"),
+        (CPU, {"int8_max_f1_loss": -0.1}, "int8_max_f1_loss is -0.1 and must be at least 0"),
+        (CPU, {"int8_max_f1_loss": float("nan")}, "int8_max_f1_loss is nan and must be at least 0"),
+    ],
+)
+def test_int8_that_could_only_fail_is_refused_before_training(
+    found: RankEnvironment, values: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(HyperparameterError, match=sentence):
+        settings(found, export_int8=True, **values)
+
+
+def test_int8_is_not_asked_for_unasked() -> None:
+    assert not settings().recipe.export_int8
+    assert settings(export_int8=True).recipe.int8_max_f1_loss == 0.5
+    notes = settings(export_int8=True, do_train=False).notes
+    assert any(note.startswith("export_int8: ignored, nothing is trained") for note in notes)
+
+
+def test_too_few_questions_are_counted_before_training() -> None:
+    example = Example("q", "who", "ann", (Answer("ann", 0),))
+    few, enough = ({"train": [example], "validation": [example] * count} for count in (499, 500))
+    with pytest.raises(
+        HyperparameterError, match=r"there are 499 questions to measure its loss on, .*int8_few_questions"
+    ):
+        export.check(Recipe(export_int8=True), few)
+    export.check(Recipe(export_int8=True), enough)
+    export.check(Recipe(export_int8=True, int8_few_questions=True), few)
+    export.check(Recipe(), few)
+    export.check(Recipe(export_int8=True), {"validation": [example]})
 
 
 def test_a_relative_output_dir_is_noted() -> None:

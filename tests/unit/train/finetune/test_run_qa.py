@@ -110,6 +110,27 @@ def test_two_ranks_train_together(
 
 
 @pytest.mark.slow
+def test_int8_is_measured_and_kept_or_refused_in_words(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    asked = few_steps | {"export_int8": "true", "int8_few_questions": "true", "int8_max_f1_loss": "100"}
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, asked) for rank in (0, 1)]
+    ends = host.run(*pair)
+    assert [end.code for end in ends] == [0, 0], ends
+    assert "\nint8: on 10 questions int8 has F1 " in ends[0].out
+    assert "\nmodel: its int8 graph adds " in ends[0].out
+    assert all(len(captured) == 1 for captured in found(ends[0].out + ends[0].err).values()), "figures are no metrics"
+    graph = pair[0].base / "model/openvino"
+    kept = json.loads((graph / "manifest.json").read_text())["precisions"]["int8"]
+    assert kept["questions"] == 10
+    assert kept["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
+    (end,) = host.run(new_job(tmp_path / "few", tiny_model, few_steps | {"export_int8": "true"}))
+    assert end.code == 1
+    assert end.err.startswith("berth: error: int8 was asked for, and there are 10 questions to measure its loss on")
+    assert "step 1" not in end.out, "before the training"
+
+
+@pytest.mark.slow
 def test_ranks_with_different_data_end_equal(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:

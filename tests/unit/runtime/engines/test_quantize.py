@@ -1,0 +1,213 @@
+"""The int8 graph: what it may lose, that it computes in int8, and that nothing is left of one that is refused."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import openvino
+import pytest
+
+from berth.qa.spans import EVALUATION, Span
+from berth.qa.squad import Answer, Example
+from berth.qa.tokenizer import PairTokenizer
+from berth.qa.windows import make_windows
+from berth.runtime.engines import choose, quantization, quantize
+from berth.runtime.engines.engine import logits_of_all
+from berth.runtime.engines.graph import FOLDER, GraphError, read_manifest
+from berth.runtime.engines.openvino import OpenVINOEngine
+from berth.runtime.engines.quantization import CalibrationData, Comparison, Limits, WindowSettings, refusal, too_few
+from tests.unit.small_models import add_graph
+
+SAME = Comparison(500, fp32_exact_match=70, fp32_f1=80, int8_exact_match=70, int8_f1=80, same_answers=99)
+ANY = Limits(max_f1_loss=100, few_questions=True)
+SETTINGS = WindowSettings(max_length=64, stride=16, decoding=EVALUATION)
+EXAMPLES = [
+    Example(f"q{n}", "which number", f"it is {n} of the ten that are here " * (n % 4 + 1), (Answer(str(n), 6),))
+    for n in range(12)
+]
+QUESTIONS = CalibrationData(EXAMPLES[:8], EXAMPLES[8:])
+
+
+@pytest.fixture
+def model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model with its graph, for a test to change."""
+    if not (tiny_model / FOLDER).is_dir():
+        add_graph(tiny_model)
+    return Path(shutil.copytree(tiny_model, tmp_path / "model"))
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("found", "limits", "sentence"),
+    [
+        (SAME, Limits(), ""),
+        (replace(SAME, int8_f1=79.5), Limits(), ""),
+        (replace(SAME, int8_f1=79.49), Limits(), "the int8 graph loses 0.51 F1, more than 0.5, and is not kept ("),
+        (replace(SAME, int8_f1=79.49), Limits(max_f1_loss=0.6), ""),
+        (replace(SAME, int8_f1=90), Limits(max_f1_loss=0), ""),
+        (
+            replace(SAME, questions=499),
+            Limits(),
+            "int8 was asked for, and there are 499 questions to ",
+        ),
+        (replace(SAME, questions=499), Limits(few_questions=True), ""),
+        (replace(SAME, questions=9, int8_f1=70), Limits(few_questions=True), "the int8 graph loses 10.00 F1"),
+    ],
+)
+def test_what_an_int8_graph_may_lose(found: Comparison, limits: Limits, sentence: str) -> None:
+    reason = refusal(found, limits)
+    assert reason.startswith(sentence)
+    assert bool(reason) == bool(sentence)
+
+
+def test_no_question_is_too_few_whatever_is_allowed() -> None:
+    assert too_few(0, ANY) == ("int8 was asked for, and there is no question to measure it on: pass validation data")
+
+
+def test_the_figures_are_those_of_the_answers() -> None:
+    """By hand: of four, fp32 has all right; int8 has one half right (F1 2/3), one wrong, and one right elsewhere."""
+    text = "ann met bob smith"
+    golds = [("ann", 0), ("bob smith", 8), ("bob", 8), ("met", 4)]
+    examples = [Example(str(n), "who", text, (Answer(*gold),)) for n, gold in enumerate(golds)]
+    right = [Span(1, start, start + len(gold), gold) for gold, start in golds]
+    other = [right[0], Span(1, 8, 11, "bob"), Span(1, 12, 17, "smith"), Span(1, 3, 7, "met")]
+    found = quantize.compare({"fp32": right, "int8": other}, examples, no_answer=False)
+    assert found == Comparison(
+        4, fp32_exact_match=100, fp32_f1=100, int8_exact_match=50, int8_f1=pytest.approx(200 / 3), same_answers=25
+    )
+    assert found.record() == {
+        "questions": 4,
+        "fp32_exact_match": 100,
+        "fp32_f1": 100,
+        "int8_exact_match": 50,
+        "int8_f1": 66.6667,
+        "same_answers": 25,
+        "exact_match_loss": 50,
+        "f1_loss": 33.3333,
+    }
+    assert found.sentence() == (
+        "on 4 questions int8 has F1 66.67 where fp32 has 100.00 (33.33 lost), and exact match 50.00 where fp32 has "
+        "100.00 (50.00 lost); 25.0 % of the answers are the same"
+    )
+
+
+def test_weights_and_activations_are_int8_and_the_head_is_not(model: Path) -> None:
+    said: list[str] = []
+    found = quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, said.append)
+    manifest = read_manifest(model / FOLDER)
+    assert manifest.precisions == {"fp32": {}, "int8": found.record()}
+    assert manifest.precision == "fp32"
+    assert said[-1] == f"int8: {found.sentence()}"
+    assert found.questions == len(QUESTIONS.validation)
+    assert (model / FOLDER / "int8.bin").stat().st_size < (model / FOLDER / "fp32.bin").stat().st_size / 2
+    graph = openvino.Core().read_model(model / FOLDER / "int8.xml")
+    quantised = [
+        node
+        for node in graph.get_ops()
+        if node.get_type_name() == "MatMul"
+        and all(ancestors(source.get_node()) & {"FakeQuantize", "i8"} for source in node.input_values())
+    ]
+    # Query, key, value, the attention's output and two of the feed-forward, in each of two layers.
+    assert len(quantised) == 12
+    (head,) = quantize.heads(graph)
+    assert head not in {node.get_friendly_name() for node in quantised}
+
+
+def ancestors(node: openvino.Node, depth: int = 4) -> set[str]:
+    """Types of the node and of what it is computed of, up to `depth` steps back; a constant's is its numbers'."""
+    constant = node.get_type_name() == "Constant"
+    names = {node.get_output_element_type(0).get_type_name() if constant else node.get_type_name()}
+    if depth:
+        for source in node.input_values():
+            names |= ancestors(source.get_node(), depth - 1)
+    return names
+
+
+def test_the_logits_are_others_and_close(model: Path) -> None:
+    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+    manifest = read_manifest(model / FOLDER)
+    tokenizer = PairTokenizer.from_json((model / FOLDER / "tokenizer.json").read_text())
+    windows = make_windows(tokenizer, EXAMPLES, 64, 16)
+    fp32, int8 = (
+        np.concatenate([np.r_[row.start, row.end] for row in logits_of_all(engine, windows)])
+        for engine in (OpenVINOEngine(model / FOLDER, manifest, name, 1) for name in ("fp32", "int8"))
+    )
+    assert not np.allclose(fp32, int8, atol=1e-3)
+    assert np.corrcoef(fp32, int8)[0, 1] > 0.95
+
+
+def test_fp32_is_served_unless_the_variable_says_int8(model: Path) -> None:
+    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+    for environment, precision in (({}, "fp32"), ({"BERTH_PRECISION": "int8"}, "int8")):
+        loaded = choose.load(model, choose.settings(environment, 1, cuda=False), print)
+        assert loaded.engine.info.precision == precision
+        assert f", {precision} on " in loaded.engine.info.description
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        (Limits(max_f1_loss=-101, few_questions=True), "the int8 graph loses "),
+        (Limits(), "int8 was asked for, and there are 4 questions to measure its loss on, where 500 are the least"),
+    ],
+)
+def test_nothing_is_left_of_a_graph_that_is_refused(model: Path, limits: Limits, sentence: str) -> None:
+    before = listing(model / FOLDER)
+    with pytest.raises(GraphError, match=sentence):
+        quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, limits, print)
+    assert listing(model / FOLDER) == before
+
+
+def test_what_nncf_can_not_do_is_a_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nncf
+
+    def refuse(*_: object, **__: object) -> None:
+        raise nncf.UnsupportedModelError("not\nthis one")
+
+    monkeypatch.setattr(nncf, "quantize", refuse)
+    sentence = r"NNCF can't quantise BertForQuestionAnswering \(UnsupportedModelError: not\)"
+    with pytest.raises(GraphError, match=sentence):
+        quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+
+
+def test_a_job_quantises_in_a_process_of_its_own(model: Path) -> None:
+    said: list[str] = []
+    quantization.add_int8(model, QUESTIONS, SETTINGS, ANY, said.append)
+    assert "int8" in read_manifest(model / FOLDER).precisions
+    assert re.fullmatch(r"int8: NNCF quantises the graph by \d+ windows of the calibration data", said[0])
+    assert all(line.startswith("int8: ") for line in said), "what NNCF prints is not for the log"
+    with pytest.raises(GraphError, match="the int8 graph loses"):
+        quantization.add_int8(model, QUESTIONS, SETTINGS, replace(ANY, max_f1_loss=-101), said.append)
+
+
+def test_a_model_without_a_graph_gets_both_elsewhere(tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns(FOLDER))
+    quantization.write_examples(tmp_path / "data.jsonl", EXAMPLES)
+    words = [tmp_path / "model", tmp_path / "graph", "--calibration", tmp_path / "data.jsonl"]
+    command = [sys.executable, "-P", "-m", "berth.runtime.engines.quantize", *map(str, words)]
+    few = subprocess.run(command, capture_output=True, text=True)
+    assert few.returncode == 1
+    assert few.stderr.startswith("berth: error: int8 was asked for, and there is no question to measure it on")
+    assert few.stderr.count("\n") == 1
+    assert not (tmp_path / "graph").exists()
+    extra = ["--validation", str(tmp_path / "data.jsonl"), "--few-questions", "--max-f1-loss=100", "--max-length=999"]
+    done = subprocess.run([*command, *extra], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(json.loads((tmp_path / "graph" / "manifest.json").read_text())["precisions"]) == {"fp32", "int8"}
+    assert not (tmp_path / "model" / FOLDER).exists()
+
+
+def test_without_validation_data_what_is_measured_did_not_calibrate(tmp_path: Path) -> None:
+    many = [replace(EXAMPLES[n % 12], id=str(n)) for n in range(310)]
+    quantization.write_examples(tmp_path / "data.jsonl", many)
+    found = quantize.questions_of(tmp_path / "data.jsonl", None, print)
+    assert (len(found.calibration), len(found.validation)) == (300, 10)
+    assert not {each.id for each in found.calibration} & {each.id for each in found.validation}
