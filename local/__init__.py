@@ -6,6 +6,7 @@ job                a training job on one or many hosts
 endpoint           a served model on a loopback port
 demo               the kit's main job, from the embedded sample to an answer
 gpu_check          the images' own check of this machine's GPUs
+int8               an int8 graph for a model, made and measured in the training image
 session            everything that one run starts, gone at its end
 cleanup            what a run leaves, also one that was killed, and its removal
 chown              files that a container wrote as root, made the caller's

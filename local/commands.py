@@ -20,6 +20,7 @@ from berth.local import checks, opt_ml
 from berth.local.demo import run_demo
 from berth.local.endpoint import EndpointOptions, serve_until_interrupted
 from berth.local.gpu_check import measure_gpus
+from berth.local.int8 import Quantization, find_data, quantize_model
 from berth.local.job import TrainingJob, run_training_job
 from berth.local.session import engine_errors
 
@@ -186,6 +187,34 @@ def show_demo(
         client = connect()
         train, serve = (select_image(client, image, profile).name for image in ("train", "serve"))
     raise typer.Exit(run_demo(train, serve, output, result))
+
+
+@app.command("quantize")
+def quantize(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.tar.gz of a job, or a model folder.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="SQuAD data to calibrate with: a file, or a folder, perhaps with train/ and validation/."),
+    ] = None,
+    validation: Annotated[
+        Path | None, typer.Option(help="SQuAD data to measure on; else of --data what does not calibrate.")
+    ] = None,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The archive to write.")] = Path("out/model.tar.gz"),
+    max_f1_loss: Annotated[float, typer.Option(help="F1 that int8 may lose, in percent points.")] = 0.5,
+    few_questions: Annotated[
+        bool, typer.Option("--few-questions", help="Measure on fewer than 500 questions, too.")
+    ] = False,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    image: NamedImageOption = None,
+) -> None:
+    """Add an int8 graph for CPUs to a model, and measure what it loses against fp32."""
+    if data is None:
+        raise UserError("--data is missing: int8 is calibrated with SQuAD data, best that of the model's training.", 2)
+    calibration, measured = find_data(data, validation)
+    with engine_errors():
+        chosen = select_image(connect(), "train", profile, image)
+    asked = Quantization(model, calibration, measured, output, max_f1_loss, few_questions)
+    result.print(escape(str(quantize_model(asked, chosen.name, log=_print_line, say=say))))
 
 
 @app.command("gpu-check")

@@ -24,7 +24,7 @@ from berth.qa import metrics
 from berth.qa.spans import EVALUATION, LogitsError, Span, predict
 from berth.qa.squad import DataError, Example, read
 from berth.qa.tokenizer import PairTokenizer
-from berth.qa.windows import Window, WindowError, make_windows
+from berth.qa.windows import Serving, Window, WindowError, make_windows
 from berth.runtime.cpus import model_threads
 from berth.runtime.engines import graph
 from berth.runtime.engines.batches import model_inputs
@@ -62,8 +62,9 @@ def add_int8(folder: Path, data: CalibrationData, settings: WindowSettings, limi
         raise GraphError(reason)
     asked = sample(data.validation, MOST_QUESTIONS)
     stride = settings.stride if settings.stride < length else length // 2
-    windows = make_windows(tokenizer, asked, length, stride)
-    shown = make_windows(tokenizer, sample(data.calibration, CALIBRATION_QUESTIONS), length, stride)
+    shrink = Serving(shrink_stride=True)  # a job has refused what leaves no room for its stride, and a server takes it
+    windows = make_windows(tokenizer, asked, length, stride, serving=shrink)
+    shown = make_windows(tokenizer, sample(data.calibration, CALIBRATION_QUESTIONS), length, stride, serving=shrink)
     shown = random.Random(0).sample(shown, min(len(shown), CALIBRATION_QUESTIONS))
     with tempfile.TemporaryDirectory(prefix=".int8-", dir=folder) as part:
         say(f"int8: NNCF quantises the graph by {len(shown)} windows of the calibration data")

@@ -33,6 +33,21 @@ print(json.dumps({
     "telemetry": openvino.tools.ovc.convert_impl.tm.__name__,
 }))
 """
+# What NNCF sends comes before the model is looked at; what it then makes is measured in tests/unit/runtime/engines.
+QUANTISING = """
+import json
+import nncf, numpy, openvino, torch
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval()
+graph = openvino.convert_model(model, example_input=torch.ones(2, 8))
+rows = [numpy.random.default_rng(0).normal(size=(1, 8)).astype("float32") for _ in range(9)]
+int8 = nncf.quantize(graph, nncf.Dataset(rows), subset_size=9)
+print(json.dumps({
+    "version": nncf.__version__,
+    "quantised": any(node.get_type_name() == "FakeQuantize" for node in int8.get_ops()),
+    "telemetry": type(nncf.telemetry.wrapper.telemetry).__module__,
+}))
+"""
 # The packets that left by any interface, loopback included: name servers there are asked as well. They count what any
 # process and any library sends, when Python knows nothing of it.
 WATCHED = """
@@ -67,8 +82,10 @@ def has_openvino(image: Image, profile: pins.Profile) -> Image:
     return image
 
 
-def watched(client: docker.DockerClient, image: Image, *mounts: Mount) -> tuple[dict[str, object], int, int]:
-    """What PROGRAM says in a container with a network, the packets sent meanwhile, and those of one lookup after it.
+def watched(
+    client: docker.DockerClient, image: Image, *mounts: Mount, program: str = PROGRAM
+) -> tuple[dict[str, object], int, int]:
+    """What a program says in a container with a network, the packets sent meanwhile, and those of one lookup after it.
 
     The name server is the container itself, which has none: a lookup is counted and does not leave this machine.
     """
@@ -76,7 +93,7 @@ def watched(client: docker.DockerClient, image: Image, *mounts: Mount) -> tuple[
         image.id,
         ["-c", WATCHED],
         entrypoint=["bash"],
-        environment={"PROGRAM": PROGRAM},
+        environment={"PROGRAM": program},
         network_mode="bridge",
         dns=["127.0.0.1"],
         nano_cpus=1_500_000_000,
@@ -98,6 +115,18 @@ def test_a_model_is_converted_and_run_under_a_quota_and_nothing_is_sent(
         "as_torch": True,
         "telemetry": "openvino.tools.ovc.telemetry_stub",
     }
+    assert control > 0, "a lookup was not seen: nothing would be"
+    assert sent == 0
+
+
+@pytest.mark.kits_own
+def test_a_graph_is_quantised_and_nothing_is_sent(
+    has_openvino: Image, client: docker.DockerClient, profile: pins.Profile
+) -> None:
+    if has_openvino.labels["berth.kit"] != "train":
+        pytest.skip("NNCF is in the training image")
+    found, sent, control = watched(client, has_openvino, program=QUANTISING)
+    assert found == {"version": profile.packages["nncf"], "quantised": True, "telemetry": "unittest.mock"}
     assert control > 0, "a lookup was not seen: nothing would be"
     assert sent == 0
 

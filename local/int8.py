@@ -1,0 +1,138 @@
+"""An int8 graph for a model that is there: the training image quantises it and measures what it loses; nothing is
+installed on this machine.
+
+The model is mounted read-only, its graph is made in the run's scratch folder, and the archive of both is written when
+the loss is known and within its limit.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.common.engine import connect
+from berth.common.errors import UserError
+from berth.contract.splits import SPLITS
+from berth.local import archive, opt_ml, results
+from berth.local.log_stream import ErrorLines, LogFollower
+from berth.local.output_folders import check_writable, lock_folders, make_folder
+from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, is_running
+from berth.qa import files
+from berth.qa.faults import DataError
+
+_GRAPH = "openvino"
+_MODEL_AT = f"{opt_ml.ROOT}/model"
+_OUTPUT_AT = f"{opt_ml.ROOT}/output"
+_POLL_SECONDS = 0.25
+_STOP_GRACE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """What to quantise. model: a folder or model.tar.gz; calibration, validation: SQuAD files or folders, without the
+    second the loss is measured on questions of the first that do not calibrate; output: the archive to write.
+    """
+
+    model: Path
+    calibration: Path
+    validation: Path | None
+    output: Path
+    max_f1_loss: float = 0.5
+    few_questions: bool = False
+
+
+def find_data(data: Path, validation: Path | None) -> tuple[Path, Path | None]:
+    """Where the data to calibrate with and to measure on lie; UserError where they hold no data file.
+
+    A folder with one subfolder a channel has both, as for a training job.
+    """
+    channels = opt_ml.find_channels(data)
+    calibration = _channel(channels, "train")
+    if calibration is None:
+        raise UserError(f"{data} has no folder train: pass data to calibrate with.")
+    measured = validation or _channel(channels, "validation")
+    for path in filter(None, (calibration, measured)):
+        try:
+            files.find(path)
+        except DataError as error:
+            raise UserError(str(error)) from None
+    return calibration, measured
+
+
+def quantize_model(
+    asked: Quantization, image: str, *, log: Callable[[str], None] = print, say: Callable[[str], None] = print
+) -> Path:
+    """Writes the archive of the model with its graphs in fp32 and int8, owned by the caller; its path.
+
+    log takes the container's lines, say takes ours. UserError if int8 loses too much, and where the input can't work.
+    """
+    if not asked.max_f1_loss >= 0:  # nor NaN
+        raise UserError(f"--max-f1-loss is {asked.max_f1_loss} and must be at least 0.")
+    output = check_writable(asked.output.parent) / asked.output.name
+    if output.is_dir():
+        raise UserError(f"--output {asked.output} is a folder: give the archive's name, such as {output}/model.tar.gz.")
+    with engine_errors():
+        client = connect()
+        with RunSession(client, image, say=say, stop_grace=_STOP_GRACE) as session:
+            folder = archive.model_folder(asked.model, session.scratch)
+            home = archive.model_home(folder, asked.model, tokenizer=True)
+            make_folder(output.parent)
+            with lock_folders([output.parent]):
+                made = session.scratch / "made"
+                made.mkdir()
+                _run(session, _container(asked, home, made), log)
+                return _pack(home, made, output)
+
+
+def _channel(channels: Mapping[str, Path], split: str) -> Path | None:
+    return next((channels[name] for name in SPLITS[split].channels if name in channels), None)
+
+
+def _container(asked: Quantization, home: Path, made: Path) -> ContainerSpec:
+    """The container that quantises the model in `home` into the folder `made`."""
+    data = {"calibration": asked.calibration, **({"validation": asked.validation} if asked.validation else {})}
+    mounted = opt_ml.channel_mounts(data)
+    words = [word for name, target in zip(data, mounted, strict=True) for word in (f"--{name}", target)]
+    return ContainerSpec(
+        "quantize",
+        entrypoint=["python", "-P", "-m", "berth.runtime.engines.quantize"],
+        command=[
+            _MODEL_AT,
+            f"{_OUTPUT_AT}/{_GRAPH}",
+            *words,
+            f"--max-f1-loss={asked.max_f1_loss}",
+            *(["--few-questions"] if asked.few_questions else []),
+        ],
+        mounts=[
+            bind(_MODEL_AT, home, read_only=True),
+            bind(_OUTPUT_AT, made),
+            *(bind(target, source, read_only=True) for target, source in mounted.items()),
+        ],
+        shm_size=SHM_SIZE,
+        offline=True,
+    )
+
+
+def _run(session: RunSession, spec: ContainerSpec, log: Callable[[str], None]) -> None:
+    """Until the container has ended; UserError with its own words if it failed."""
+    container = session.create(spec)
+    lines = ErrorLines(lambda line: None if line.startswith("berth: error: ") else log(line))
+    follower = LogFollower(container, lines, threading.Lock())
+    session.start(container)
+    while is_running(container):
+        session.interrupts.wait(_POLL_SECONDS)
+    follower.join(10.0)
+    session.chown_scratch()
+    code = int(container.attrs["State"]["ExitCode"])
+    if code != 0:
+        reason = lines.errors[-1] if lines.errors else f"the container ended with exit code {code}; see its log above"
+        raise UserError(f"{reason.rstrip('.')}.")
+
+
+def _pack(home: Path, made: Path, output: Path) -> Path:
+    """The archive of the model without its earlier graph, and of the graph that was made."""
+    model = {path.relative_to(home).as_posix(): path for path in home.rglob("*") if path.is_file()}
+    kept = {name: path.resolve() for name, path in model.items() if not name.startswith(f"{_GRAPH}/")}
+    graph = results.read_folder(made, _GRAPH, f"{_OUTPUT_AT}/{_GRAPH}").files
+    archive.pack({**kept, **{f"{_GRAPH}/{name}": path for name, path in graph.items()}}, output)
+    return output
