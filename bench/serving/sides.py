@@ -2,7 +2,8 @@
 
 The peer is what one takes to serve a model of transformers on SageMaker without an image of one's own: the toolkit of
 Hugging Face's containers on Multi Model Server, as these have it, with as many workers as it chooses by itself. It is
-installed for the measurement, from the package index, and removed again.
+installed for the measurement, from the package index, and removed again. Its /ping is healthy as soon as its port is
+open, seconds before its workers have the model: how soon it is ready is in its first answer.
 """
 
 import json
