@@ -90,18 +90,28 @@ class WorkerPool:
         self._seconds_per_token = _SLOW_START
         self._unready_deaths = 0
         self._stopped = False
+        self._on_ready: Callable[[Ready], None] = lambda _: None
+        self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
         self.first: Ready | None = None
         """What the first worker said of its model when it was ready, and every other says, too."""
 
-    def start(self, on_ready: Callable[[Ready], None], on_failure: Callable[[str], None]) -> None:
-        """Start the workers and return at once. `on_ready` is called once, with what the first that is ready says;
-        `on_failure` once when no worker can be had.
-        """
-        self._on_ready, self._on_failure = on_ready, on_failure
+    def start(self) -> None:
+        """Start the workers and return at once."""
         with self._lock:
             for settings in self._settings:
                 self._start(settings)
+
+    def tell(self, on_ready: Callable[[Ready], None], on_failure: Callable[[str], None]) -> None:
+        """Have `on_ready` called once, with what the first worker that is ready says, and `on_failure` once when no
+        worker can be had: at once where that has come to pass already.
+        """
+        with self._lock:
+            self._on_ready, self._on_failure = on_ready, on_failure
+            if self.first is not None:
+                on_ready(self.first)
+            if self.failure is not None:
+                on_failure(self.failure)
 
     def stop(self) -> None:
         """End the workers, whatever they do."""
@@ -111,6 +121,12 @@ class WorkerPool:
         for worker in workers:
             worker.process.kill()
             worker.process.wait()
+
+    @property
+    def description(self) -> str:
+        """Such as `1 with 2 threads each`."""
+        one = self._settings[0]
+        return f"{len(self._settings)} with {f'{one.threads} threads' if one.device == 'cpu' else 'a GPU'} each"
 
     @property
     def available(self) -> bool:

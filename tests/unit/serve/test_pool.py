@@ -55,7 +55,8 @@ def start() -> Iterator[Pools]:
         settings = WorkerSettings(Path("/opt/ml") / model, threads, "cpu", environment)
         pool, told = WorkerPool([settings] * workers, RequestLimits(), DOUBLE), Told()
         pools.append(pool)
-        pool.start(told.on_ready, told.on_failure)
+        pool.start()
+        pool.tell(told.on_ready, told.on_failure)
         assert told.changed.wait(20)
         return pool, told
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from berth.serve.server import ServerSettings, SettingError, settings, worker_settings
+from berth.serve.settings import ServerSettings, SettingError, read_settings, worker_settings
 from berth.serve.workers.pool import WorkerSettings
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
@@ -180,7 +180,7 @@ def test_arguments(tmp_path: Path, arguments: list[str], code: int, output: str)
 
 
 def test_settings_have_sagemakers_defaults() -> None:
-    assert settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
+    assert read_settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
 
 
 def test_settings_come_from_sagemakers_variables() -> None:
@@ -194,13 +194,13 @@ def test_settings_come_from_sagemakers_variables() -> None:
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "120",
     }
     asked = ServerSettings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0, workers=3, seconds=120)
-    assert settings(given) == asked
+    assert read_settings(given) == asked
 
 
 def test_a_batch_transform_waits_longer() -> None:
-    assert settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
-    assert settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
-    assert settings({"SAGEMAKER_BATCH": ""}).seconds == 55
+    assert read_settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
+    assert read_settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
+    assert read_settings({"SAGEMAKER_BATCH": ""}).seconds == 55
 
 
 def test_workers_share_what_there_is() -> None:
@@ -235,7 +235,7 @@ def test_workers_share_what_there_is() -> None:
 )
 def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> None:
     with pytest.raises(SettingError) as caught:
-        settings({name: value})
+        read_settings({name: value})
     assert str(caught.value) == f"{name} is `{value}`: it must be a whole number from {range_of}"
 
 
