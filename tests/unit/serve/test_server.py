@@ -122,6 +122,31 @@ def stopped_halfway(server: Server, body: bytes) -> Iterator[bytes]:
     yield body[1000:]
 
 
+@pytest.mark.slow
+def test_a_stop_refuses_what_is_new_at_the_open_port_and_answers_what_was_accepted(base: Path) -> None:
+    with serving(base) as server:
+        server.wait_for("/ping", 200)
+        body = json.dumps({"inputs": {"question": "What?", "context": "This model. " * 400}}).encode()
+        seen: list[httpx.Response] = []
+
+        def in_two_parts() -> Iterator[bytes]:
+            yield body[:100]
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            with httpx.Client(base_url=server.client.base_url, trust_env=False) as another:
+                seen.append(another.get("/ping"))
+                seen.append(another.post("/invocations", json=ASKED))
+            yield body[100:]
+
+        answered = server.client.post("/invocations", content=in_two_parts())
+        code, lines = server.end()
+    assert answered.status_code == 200
+    told = {"error": "the server stops: send the request to another", "error_type": "not_ready"}
+    assert [(each.status_code, each.json()) for each in seen] == [(503, told)] * 2
+    assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
+
+
 def test_a_stop_while_loading_does_not_wait(base: Path) -> None:
     with serving(base) as server:
         assert server.wait_for("/ping", 503).status_code == 503
