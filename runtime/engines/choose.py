@@ -13,7 +13,7 @@ from berth.runtime.engines.engine import Engine
 from berth.runtime.engines.graph import FOLDER, TOKENIZER, GraphError, GraphManifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 
-PRECISIONS = ("fp32", "bf16", "int8")
+PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 PRECISION_VARIABLE = "BERTH_PRECISION"
 FOLDER_VARIABLE = "BERTH_GRAPH_DIR"
 DEFAULT_FOLDER = "/tmp/berth-graph"
@@ -66,13 +66,15 @@ def load(model_dir: Path, chosen: EngineSettings, say: Callable[[str], None]) ->
 
 
 def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
-    if chosen.precision not in ("", "fp32"):
+    if not (chosen.precision in ("", "fp32") or (chosen.cuda and chosen.precision in ("bf16", "fp16"))):
+        where = "on a GPU there is fp32, bf16 or fp16" if chosen.cuda else "this image or model has no OpenVINO for it"
         raise ModelFilesError(
-            f"{PRECISION_VARIABLE} is {chosen.precision}, which takes OpenVINO on a CPU: leave it out"
+            f"{PRECISION_VARIABLE} is {chosen.precision}, and {where}: choose another, or leave it out"
         )
     from berth.runtime.engines import pytorch  # seconds of import
 
-    return LoadedModel(files, pytorch.load_tokenizer(files), pytorch.PyTorchEngine(files, chosen.threads))
+    engine = pytorch.PyTorchEngine(files, chosen.threads, chosen.precision)
+    return LoadedModel(files, pytorch.load_tokenizer(files), engine)
 
 
 def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
@@ -117,6 +119,8 @@ def _precision(manifest: GraphManifest, files: ModelFiles, chosen: EngineSetting
     from berth.runtime.engines.openvino import has_bf16
 
     precision = chosen.precision or manifest.precision
+    if precision == "fp16":
+        raise ModelFilesError(f"{PRECISION_VARIABLE} is fp16, which is for GPUs: use bf16, or leave it out")
     if precision == "int8" and "int8" not in manifest.precisions:
         raise ModelFilesError(_no_int8(files.folder))
     if precision == "bf16" and not has_bf16():

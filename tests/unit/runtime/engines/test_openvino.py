@@ -170,7 +170,8 @@ def test_a_graph_that_is_not_this_models_is_never_served(
     ("wanted", "sentence"),
     [
         ("int8", "int8 was asked for, and {} has no such graph: quantise it, or unset BERTH_PRECISION"),
-        ("fp64", "BERTH_PRECISION is `fp64`: it must be one of fp32, bf16, int8"),
+        ("fp64", "BERTH_PRECISION is `fp64`: it must be one of fp32, bf16, fp16, int8"),
+        ("fp16", "BERTH_PRECISION is fp16, which is for GPUs: use bf16, or leave it out"),
     ],
 )
 def test_a_precision_that_can_not_be_had(model: Path, wanted: str, sentence: str) -> None:
