@@ -73,6 +73,10 @@ class _Worker:
         suspects = any(window.request.deaths for _, _, batch in self.batches.values() for window in batch)
         return self.ready is not None and len(self.batches) < self.ready.info.slots and not suspects
 
+    def seconds(self) -> float:
+        """For how long the oldest of its batches has been with it."""
+        return max((time.monotonic() - began for began, _, _ in self.batches.values()), default=0.0)
+
 
 class WorkerPool:
     """Every method may be called from any thread."""
@@ -130,9 +134,15 @@ class WorkerPool:
 
     @property
     def available(self) -> bool:
-        """Whether a worker is ready."""
+        """Whether a worker is ready. One that has not come back from a batch for as long as a request may take is
+        killed: it would keep its slot for ever.
+        """
         with self._lock:
-            return any(worker.ready for worker in self._workers)
+            for worker in self._workers:
+                if worker.seconds() > self._limits.seconds:
+                    log.error("a worker has not come back from a batch for %.0f s: it is killed", worker.seconds())
+                    worker.process.kill()
+            return any(worker.ready and worker.process.poll() is None for worker in self._workers)
 
     @property
     def waiting_seconds(self) -> float:
@@ -191,11 +201,15 @@ class WorkerPool:
                 with self._lock:
                     self._hear(worker, message)
         except (EOFError, OSError):
-            worker.process.wait()
-            worker.connection.close()
-            with self._lock:
-                if not self._stopped:
-                    self._replace(worker)
+            pass
+        except Exception:  # what it says can't be understood, so it can't be worked with
+            log.exception("a worker's message makes no sense")
+            worker.process.kill()
+        worker.process.wait()
+        worker.connection.close()
+        with self._lock:
+            if not self._stopped:
+                self._replace(worker)
 
     def _hear(self, worker: _Worker, message: Any) -> None:
         match message:
@@ -255,6 +269,8 @@ class WorkerPool:
         for request in {window.request: None for _, _, batch in worker.batches.values() for window in batch}:
             self._scheduler.drop(request)
             request.deaths += 1
+            if request.future.done():
+                continue  # nobody waits for it any more
             if request.deaths < _MOST_DEATHS:
                 self._scheduler.add(request, self._seconds_per_token)
             else:
@@ -274,11 +290,13 @@ class WorkerPool:
             log.warning("a worker has died while it loaded the model (%s): once more", _end(code))
             self._start(worker.settings)
             return
-        if not self._workers:
-            sentence = worker.failure or (
-                f"the worker died while it loaded the model ({_end(code)}): give the container more memory, or look at "
-                "the lines above"
-            )
+        sentence = worker.failure or (
+            f"the worker died while it loaded the model ({_end(code)}): give the container more memory, or look at the "
+            "lines above"
+        )
+        if self._workers:
+            log.error("%s (%d of %d workers go on)", sentence, len(self._workers), len(self._settings))
+        else:
             self._fail(sentence)
 
     def _fail(self, sentence: str) -> None:
