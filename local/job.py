@@ -105,7 +105,8 @@ def run_training_job(
             require_gpus(client)
         engine = client.info()
         least_mb = checks.least_mb(own_program=job.code is not None)
-        checks.check_memory(job.hosts, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
+        processes = checks.processes_per_host(job.all_hyperparameters, job.environment)
+        checks.check_memory(job.hosts, processes, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
         if job.hosts > 1:
             # The hosts share this machine's cores, where on SageMaker each has its own.
             share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // job.hosts))}

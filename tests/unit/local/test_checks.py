@@ -53,13 +53,28 @@ def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
 
 def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None:
     with pytest.raises(UserError) as refused:
-        checks.check_memory(1000, 40.0, 19_100.0)
+        checks.check_memory(1000, 1, 40.0, 19_100.0)
     assert str(refused.value) == (
         "1000 hosts need about 40 GB of memory at the least (40 MB each), and this machine has 19.1 GB free: ask for "
         "477 or fewer with --hosts."
     )
-    checks.check_memory(477, 40.0, 19_100.0)
-    checks.check_memory(1, 400.0, 100.0)  # one host: the machine itself will tell
+    checks.check_memory(477, 1, 40.0, 19_100.0)
+    checks.check_memory(1, 1, 400.0, 100.0)  # one host: the machine itself will tell
+
+
+def test_so_are_more_processes_than_fit() -> None:
+    with pytest.raises(UserError) as refused:
+        checks.check_memory(3, 200, 400.0, 19_100.0)
+    assert str(refused.value) == (
+        "3 hosts with 200 processes each need about 240 GB of memory at the least (400 MB each), and this machine has "
+        "19.1 GB free: ask for 47 or fewer in all, with --hosts and BERTH_PROCESSES_PER_HOST."
+    )
+    with pytest.raises(UserError, match="1 host with 48 processes each needs about 19 GB"):
+        checks.check_memory(1, 48, 400.0, 19_100.0)
+    checks.check_memory(1, 47, 400.0, 19_100.0)
+    assert checks.processes_per_host({}, {"BERTH_PROCESSES_PER_HOST": "8"}) == 8
+    assert checks.processes_per_host({"processes_per_host": "4"}, {}) == 4
+    assert checks.processes_per_host({}, {}) == 1
 
 
 def test_an_environment_variable_may_be_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
