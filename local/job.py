@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from berth.local.signals import Interrupted
 _TIMED_OUT = 124
 _POLL_SECONDS = 0.25
 _STOP_GRACE = 10.0
+_LOGS_GRACE = 10.0
 # After one host failed the others have this long to end by themselves: the train entry takes about a second, a user's
 # own program that waits for its peers would wait for ever.
 _PEERS_GRACE = 30.0
@@ -206,17 +207,17 @@ def _carry_out(run: _Running) -> TrainOutcome:
     began = time.monotonic()
     session, containers = run.session, list(run.containers.values())
     lock = threading.Lock()
-    followers: list[LogFollower] = []
+    followers: dict[str, LogFollower] = {}
     try:
         for name, container in run.containers.items():
-            followers.append(LogFollower(container, run.log.sink_of(name), lock))
+            followers[name] = LogFollower(container, run.log.sink_of(name), lock)
         session.in_parallel(session.start, containers, "Started")
         timed_out = _wait(session, containers, run.job.timeout)
     except BaseException as error:  # a signal, or an engine that fails: what the job has saved so far stays
         with contextlib.suppress(DockerException, RequestException):
             _settle(run, followers)
         artifacts.keep_checkpoints(session, run.checkpoints.folder, run.job.output)
-        if isinstance(error, Interrupted):
+        if isinstance(error, Interrupted) and any(map(session.has_started, containers)):
             raise _stopped(run, error) from None
         raise
     _settle(run, followers)
@@ -287,10 +288,13 @@ def _wait(session: RunSession, containers: Collection[Container], timeout: float
     return False
 
 
-def _settle(run: _Running, followers: Sequence[LogFollower]) -> None:
+def _settle(run: _Running, followers: Mapping[str, LogFollower]) -> None:
     """Stops what still runs, lets the logs come to their end, and makes the files the caller's own."""
     run.session.stop()
-    for follower in followers:
-        follower.join(10.0)
+    deadline = time.monotonic() + _LOGS_GRACE
+    for name, follower in followers.items():
+        # The log of a container that never started has no end.
+        if run.session.has_started(run.containers[name]):
+            follower.join(max(0.0, deadline - time.monotonic()))
     run.session.chown_scratch()
     chown_new_files(run.session.client, run.session.image, run.checkpoints)

@@ -47,6 +47,54 @@ def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_lea
     assert names == {"train.log", "failure-algo-1", "earlier-model.tar.gz"}
 
 
+@pytest.fixture
+def created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> job._Running:
+    """A job of three hosts whose containers are made, with an earlier one's model in its output."""
+    session = RunSession(MagicMock(), "no-image", say=lambda _: None, stop_grace=1.0)
+    session.client.api.containers.return_value = []
+    session.scratch = tmp_path / "run"
+    (session.scratch / "checkpoints").mkdir(parents=True)
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "model.tar.gz").write_text("of an earlier job")
+    monkeypatch.setattr(RunSession, "chown_scratch", MagicMock())
+    monkeypatch.setattr(job, "chown_new_files", MagicMock())
+    containers = {name: MagicMock(id=name) for name in ("algo-1", "algo-2", "algo-3")}
+    checkpoints = FolderSnapshot.take(session.scratch / "checkpoints")
+    log = JobLog(output, print, session.interrupts)
+    return job._Running(session, job.TrainingJob({}, output), containers, checkpoints, log)
+
+
+def test_ctrl_c_before_a_host_has_started_waits_for_no_log(
+    created: job._Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = MagicMock()
+    monkeypatch.setattr(job, "LogFollower", follower)
+    created.session.interrupts._caught(signal.SIGINT, None)
+    with pytest.raises(Interrupted, match=r"^interrupted; what was started is gone$"):
+        job._carry_out(created)
+    follower.return_value.join.assert_not_called()
+    assert (created.job.output / "model.tar.gz").read_text() == "of an earlier job"
+
+
+def test_the_logs_of_all_hosts_have_one_deadline(created: job._Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("algo-1", "algo-3"):
+        created.session.start(created.containers[name])
+    clock = [100.0]
+    waited: list[tuple[str, float]] = []
+
+    def follower(name: str) -> MagicMock:
+        def join(seconds: float) -> None:
+            waited.append((name, seconds))
+            clock[0] += seconds
+
+        return MagicMock(join=join)
+
+    monkeypatch.setattr(job, "time", MagicMock(monotonic=lambda: clock[0]))
+    job._settle(created, {name: follower(name) for name in created.containers})
+    assert waited == [("algo-1", 10.0), ("algo-3", 0.0)]
+
+
 def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = MagicMock()
     engine.info.return_value = {"MemTotal": 1e9, "NCPU": 2}
