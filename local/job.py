@@ -240,6 +240,7 @@ def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
         model_archive = artifacts.pack_folder(session, roots, "model", job.output / "model.tar.gz")
         if model_archive is None:
             session.say("The job left no model: there is no file in /opt/ml/model.")
+        artifacts.tell_of_checkpoints(session, run.checkpoints.folder)
     else:
         kept = artifacts.keep_checkpoints(session, run.checkpoints.folder, job.output)
         files = run.log.keep_failures(failures)

@@ -1,6 +1,7 @@
 """A job that is stopped, and one that is refused."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -93,6 +94,24 @@ def test_the_logs_of_all_hosts_have_one_deadline(created: job._Running, monkeypa
     monkeypatch.setattr(job, "time", MagicMock(monotonic=lambda: clock[0]))
     job._settle(created, {name: follower(name) for name in created.containers})
     assert waited == [("algo-1", 10.0), ("algo-3", 0.0)]
+
+
+@pytest.mark.parametrize("own_folder", [False, True], ids=["without", "with"])
+def test_checkpoints_that_a_good_job_does_not_keep_are_spoken_of(
+    created: job._Running, own_folder: bool, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    created.session.say = said.append
+    saved = tmp_path / "kept" if own_folder else created.checkpoints.folder
+    (saved / "checkpoint-1").mkdir(parents=True)
+    for name, container in created.containers.items():
+        container.attrs = {"State": {"ExitCode": 0, "FinishedAt": "", "OOMKilled": False}}
+        (created.session.scratch / name / "model").mkdir(parents=True)
+    (created.session.scratch / "algo-1" / "model" / "weights").write_text("new")
+    done = job._collect(replace(created, checkpoints=FolderSnapshot.take(saved)), 0.0, timed_out=False)
+    assert done.model_archive == created.job.output / "model.tar.gz"
+    told = ["Checkpoints of a job that ends well are not kept: name a folder for them with --checkpoints."]
+    assert said == ([] if own_folder else told)
 
 
 def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
