@@ -202,13 +202,17 @@ def _results(metrics: Mapping[str, Any], outcome: TrainOutcome) -> Table:
 
 
 def _sizes(*images: str) -> Table:
-    """The images' sizes; compressing takes minutes, so it is not done here but shown if `size` has done it before."""
+    """The images' sizes, as the command `size` gives them, if it has measured them before: that takes minutes."""
     client = connect()
-    table = Table("image", "MB", "MB compressed")
+    table = Table("image", "MB on disk", "MB compressed")
     for image in images:
-        plain = client.images.get(image).attrs["Size"]
         kept = kept_size(client, image)
-        table.add_row(image, f"{plain / 1e6:.0f}", f"{kept.compressed / 1e6:.0f}" if kept else "`build.py size` says")
+        unknown = "`build.py size` says"
+        table.add_row(
+            image,
+            f"{kept.size / 1e6:.1f}" if kept else unknown,
+            f"{kept.compressed / 1e6:.1f}" if kept else unknown,
+        )
     return table
 
 
