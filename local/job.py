@@ -18,7 +18,7 @@ from docker.models.containers import Container
 from requests.exceptions import RequestException
 
 from berth.common.engine import connect
-from berth.common.errors import UserError
+from berth.common.errors import Problems, UserError
 from berth.local import archive, artifacts, checks, opt_ml, results
 from berth.local.chown import FolderSnapshot, chown_new_files
 from berth.local.host_states import first_failed, read_failures, read_state
@@ -120,19 +120,34 @@ def run_training_job(
                 return _run(session, job, log)
 
 
+def check_job(job: TrainingJob, problems: Problems) -> None:
+    """Notes what can't work and shows without an engine, the channels' files aside."""
+    with problems.noted():
+        opt_ml.host_names(job.hosts)
+    if job.model is not None:
+        with problems.noted():
+            archive.check_model(job.model)
+        if opt_ml.MODEL_CHANNEL in job.channels:
+            problems.add(
+                "the data has a channel called model, and so has --model: rename the folder or leave --model out."
+            )
+    if job.code is not None and not job.code.is_dir():
+        problems.add(f"there is no folder {job.code}: pass the folder that holds your program.")
+    for folder in job.folders:
+        with problems.noted():
+            check_writable(folder)
+
+
 def _check(job: TrainingJob) -> TrainingJob:
     """The job with absolute folders for its results; UserError for what can't work."""
-    opt_ml.host_names(job.hosts)
+    problems = Problems()
+    check_job(job, problems)
     if job.channels or job.code is None:
-        opt_ml.check_channels(job.channels)
-    if job.model is not None and opt_ml.MODEL_CHANNEL in job.channels:
-        raise UserError(
-            "The data has a channel called model, and so has --model: rename the folder or leave --model out."
-        )
-    if job.code is not None and not job.code.is_dir():
-        raise UserError(f"there is no folder {job.code}: pass the folder that holds your program.")
-    output = check_writable(job.output)
-    return replace(job, output=output, checkpoints=None if job.checkpoints is None else check_writable(job.checkpoints))
+        with problems.noted():
+            opt_ml.check_channels(job.channels)
+    problems.refuse()
+    checkpoints = None if job.checkpoints is None else job.checkpoints.absolute()
+    return replace(job, output=job.output.absolute(), checkpoints=checkpoints)
 
 
 @dataclass(frozen=True, slots=True)
