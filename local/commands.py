@@ -83,6 +83,8 @@ def run_train(
         gpus=gpus,
     )
     check_job(job, problems)
+    if data is None and code is None:
+        problems.refuse()  # there is no job that an image could judge
     chosen = _checked_image(job, image, profile, problems)
     done = run_training_job(job, image=chosen.name, log=_print_line, say=say)
     if done.exit_code != 0:
