@@ -38,19 +38,20 @@ def run_train(
         typer.Option(help="SQuAD data: a file, or a folder with train/, validation/ or test/. Optional with --code."),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="A model folder or model.tar.gz to start from.")] = None,
-    hosts: Annotated[int, typer.Option(help="How many hosts, algo-1 to algo-N.")] = 1,
+    hosts: Annotated[int, typer.Option(metavar="N", help="How many hosts, algo-1 to algo-N.")] = 1,
     hyperparameter: Annotated[
-        list[str] | None, typer.Option("--hyperparameter", "-p", help="name=value; may be given many times.")
+        list[str] | None, typer.Option("--hyperparameter", "-p", metavar="NAME=VALUE", help="May be given many times.")
     ] = None,
     code: Annotated[Path | None, typer.Option(help="The folder of your own program.")] = None,
     entry_point: Annotated[
-        str | None, typer.Option(help="Your program in --code, where it is not called train.py.")
+        str | None, typer.Option(metavar="FILE", help="Your program in --code, where it is not called train.py.")
     ] = None,
     environment: Annotated[
         list[str] | None,
         typer.Option(
             "--env",
             "-e",
+            metavar="NAME[=VALUE]",
             help="NAME=value for the containers, or NAME to take the value that it has here; may be given many times.",
         ),
     ] = None,
@@ -152,7 +153,7 @@ def _program(code: Path | None, entry_point: str | None, problems: Problems) -> 
 @run_app.command("serve")
 def run_serve(
     model: Annotated[Path, typer.Option(help="The model.tar.gz of a job, or a model folder.")],
-    port: Annotated[int, typer.Option(help="The port on this machine's loopback.")] = 8080,
+    port: Annotated[int, typer.Option(metavar="N", help="The port on this machine's loopback.")] = 8080,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the container this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
