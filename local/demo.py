@@ -160,12 +160,21 @@ def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: C
     channels = {"train": ROOT / "sample/squad-train.json.xz", "validation": ROOT / "sample/squad-heldout.json.xz"}
     with progress_bar(console) as progress:
         job = TrainingJob(channels, output=out, model=pretrained_model(), hyperparameters=hyperparameters)
-        return run_training_job(
+        done = run_training_job(
             job,
             image=image,
             log=_progress_sink(progress),
             say=lambda line: progress.print(line, markup=False, highlight=False),
         )
+        if done.exit_code == 0:
+            _fill(progress)
+        return done
+
+
+def _fill(progress: Progress) -> None:
+    """Takes every bar to its end, for the log need not have a line for the last step."""
+    for task in progress.tasks:
+        progress.update(task.id, completed=task.total or task.completed)
 
 
 def _progress_sink(progress: Progress) -> Callable[[str], None]:

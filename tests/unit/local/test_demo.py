@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 from rich.console import Console
 
+from berth.common.console import progress_bar
 from berth.common.errors import UserError
 from berth.images.layers import Layer
 from berth.images.size import ImageSize
@@ -55,6 +56,14 @@ def test_plot(tmp_path: Path) -> None:
     write_plot(history, tmp_path / "training.png", "title")
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "training.png").stat().st_size > 10_000
+
+
+def test_the_bar_of_a_job_that_is_done_is_full() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    with progress_bar(console) as progress:
+        demo._progress_sink(progress)("algo-1 | step 310 of 313  loss: 1.5")
+        demo._fill(progress)
+    assert "313/313" in console.export_text()
 
 
 def test_the_demo_shows_the_sizes_that_the_command_size_does(monkeypatch: pytest.MonkeyPatch) -> None:
