@@ -262,6 +262,8 @@ def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
         session.say(f"The whole log is {run.log.path}; why the job failed is in {files} next to it.")
         artifacts.rename_earlier(session, job.output / "model.tar.gz")
     packed = artifacts.pack_folder(session, roots, "output/data", job.output / "output.tar.gz")
+    if packed is not None:
+        session.say(f"What the job wrote to {opt_ml.ROOT}/output/data is in {packed}.")
     return TrainOutcome(exit_code, time.monotonic() - began, model_archive, packed, kept, failures, reason)
 
 

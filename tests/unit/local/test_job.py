@@ -97,7 +97,7 @@ def test_the_logs_of_all_hosts_have_one_deadline(created: job._Running, monkeypa
 
 
 @pytest.mark.parametrize("own_folder", [False, True], ids=["without", "with"])
-def test_checkpoints_that_a_good_job_does_not_keep_are_spoken_of(
+def test_what_a_good_job_leaves_besides_its_model_is_said(
     created: job._Running, own_folder: bool, tmp_path: Path
 ) -> None:
     said: list[str] = []
@@ -108,10 +108,14 @@ def test_checkpoints_that_a_good_job_does_not_keep_are_spoken_of(
         container.attrs = {"State": {"ExitCode": 0, "FinishedAt": "", "OOMKilled": False}}
         (created.session.scratch / name / "model").mkdir(parents=True)
     (created.session.scratch / "algo-1" / "model" / "weights").write_text("new")
+    (created.session.scratch / "algo-1" / "output" / "data").mkdir(parents=True)
+    (created.session.scratch / "algo-1" / "output" / "data" / "plot").write_text("a plot")
     done = job._collect(replace(created, checkpoints=FolderSnapshot.take(saved)), 0.0, timed_out=False)
     assert done.model_archive == created.job.output / "model.tar.gz"
     told = ["Checkpoints of a job that ends well are not kept: name a folder for them with --checkpoints."]
-    assert said == ([] if own_folder else told)
+    archive = created.job.output / "output.tar.gz"
+    assert done.output_archive == archive
+    assert said == [*([] if own_folder else told), f"What the job wrote to /opt/ml/output/data is in {archive}."]
 
 
 def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
