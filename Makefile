@@ -72,13 +72,15 @@ setup: .venv/installed ## the environment of build.py, in .venv
 setup-tests: .venv/tested ## that, and what the tests need, which `push` runs first
 
 .PHONY: lint
-lint: .venv/tested ## ruff, hadolint, shellcheck and mypy
-	.venv/bin/ruff check .
-	.venv/bin/ruff format --check .
-	.venv/bin/hadolint --config docker/hadolint.yaml docker/*.Dockerfile bench/*.Dockerfile
-	.venv/bin/shellcheck --external-sources docker/*.sh docker/layers/*.sh .ci/run
-	.venv/bin/mypy --package berth
-	.venv/bin/mypy build.py
+lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
+	@code=0; for words in \
+	  "ruff check ." \
+	  "ruff format --check ." \
+	  "hadolint --config docker/hadolint.yaml docker/*.Dockerfile bench/*.Dockerfile" \
+	  "shellcheck --external-sources docker/*.sh docker/layers/*.sh .ci/run" \
+	  "mypy --package berth" \
+	  "mypy build.py"; \
+	do echo "$$words"; .venv/bin/$$words || code=1; done; exit $$code
 
 # By another name: a dry run does what stands next to $(MAKE), too.
 SELF := $(MAKE)

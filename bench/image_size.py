@@ -1,6 +1,6 @@
 """What the images weigh, a plain installation of the same packages, and the floor: torch's wheels alone.
 
-Usage: python bench/image_size.py [PROFILE] [> bench/results/DATE-image-size-PROFILE.md]    wants both images
+Usage: python -m bench.image_size [PROFILE] [> bench/results/DATE-image-size-PROFILE.md]    wants both images
 
 The plain image has the same base, the same versions of the same packages, from apt and pip as people write it, without
 their caches. Sizes are megabytes (10^6 bytes), compressed is the sum of the gzipped layers; the floor is what torch's
@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.images import build, build_network, locks, pins
 from berth.images.base import base_at_hand
@@ -51,27 +52,9 @@ def floor(profile: pins.Profile) -> int:
 def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
     """The size of a plain image, which is built for this and removed again: with CUDA it takes gigabytes."""
     tag = f"berth-bench-plain:{name}"
-    command = [
-        str(engine.find_client()),
-        "build",
-        "--file",
-        str(pins.ROOT / "bench" / "plain.Dockerfile"),
-        "--tag",
-        tag,
-    ]
-    packages = [*PIP[name], *(["openvino"] if profile.openvino(name) != pins.NONE else [])]
-    arguments = {
-        "BASE_IMAGE": base.reference,
-        "PROFILE": profile.name,
-        "APT_PACKAGES": APT[name],
-        "PIP_PACKAGES": " ".join(f"{package}=={profile.packages[package]}" for package in packages),
-    }
-    command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
-    secrets = build_network.gather(os.environ).write_secrets(pins.CACHE / "secrets")
-    command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
-    began = time.monotonic()
-    subprocess.run([*command, str(pins.ROOT)], check=True, env=engine.client_environment(os.environ), stdout=sys.stderr)
-    print(f"{tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    names = [*PIP[name], *(["openvino"] if profile.openvino(name) != pins.NONE else [])]
+    packages = [f"{package}=={profile.packages[package]}" for package in names]
+    build_plain(PlainImage(tag, APT[name].split(), packages), profile, base)
     client = engine.connect()
     try:
         return image_size(client, tag)
@@ -92,7 +75,7 @@ def main() -> None:
 
     print(f"# Image sizes, {time.strftime('%Y-%m-%d')}\n")
     print(
-        f"`python bench/image_size.py {profile.name}`, {platform.machine()}, Python {platform.python_version()}, "
+        f"`python -m bench.image_size {profile.name}`, {platform.machine()}, Python {platform.python_version()}, "
         f"engine {client.version()['Version']}, base {base.reference} ({base.digest}), kit "
         f"{build.revision(pins.ROOT)}\n"
     )

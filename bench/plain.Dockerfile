@@ -1,16 +1,17 @@
-# The peer that bench/image_size.py measures against: the same packages as people install them, on the same base.
+# What bench/image_size.py and bench/serve.py measure against: packages as people install them, on the base of the kit's.
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE}
 ARG APT_PACKAGES
 ARG PIP_PACKAGES
 ARG PROFILE
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
+# Slim Debian has no man pages, and Java's package fails without their folder (https://bugs.debian.org/863199).
 # hadolint ignore=DL3008,SC2086
 RUN --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=pip --mount=type=secret,id=apt --mount=type=secret,id=apt-auth \
     --mount=type=secret,id=apt-sources --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
     if [ -f /run/secrets/apt ]; then export APT_CONFIG=/run/secrets/apt; fi; \
     if [ -f /run/secrets/apt-sources ]; then cp /run/secrets/apt-sources /etc/apt/sources.list; fi; \
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends ${APT_PACKAGES} \
+    mkdir -p /usr/share/man/man1; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends ${APT_PACKAGES} \
     && rm -rf /var/lib/apt/lists/*
 # hadolint ignore=DL3013,DL3042,SC2086
 RUN --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=pip --mount=type=bind,source=docker/wheels,target=/tmp/wheels \

@@ -150,7 +150,7 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
     for name in environ:
         near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8) if name not in _VARIABLES else []
         if near and name.startswith("BERTH_"):
-            problems.append(f"The variable {name} is not known: did you mean {near[0]}?")
+            problems.append(f"the variable {name} is not known: did you mean {near[0]}?")
     strict = False
     try:
         strict = decode(environ.get(REQUIRE_EFA, ""), bool) is True

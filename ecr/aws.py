@@ -45,7 +45,9 @@ class Aws:
         if not regions:
             usual = self.region()
             if usual is None:
-                raise UserError(aws_errors.NO_REGION)
+                # Both at once: who has set neither would be sent back twice.
+                refuse([aws_errors.NO_REGION], [] if self.credentials() else [aws_errors.NO_CREDENTIALS])
+            assert usual is not None, "refused above"
             regions = [usual]
         accounts = accounts or [self.login(regions[0]).account]
         pairs = ((region, account) for region in regions for account in accounts)

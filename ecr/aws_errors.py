@@ -14,6 +14,10 @@ from berth.images.build_network import without_password
 ATTEMPTS = 6
 """How often a call is made at most that AWS throttles, that fails on its side or that reaches nobody."""
 NO_REGION = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
+NO_CREDENTIALS = (
+    "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "
+    "`aws sso login`."
+)
 _NOT_AWS = "what answers for {} is not AWS: see where AWS_ENDPOINT_URL and its kind, or HTTPS_PROXY, point to."
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
@@ -118,10 +122,7 @@ def _of_boto3(error: Exception, action: str) -> str:
     about: dict[str, Any] = getattr(error, "kwargs", {})
     match error:
         case aws.NoCredentialsError():
-            return (
-                "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log "
-                "in with `aws sso login`."
-            )
+            return NO_CREDENTIALS
         case aws.PartialCredentialsError():
             provider = {"env": "the environment"}.get(about.get("provider", ""), about.get("provider"))
             return f"the AWS credentials of {provider} lack {about.get('cred_var')}: add it."

@@ -58,15 +58,19 @@ RegistryOption = Annotated[
 RepositoryOption = Annotated[
     str | None,
     typer.Option(
-        "--repository", help="The repository's name, berth-{image} without it; {image} is train, serve, or yours."
+        "--repository",
+        metavar="NAME",
+        help="The repository's name, berth-{image} without it; {image} is train, serve, or yours.",
     ),
 ]
 TagsOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", help="A tag next to the exact one, such as 1.0; may be given many times."),
+    typer.Option("--tag", metavar="TAG", help="A tag next to the exact one, such as 1.0; may be given many times."),
 ]
-KeepOption = Annotated[int, typer.Option(help="Builds of a profile that the repository keeps; releases never expire.")]
-UntaggedDaysOption = Annotated[int, typer.Option(help="Days after which images without a tag go.")]
+KeepOption = Annotated[
+    int, typer.Option(metavar="N", help="Builds of a profile that the repository keeps; releases never expire.")
+]
+UntaggedDaysOption = Annotated[int, typer.Option(metavar="N", help="Days after which images without a tag go.")]
 PullersOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -75,7 +79,9 @@ PullersOption = Annotated[
         help="Who else may pull: an account, or SageMaker; may be given many times.",
     ),
 ]
-KmsKeyOption = Annotated[str | None, typer.Option(help="The KMS key of a new repository, instead of AES-256.")]
+KmsKeyOption = Annotated[
+    str | None, typer.Option(metavar="KEY", help="The KMS key of a new repository, instead of AES-256.")
+]
 ApplyOption = Annotated[bool, typer.Option("--apply", help="Change an existing repository whose settings differ.")]
 NoTestOption = Annotated[bool, typer.Option("--no-test", help="Push without running the image's tests first.")]
 PlaceOption = Annotated[

@@ -15,11 +15,22 @@ from urllib3.exceptions import HTTPError
 
 from berth.common import engine
 from berth.common.errors import UserError
+from berth.common.image_names import is_reference
 from berth.images.pins import ROOT, Pins
 from berth.images.plan import Base
 
 PULL_SILENCE_S = 60
 """A pull without a word for this long means that the registry can't be reached."""
+
+
+def name_problems(requested: str | None) -> list[str]:
+    """What is wrong with the name of a base of the user's own, before an engine is asked."""
+    if not requested or is_reference(requested):
+        return []
+    return [
+        f"--base-image {requested[:300]!r} is no name of an image: write [HOST/]NAME[:TAG] or [HOST/]NAME@sha256:…, "
+        "such as debian:bookworm-slim."
+    ]
 
 
 def local_base(client: docker.DockerClient, pins: Pins, requested: str | None) -> Base | None:

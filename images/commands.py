@@ -51,7 +51,8 @@ def build_images(
     which: WhichArgument = Which.all,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     base_image: Annotated[
-        str | None, typer.Option(help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one.")
+        str | None,
+        typer.Option(metavar="NAME", help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one."),
     ] = None,
     required: Annotated[
         list[str] | None,
@@ -194,7 +195,8 @@ def remove_made(
 @app.command("pins")
 def render_pins(
     profile: Annotated[
-        str | None, typer.Option(help="The row of docker/pins.toml to lock again; without it, every one.")
+        str | None,
+        typer.Option(metavar="NAME", help="The row of docker/pins.toml to lock again; without it, every one."),
     ] = None,
     no_locks: Annotated[bool, typer.Option("--no-locks", help="Render the Dockerfiles only.")] = False,
     fetch: Annotated[

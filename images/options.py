@@ -35,7 +35,7 @@ NamedImageOption = Annotated[
     typer.Option("--image", metavar="NAME", help="An image of yours that is built FROM the kit's, instead of those."),
 ]
 _PROFILES = " or ".join(filter(None, [", ".join(pins.profile_names()[:-1]), *pins.profile_names()[-1:]]))
-ProfileOption = Annotated[str, typer.Option(help=f"The row of docker/pins.toml: {_PROFILES}.")]
+ProfileOption = Annotated[str, typer.Option(metavar="NAME", help=f"The row of docker/pins.toml: {_PROFILES}.")]
 DistOption = Annotated[
     Path,
     typer.Option(envvar="BERTH_DIST", metavar="FOLDER", help="Where images.json and the bills of materials are kept."),

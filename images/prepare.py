@@ -14,7 +14,7 @@ from berth.common.console import Show
 from berth.common.errors import refuse
 from berth.common.files import link_files, same_content, same_size
 from berth.images import build_files, build_network, dockerfiles, downloads, pins
-from berth.images.base import base_at_hand, find_base
+from berth.images.base import base_at_hand, find_base, name_problems
 from berth.images.build import revision
 from berth.images.build_files import WantedFile
 from berth.images.build_network import Network
@@ -119,9 +119,10 @@ def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -
     if base is None:
         reference = base_image or site.kit.base_image
         base = Base(reference, reference.partition("@")[2])
+        make = f", or makes {site.kit.imported_base} by docker/base.sh where no registry answers"
         site.say(
-            f"the base {reference} is not on an engine here: `build` without --dry-run pulls it, or makes "
-            f"{site.kit.imported_base} by docker/base.sh where no registry answers."
+            f"the base {reference} is not on an engine here: `build` without --dry-run pulls it"
+            f"{'' if base_image else make}."
         )
     return Provided(base, secrets, site.network.proxies)
 
@@ -160,7 +161,8 @@ def _drop_missing_parts(
     the build can't be for another reason. Who names a mirror has asked for what it is to have.
     """
     missing = [want for want, path in found.items() if path is None]
-    unfit = [reason for image in images for reason in refusals(row, image, site.root / "docker" / "locks")]
+    unfit = name_problems(options.base_image)
+    unfit += [reason for image in images for reason in refusals(row, image, site.root / "docker" / "locks")]
     no_hash, unreached = unpinned(row, images), site.source.lacks(missing, ask=not options.dry_run)
     asked_for = options.parts.asked_for(row)
     can_be_had, refused = drop_parts(row, no_hash, asked_for)

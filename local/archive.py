@@ -38,14 +38,19 @@ def pack(files: Mapping[str, Path], archive: Path) -> Path | None:
     return archive
 
 
+def check_model(model: Path) -> None:
+    """Refuses a model that is not there."""
+    if not model.exists():
+        raise UserError(f"there is no file or folder {model}: pass a model folder or a model.tar.gz.")
+
+
 def model_folder(model: Path, scratch: Path) -> Path:
     """The folder of a model given as a folder or as an archive, which is unpacked below `scratch`.
 
     A folder with links that lead out of it (a hub's cache is made of them) is copied there, for in a container, where
     it is mounted alone, they would lead nowhere.
     """
-    if not model.exists():
-        raise UserError(f"there is no file or folder {model}: pass a model folder or a model.tar.gz.")
+    check_model(model)
     if not model.is_dir():
         try:
             unpack(model, scratch / "model")

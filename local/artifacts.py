@@ -50,9 +50,19 @@ def keep_checkpoints(session: RunSession, checkpoints: Path, output: Path) -> Pa
         session.say(f"Among the checkpoints is {shown}, {kind}: " + ("it is removed." if ours else "do not follow it."))
         if ours:
             path.unlink()
-    if not any(path.name != LOCK_FILE for path in checkpoints.iterdir()):
+    if not _holds_any(checkpoints):
         return None
     if ours:
         checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
     session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to go on from them.")
     return checkpoints
+
+
+def tell_of_checkpoints(session: RunSession, checkpoints: Path) -> None:
+    """Says that those of a job that ended well go with the run, unless the user named a folder for them."""
+    if checkpoints.is_relative_to(session.scratch) and _holds_any(checkpoints):
+        session.say("Checkpoints of a job that ends well are not kept: name a folder for them with --checkpoints.")
+
+
+def _holds_any(checkpoints: Path) -> bool:
+    return any(path.name != LOCK_FILE for path in checkpoints.iterdir())

@@ -77,14 +77,25 @@ def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
     return options
 
 
-def check_memory(hosts: int, mb_each: float, available_mb: float) -> None:
-    """Refuses more hosts than fit into this machine's memory, by the least that one takes."""
-    if hosts > 1 and hosts * mb_each > available_mb:
+def check_memory(hosts: int, processes: int, mb_each: float, available_mb: float) -> None:
+    """Refuses more hosts with so many processes than fit into this machine's memory, by the least that one takes."""
+    count = hosts * processes
+    if count > 1 and count * mb_each > available_mb:
+        most = max(1, int(available_mb / mb_each))
+        what, advice = f"{hosts} host{'s' if hosts > 1 else ''}", f"ask for {most} or fewer with --hosts"
+        if processes > 1:
+            what += f" with {processes} processes each"
+            advice = f"ask for {most} or fewer in all, with --hosts and BERTH_PROCESSES_PER_HOST"
+        need = "need" if hosts > 1 else "needs"
         raise UserError(
-            f"{hosts} hosts need about {hosts * mb_each / 1000:.0f} GB of memory at the least "
-            f"({mb_each:.0f} MB each), and this machine has {available_mb / 1000:.1f} GB free: ask for "
-            f"{max(1, int(available_mb / mb_each))} or fewer with --hosts."
+            f"{what} {need} about {count * mb_each / 1000:.0f} GB of memory at the least ({mb_each:.0f} MB each), and "
+            f"this machine has {available_mb / 1000:.1f} GB free: {advice}."
         )
+
+
+def processes_per_host(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> int:
+    """What the job asks for; 1 where it leaves that to the hardware."""
+    return read_launch_options(hyperparameters, program_of(hyperparameters), environment).processes or 1
 
 
 def available_mb(engines_mb: float) -> float:

@@ -12,16 +12,16 @@ from rich.markup import escape
 
 from berth.common.console import result, say
 from berth.common.engine import connect
-from berth.common.errors import UserError
+from berth.common.errors import Problems, UserError
 from berth.images import pins
 from berth.images.options import NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, select_image
-from berth.local import checks, opt_ml
+from berth.local import archive, checks, opt_ml
 from berth.local.demo import run_demo
-from berth.local.endpoint import EndpointOptions, serve_until_interrupted
+from berth.local.endpoint import EndpointOptions, require_port, serve_until_interrupted
 from berth.local.gpu_check import measure_gpus
 from berth.local.int8 import Quantization, find_data, quantize_model
-from berth.local.job import TrainingJob, run_training_job
+from berth.local.job import TrainingJob, check_job, run_training_job
 from berth.local.session import engine_errors
 
 _DEFAULT_PROGRAM = "train.py"
@@ -39,19 +39,20 @@ def run_train(
         typer.Option(help="SQuAD data: a file, or a folder with train/, validation/ or test/. Optional with --code."),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="A model folder or model.tar.gz to start from.")] = None,
-    hosts: Annotated[int, typer.Option(help="How many hosts, algo-1 to algo-N.")] = 1,
+    hosts: Annotated[int, typer.Option(metavar="N", help="How many hosts, algo-1 to algo-N.")] = 1,
     hyperparameter: Annotated[
-        list[str] | None, typer.Option("--hyperparameter", "-p", help="name=value; may be given many times.")
+        list[str] | None, typer.Option("--hyperparameter", "-p", metavar="NAME=VALUE", help="May be given many times.")
     ] = None,
     code: Annotated[Path | None, typer.Option(help="The folder of your own program.")] = None,
     entry_point: Annotated[
-        str | None, typer.Option(help="Your program in --code, where it is not called train.py.")
+        str | None, typer.Option(metavar="FILE", help="Your program in --code, where it is not called train.py.")
     ] = None,
     environment: Annotated[
         list[str] | None,
         typer.Option(
             "--env",
             "-e",
+            metavar="NAME[=VALUE]",
             help="NAME=value for the containers, or NAME to take the value that it has here; may be given many times.",
         ),
     ] = None,
@@ -64,12 +65,16 @@ def run_train(
     image: NamedImageOption = None,
 ) -> None:
     """Run a training job on this machine. Each host is a container; the model comes as model.tar.gz."""
-    hyperparameters = _pairs(hyperparameter or [], "--hyperparameter") | _program(code, entry_point)
-    variables = _variables(environment or [])
+    problems = Problems()
+    hyperparameters = _pairs(hyperparameter or [], problems) | _program(code, entry_point, problems)
+    variables = _variables(environment or [], problems)
     if code is None:
-        _require_input(data, model, hyperparameters)
+        _require_input(data, model, hyperparameters, problems)
+    channels: dict[str, Path] = {}
+    with problems.noted():
+        channels |= {} if data is None else opt_ml.find_channels(data)
     job = TrainingJob(
-        channels={} if data is None else opt_ml.find_channels(data),
+        channels=channels,
         output=output,
         hosts=hosts,
         hyperparameters=hyperparameters,
@@ -79,7 +84,10 @@ def run_train(
         checkpoints=checkpoints,
         gpus=gpus,
     )
-    chosen = _checked_image(job, image, profile)
+    check_job(job, problems)
+    if data is None and code is None:
+        problems.refuse()  # there is no job that an image could judge
+    chosen = _checked_image(job, image, profile, problems)
     done = run_training_job(job, image=chosen.name, log=_print_line, say=say)
     if done.exit_code != 0:
         raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
@@ -87,28 +95,35 @@ def run_train(
         result.print(escape(str(done.model_archive)))
 
 
-def _require_input(data: Path | None, model: Path | None, hyperparameters: Mapping[str, str]) -> None:
-    """Refuses a job of run_qa's without data, or without a model to start from."""
+def _require_input(
+    data: Path | None, model: Path | None, hyperparameters: Mapping[str, str], problems: Problems
+) -> None:
+    """Notes that a job of run_qa's has no data, or no model to start from."""
     if data is None:
-        raise UserError("--data is missing: pass SQuAD data, or --code with a program of your own.", 2)
-    if model is None and "model_name_or_path" not in hyperparameters and not (data / "model").exists():
-        raise UserError(
+        problems.add("--data is missing: pass SQuAD data, or --code with a program of your own.", 2)
+    elif model is None and "model_name_or_path" not in hyperparameters and not (data / "model").exists():
+        problems.add(
             "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME where the hub answers."
         )
 
 
-def _checked_image(job: TrainingJob, image: str | None, profile: str) -> SelectedImage:
-    """The image to run; UserError for what its container would refuse only after seconds."""
+def _checked_image(job: TrainingJob, image: str | None, profile: str, problems: Problems) -> SelectedImage:
+    """The image to run; UserError for what its container would refuse only after seconds, after the other problems."""
     hyperparameters = job.all_hyperparameters
-    checks.check_launch_options(hyperparameters, job.environment)
+    with problems.noted():
+        checks.check_launch_options(hyperparameters, job.environment)
     own = checks.program_of(hyperparameters) is not None
     if not own:
-        checks.check_data(job.channels, hyperparameters)
-    with engine_errors():
+        with problems.noted():
+            checks.check_data(job.channels, hyperparameters)
+    chosen = None
+    with problems.noted(), engine_errors():
         client = connect()
         chosen = select_image(client, "train", profile, image)
         if not own:
             checks.check_hyperparameters(client, chosen.id, hyperparameters)
+    problems.refuse()
+    assert chosen is not None, "or a problem was noted"
     return chosen
 
 
@@ -118,21 +133,19 @@ def _ending(code: int, reason: str) -> str:
     return why if f"exit code {code}" in why else f"the job ended with exit code {code}: {why}"
 
 
-def _program(code: Path | None, entry_point: str | None) -> dict[str, str]:
+def _program(code: Path | None, entry_point: str | None, problems: Problems) -> dict[str, str]:
     """The hyperparameters that name the user's program in his folder; none without a folder."""
     if code is None:
         if entry_point is not None:
-            raise UserError(f"--entry-point {entry_point} needs --code: give the folder that the program is in.")
+            problems.add(f"--entry-point {entry_point} needs --code: give the folder that the program is in.")
         return {}
-    if not code.is_dir():
-        raise UserError(f"there is no folder {code}: pass the folder that holds your program.")
     name = entry_point or _DEFAULT_PROGRAM
-    if not (code / name).is_file():
-        if entry_point is not None:
-            raise UserError(f"{name} is not in {code}: give --entry-point the name of a program there.")
+    if code.is_dir() and not (code / name).is_file():
         there = sorted(path.name for path in code.iterdir() if path.suffix in (".py", ".sh"))
-        raise UserError(
-            f"there is no {name} in {code}: give --entry-point the name of your program"
+        problems.add(
+            f"{name} is not in {code}: give --entry-point the name of a program there."
+            if entry_point is not None
+            else f"there is no {name} in {code}: give --entry-point the name of your program"
             + (f", such as {there[0]}." if there else " there.")
         )
     return {"sagemaker_program": json.dumps(name), "sagemaker_submit_directory": json.dumps("/opt/ml/code")}
@@ -141,36 +154,52 @@ def _program(code: Path | None, entry_point: str | None) -> dict[str, str]:
 @run_app.command("serve")
 def run_serve(
     model: Annotated[Path, typer.Option(help="The model.tar.gz of a job, or a model folder.")],
-    port: Annotated[int, typer.Option(help="The port on this machine's loopback.")] = 8080,
+    port: Annotated[int, typer.Option(metavar="N", help="The port on this machine's loopback.")] = 8080,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the container this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
 ) -> None:
     """Serve a model on 127.0.0.1 until interrupted."""
-    with engine_errors():
+    problems = Problems()
+    with problems.noted():
+        require_port(port)
+    with problems.noted():
+        archive.check_model(model)
+    chosen = None
+    with problems.noted(), engine_errors():
         chosen = select_image(connect(), "serve", profile, image)
+    problems.refuse()
+    assert chosen is not None, "or a problem was noted"
     options = EndpointOptions(model, chosen.name, port=port, gpus=gpus)
     raise typer.Exit(serve_until_interrupted(options, log=_print_line, say=say))
 
 
-def _pairs(words: list[str], option: str) -> dict[str, str]:
-    wrong = [word for word in words if "=" not in word or word.startswith("=")]
-    if wrong:
-        raise UserError(f"{option} {wrong[0]!r} is no pair: write name=value.")
-    return dict(word.split("=", 1) for word in words)
+def _pairs(words: list[str], problems: Problems) -> dict[str, str]:
+    """The hyperparameters that are pairs; the others are noted."""
+    pairs = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name and equals:
+            pairs[name] = value
+        else:
+            problems.add(f"--hyperparameter {word!r} is no pair: write name=value.")
+    return pairs
 
 
-def _variables(words: list[str]) -> dict[str, str]:
+def _variables(words: list[str], problems: Problems) -> dict[str, str]:
     """Variables for the containers; one that is only named has the value that it has here, which no `ps` shows."""
-    wrong = [name for name in (word.split("=", 1)[0] for word in words) if not _VARIABLE.fullmatch(name)]
-    if wrong:
-        raise UserError(
-            f"-e {wrong[0]!r}: no variable has such a name: use letters, digits and _, and begin with no digit."
-        )
-    lacking = [word for word in words if "=" not in word and word not in os.environ]
-    if lacking:
-        raise UserError(f"-e {lacking[0]}: there is no variable of that name here: export it, or write NAME=value.")
-    return _pairs([word if "=" in word else f"{word}={os.environ[word]}" for word in words], "--env")
+    variables = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not _VARIABLE.fullmatch(name):
+            problems.add(
+                f"-e {name!r}: no variable has such a name: use letters, digits and _, and begin with no digit."
+            )
+        elif not equals and name not in os.environ:
+            problems.add(f"-e {name}: there is no variable of that name here: export it, or write NAME=value.")
+        else:
+            variables[name] = value if equals else os.environ[name]
+    return variables
 
 
 def _print_line(line: str) -> None:

@@ -160,12 +160,21 @@ def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: C
     channels = {"train": ROOT / "sample/squad-train.json.xz", "validation": ROOT / "sample/squad-heldout.json.xz"}
     with progress_bar(console) as progress:
         job = TrainingJob(channels, output=out, model=pretrained_model(), hyperparameters=hyperparameters)
-        return run_training_job(
+        done = run_training_job(
             job,
             image=image,
             log=_progress_sink(progress),
             say=lambda line: progress.print(line, markup=False, highlight=False),
         )
+        if done.exit_code == 0:
+            _fill(progress)
+        return done
+
+
+def _fill(progress: Progress) -> None:
+    """Takes every bar to its end, for the log need not have a line for the last step."""
+    for task in progress.tasks:
+        progress.update(task.id, completed=task.total or task.completed)
 
 
 def _progress_sink(progress: Progress) -> Callable[[str], None]:
@@ -202,13 +211,17 @@ def _results(metrics: Mapping[str, Any], outcome: TrainOutcome) -> Table:
 
 
 def _sizes(*images: str) -> Table:
-    """The images' sizes; compressing takes minutes, so it is not done here but shown if `size` has done it before."""
+    """The images' sizes, as the command `size` gives them, if it has measured them before: that takes minutes."""
     client = connect()
-    table = Table("image", "MB", "MB compressed")
+    table = Table("image", "MB on disk", "MB compressed")
     for image in images:
-        plain = client.images.get(image).attrs["Size"]
         kept = kept_size(client, image)
-        table.add_row(image, f"{plain / 1e6:.0f}", f"{kept.compressed / 1e6:.0f}" if kept else "`build.py size` says")
+        unknown = "`build.py size` says"
+        table.add_row(
+            image,
+            f"{kept.size / 1e6:.1f}" if kept else unknown,
+            f"{kept.compressed / 1e6:.1f}" if kept else unknown,
+        )
     return table
 
 

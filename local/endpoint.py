@@ -25,6 +25,7 @@ from berth.local.signals import Interrupted
 _LOOPBACK = "127.0.0.1"
 _PORT_INSIDE = 8080
 _BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
+_FAILURE_GRACE = "BERTH_FAILURE_GRACE"
 _LAST_PORT = 65535
 _ANY_PORT = 0
 _POLL_SECONDS = 0.25
@@ -120,8 +121,9 @@ def _container(options: EndpointOptions, folder: Path, inside: int) -> Container
         "algo-1",
         command=["serve"],
         mounts=[bind(f"{opt_ml.ROOT}/model", folder, read_only=True)],
-        # One number inside and outside, so that the server's log names the port that a person uses.
-        environment={_BIND_TO_PORT: str(inside), **options.environment},
+        # One number inside and outside, so that the server's log names the port that a person uses. A server that
+        # can't load its model need not stay up to say why on /ping: its log is read here.
+        environment={_BIND_TO_PORT: str(inside), _FAILURE_GRACE: "0", **options.environment},
         ports={f"{inside}/tcp": (_LOOPBACK, options.port or _ANY_PORT)},
         gpus=options.gpus,
     )

@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from docker.models.containers import Container
 from requests.exceptions import RequestException
 
 from berth.common.engine import connect
-from berth.common.errors import UserError
+from berth.common.errors import Problems, UserError
 from berth.local import archive, artifacts, checks, opt_ml, results
 from berth.local.chown import FolderSnapshot, chown_new_files
 from berth.local.host_states import first_failed, read_failures, read_state
@@ -32,6 +32,7 @@ from berth.local.signals import Interrupted
 _TIMED_OUT = 124
 _POLL_SECONDS = 0.25
 _STOP_GRACE = 10.0
+_LOGS_GRACE = 10.0
 # After one host failed the others have this long to end by themselves: the train entry takes about a second, a user's
 # own program that waits for its peers would wait for ever.
 _PEERS_GRACE = 30.0
@@ -105,7 +106,8 @@ def run_training_job(
             require_gpus(client)
         engine = client.info()
         least_mb = checks.least_mb(own_program=job.code is not None)
-        checks.check_memory(job.hosts, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
+        processes = checks.processes_per_host(job.all_hyperparameters, job.environment)
+        checks.check_memory(job.hosts, processes, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
         if job.hosts > 1:
             # The hosts share this machine's cores, where on SageMaker each has its own.
             share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // job.hosts))}
@@ -118,19 +120,34 @@ def run_training_job(
                 return _run(session, job, log)
 
 
+def check_job(job: TrainingJob, problems: Problems) -> None:
+    """Notes what can't work and shows without an engine, the channels' files aside."""
+    with problems.noted():
+        opt_ml.host_names(job.hosts)
+    if job.model is not None:
+        with problems.noted():
+            archive.check_model(job.model)
+        if opt_ml.MODEL_CHANNEL in job.channels:
+            problems.add(
+                "the data has a channel called model, and so has --model: rename the folder or leave --model out."
+            )
+    if job.code is not None and not job.code.is_dir():
+        problems.add(f"there is no folder {job.code}: pass the folder that holds your program.")
+    for folder in job.folders:
+        with problems.noted():
+            check_writable(folder)
+
+
 def _check(job: TrainingJob) -> TrainingJob:
     """The job with absolute folders for its results; UserError for what can't work."""
-    opt_ml.host_names(job.hosts)
+    problems = Problems()
+    check_job(job, problems)
     if job.channels or job.code is None:
-        opt_ml.check_channels(job.channels)
-    if job.model is not None and opt_ml.MODEL_CHANNEL in job.channels:
-        raise UserError(
-            "The data has a channel called model, and so has --model: rename the folder or leave --model out."
-        )
-    if job.code is not None and not job.code.is_dir():
-        raise UserError(f"there is no folder {job.code}: pass the folder that holds your program.")
-    output = check_writable(job.output)
-    return replace(job, output=output, checkpoints=None if job.checkpoints is None else check_writable(job.checkpoints))
+        with problems.noted():
+            opt_ml.check_channels(job.channels)
+    problems.refuse()
+    checkpoints = None if job.checkpoints is None else job.checkpoints.absolute()
+    return replace(job, output=job.output.absolute(), checkpoints=checkpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +222,17 @@ def _carry_out(run: _Running) -> TrainOutcome:
     began = time.monotonic()
     session, containers = run.session, list(run.containers.values())
     lock = threading.Lock()
-    followers: list[LogFollower] = []
+    followers: dict[str, LogFollower] = {}
     try:
         for name, container in run.containers.items():
-            followers.append(LogFollower(container, run.log.sink_of(name), lock))
+            followers[name] = LogFollower(container, run.log.sink_of(name), lock)
         session.in_parallel(session.start, containers, "Started")
         timed_out = _wait(session, containers, run.job.timeout)
     except BaseException as error:  # a signal, or an engine that fails: what the job has saved so far stays
         with contextlib.suppress(DockerException, RequestException):
             _settle(run, followers)
         artifacts.keep_checkpoints(session, run.checkpoints.folder, run.job.output)
-        if isinstance(error, Interrupted):
+        if isinstance(error, Interrupted) and any(map(session.has_started, containers)):
             raise _stopped(run, error) from None
         raise
     _settle(run, followers)
@@ -238,12 +255,15 @@ def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
         model_archive = artifacts.pack_folder(session, roots, "model", job.output / "model.tar.gz")
         if model_archive is None:
             session.say("The job left no model: there is no file in /opt/ml/model.")
+        artifacts.tell_of_checkpoints(session, run.checkpoints.folder)
     else:
         kept = artifacts.keep_checkpoints(session, run.checkpoints.folder, job.output)
         files = run.log.keep_failures(failures)
         session.say(f"The whole log is {run.log.path}; why the job failed is in {files} next to it.")
         artifacts.rename_earlier(session, job.output / "model.tar.gz")
     packed = artifacts.pack_folder(session, roots, "output/data", job.output / "output.tar.gz")
+    if packed is not None:
+        session.say(f"What the job wrote to {opt_ml.ROOT}/output/data is in {packed}.")
     return TrainOutcome(exit_code, time.monotonic() - began, model_archive, packed, kept, failures, reason)
 
 
@@ -286,10 +306,13 @@ def _wait(session: RunSession, containers: Collection[Container], timeout: float
     return False
 
 
-def _settle(run: _Running, followers: Sequence[LogFollower]) -> None:
+def _settle(run: _Running, followers: Mapping[str, LogFollower]) -> None:
     """Stops what still runs, lets the logs come to their end, and makes the files the caller's own."""
     run.session.stop()
-    for follower in followers:
-        follower.join(10.0)
+    deadline = time.monotonic() + _LOGS_GRACE
+    for name, follower in followers.items():
+        # The log of a container that never started has no end.
+        if run.session.has_started(run.containers[name]):
+            follower.join(max(0.0, deadline - time.monotonic()))
     run.session.chown_scratch()
     chown_new_files(run.session.client, run.session.image, run.checkpoints)

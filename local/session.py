@@ -5,9 +5,10 @@ is found and removed by `cleanup.remove_stale_runs` at the next call.
 """
 
 import json
+import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _PROGRESS_SECONDS = 2.0
+# Process 1 of a container ignores SIGTERM until it has a handler for it, which takes Python and its imports a moment.
+_DEAF_SECONDS = 3.0
+_AGAIN_SECONDS = 0.5
 # /dev/shm of a container that trains: Docker's 64 MB are too few for data loaders (a bus error).
 SHM_SIZE = "1g"
 
@@ -78,6 +82,7 @@ class RunSession:
         self.scratch = cleanup.scratch_root() / self.run_id
         self._labels = owner.this_process().labels(self.run_id)
         self._network: str | None = None
+        self._started: dict[str, float] = {}  # container id → when, by the monotonic clock
 
     def __enter__(self) -> Self:
         find_built_image(self.client, self.image)  # refused before anything is made
@@ -141,6 +146,11 @@ class RunSession:
             container.start()
         except APIError as error:
             raise UserError(f"The engine can't start {container.name} from {self.image}: {error.explanation}") from None
+        self._started[str(container.id)] = time.monotonic()
+
+    def has_started(self, container: Container) -> bool:
+        """Whether `start` has started the container, which may have ended since."""
+        return str(container.id) in self._started
 
     def in_parallel(self, work: Callable[[Item], Result], items: Sequence[Item], done: str) -> list[Result]:
         """What `work` gives for each host, a few at a time; says how far it is. What fails first ends the others."""
@@ -164,22 +174,35 @@ class RunSession:
         return {str(each["Id"]): str(each["Names"][0]).rpartition(f"{self.run_id}-")[2] for each in found}
 
     def stop(self) -> None:
-        """SIGTERM to every running container of the run, then SIGKILL after the grace, or at the next Ctrl-C."""
+        """SIGTERM to every running container of the run, then SIGKILL after the grace, or at the next Ctrl-C.
+
+        SIGTERM again to those that had only just started and may not have heard it; never to others, whose programs may
+        be saving what they have.
+        """
         running = self.list_running()
         if not running:
             return
         seen = self.interrupts.count
         self.say(f"Stopping {len(running)} container(s), at most {self.stop_grace:.0f} s; Ctrl-C stops them at once.")
-        cleanup.call_engine([partial(self.client.api.kill, each, "SIGTERM") for each in running])
-        deadline = time.monotonic() + self.stop_grace
-        while running and time.monotonic() < deadline and self.interrupts.count == seen:
+        self._terminate(running)
+        began = asked = time.monotonic()
+        while running and time.monotonic() < began + self.stop_grace and self.interrupts.count == seen:
             time.sleep(0.1)
             running = self.list_running()
+            if time.monotonic() > asked + _AGAIN_SECONDS:
+                asked = time.monotonic()
+                self._terminate(
+                    [each for each in running if asked - self._started.get(each, -math.inf) < _DEAF_SECONDS]
+                )
         if running and self.interrupts.count == seen:
             hosts = sorted(running.values())
             were = "was" if len(hosts) == 1 else "were"
             self.say(f"{few(hosts)} did not end within {self.stop_grace:.0f} s and {were} killed.")
         cleanup.call_engine([partial(self.client.api.kill, each) for each in running])
+
+    def _terminate(self, containers: Iterable[str]) -> None:
+        """SIGTERM to containers, by their ids."""
+        cleanup.call_engine([partial(self.client.api.kill, each, "SIGTERM") for each in containers])
 
     def chown_scratch(self) -> None:
         """Gives the run's files, which root in the containers wrote, to the caller."""

@@ -28,6 +28,18 @@ ROW = '{"id": …, "question": …, "context": …, "answers": {"text": […], "
 
 
 LIKE_ROWS = f"rows look like {ROW}"
+LIKE_QUESTIONS = (
+    'questions look like {"id": …, "question": …, "answers": [{"text": …, "answer_start": …}]}, in the "qas" of a '
+    'paragraph with its "context"'
+)
+
+
+_ARTICLE = "article"
+
+
+def like(where: Where) -> str:
+    """What a good question looks like in the layout in which one stands there."""
+    return LIKE_QUESTIONS if where.place.startswith(_ARTICLE) else LIKE_ROWS
 
 
 class Row(NamedTuple):
@@ -68,7 +80,8 @@ def rows(path: Path) -> Iterator[Row | Fault]:
         return
     text = _text(path)
     if not text.strip():
-        raise DataError(f"{path} is empty: pass a file in SQuAD's layout, {LAYOUT}.")
+        layout = f"rows, one a line, like {ROW}" if kind == ".jsonl" else f"a file in SQuAD's layout, {LAYOUT}"
+        raise DataError(f"{path} is empty: pass {layout}.")
     if kind == ".jsonl":
         yield from _line_rows(path, text)
         return
@@ -125,7 +138,7 @@ def _json_rows(path: Path, content: object) -> Iterator[Row | Fault]:
         raise DataError(f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}.')
     for i, entry in enumerate(data, start=1):
         if isinstance(entry, dict) and "paragraphs" in entry:
-            yield from _article_rows(path, f"article {i}", entry)
+            yield from _article_rows(path, f"{_ARTICLE} {i}", entry)
         else:
             yield _row(Where(path, f"row {i}"), entry)
 

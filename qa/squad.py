@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
-from berth.qa.files import LIKE_ROWS, NOT_JSON, Row, find, rows
+from berth.qa.files import NOT_JSON, Row, find, like, rows
 
 __all__ = ["Answer", "DataError", "Example", "check_answers", "is_unicode", "misplaced", "read", "skipped_note"]
 
@@ -151,12 +151,12 @@ def _example(row: Row, *, version_2_with_negative: bool) -> Example | list[Fault
     faults: list[tuple[str, str]] = []
     if not isinstance(id_, str) or not id_:
         id_ = ""
-        faults.append(('the question has no "id"', LIKE_ROWS))
-    faults += [wrong for key in ("question", "context") if (wrong := _text_fault(fields, key))]
+        faults.append(('the question has no "id"', like(row.where)))
+    faults += [wrong for key in ("question", "context") if (wrong := _text_fault(row, key))]
     impossible = fields.get("is_impossible") is True
     answers = _answers(fields, impossible=impossible)
     if isinstance(answers, str):
-        faults.append((answers, LIKE_ROWS))
+        faults.append((answers, like(row.where)))
     elif impossible and answers:
         faults.append(('"is_impossible" is true, yet there are answers', "correct one of the two"))
     elif not answers and not version_2_with_negative:
@@ -166,10 +166,10 @@ def _example(row: Row, *, version_2_with_negative: bool) -> Example | list[Fault
     return Example(id_, fields["question"], fields["context"], answers, row.where)
 
 
-def _text_fault(fields: Mapping[str, Any], key: str) -> tuple[str, str] | None:
-    value = fields.get(key)
+def _text_fault(row: Row, key: str) -> tuple[str, str] | None:
+    value = row.fields.get(key)
     if not isinstance(value, str) or not value.strip():
-        return f'"{key}" is missing or empty', LIKE_ROWS
+        return f'"{key}" is missing or empty', like(row.where)
     if not is_unicode(value):
         return f'"{key}" holds half a character (an unpaired surrogate)', "write the text as UTF-8"
     return None

@@ -54,13 +54,23 @@ def _serve() -> int:
     if found.refusal:
         logger.error("%s", found.refusal)
         return 1
-    from berth.serve import server  # after the check of the arguments: other commands needn't wait for it
+    from berth.runtime.cpus import model_threads  # after the check of the arguments: others needn't wait for these
+    from berth.serve import settings
+    from berth.serve.workers.pool import WorkerPool
 
     try:
-        return server.run(server.settings(os.environ), found.gpus)
-    except server.SettingError as error:
+        chosen = settings.read_settings(os.environ)
+        sock = settings.listen(chosen.port)
+    except settings.SettingError as error:
         logger.error("%s", error)
         return 1
+    limits = settings.request_limits(chosen)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    pool = WorkerPool(settings.worker_settings(chosen, found.gpus, model_threads(), visible), limits)
+    pool.start()
+    from berth.serve import server  # next to the workers, which take as long
+
+    return server.run(sock, pool, limits, chosen.failure_grace)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows
 from berth.runtime.cpus import model_threads
 from berth.runtime.engines import choose
-from berth.runtime.engines.choose import Loaded
+from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import RowLogits, logits_of_all, row_of
 from berth.runtime.gpu import driver
 from berth.serve import content
@@ -61,7 +61,7 @@ class QuestionAnsweringHandler:
     def __init__(self, limits: RequestLimits | None = None) -> None:
         self.limits = limits or RequestLimits()
 
-    def default_model_fn(self, model_dir: str | Path) -> Loaded:
+    def default_model_fn(self, model_dir: str | Path) -> LoadedModel:
         """Find and load the model under `model_dir`; ModelFilesError with one sentence if it can't be served."""
         cuda = driver.count_gpus(Path("/"), os.environ) > 0 and driver.torch_cuda() is not None
         return choose.load(Path(model_dir), choose.settings(os.environ, model_threads(), cuda=cuda), log.info)
@@ -70,7 +70,7 @@ class QuestionAnsweringHandler:
         """The checked request in a body; ServeError (400, 415)."""
         return read(input_data, content_type)
 
-    def default_predict_fn(self, data: Request, model: Loaded) -> Any:
+    def default_predict_fn(self, data: Request, model: LoadedModel) -> Any:
         """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
 
         One question gives its answer, a list a list. `start` and `end` count code points of the context as it was sent,
@@ -106,7 +106,7 @@ def answers(prepared: PreparedRequest, logits: Sequence[RowLogits], limits: Requ
     return found[0] if prepared.request.single else found
 
 
-def warm_up(model: Loaded) -> None:
+def warm_up(model: LoadedModel) -> None:
     """Answer one question in each way that the engine has, so that /ping says ready only of a model that can.
 
     ServeError if it can't.

@@ -38,6 +38,9 @@ class Parameters:
     handle_impossible_answer: bool = False  # let "no answer" (an empty string at 0 to 0) compete
 
 
+_EXAMPLE = 'send {"inputs": {"question": "…", "context": "…"}}'
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A checked request. `single`: `inputs` was one question and not a list, so the answer is no list either."""
@@ -65,10 +68,12 @@ def _body_faults(value: object) -> Iterator[str]:
     yield from _object_faults(value, "the body", known)
     if not isinstance(value, dict):
         return
+    if "inputs" not in value and value.keys() & set(Question._fields):
+        yield f"{_listed(Question._fields)} belong under `inputs`: {_EXAMPLE}"
     inputs = value.get("inputs")
     if "inputs" not in value:
         if value.keys() <= set(known):  # else a misspelt key is it
-            yield '`inputs` is missing: send {"inputs": {"question": "…", "context": "…"}}'
+            yield f"`inputs` is missing: {_EXAMPLE}"
     elif not isinstance(inputs, list):
         yield from _question_faults(inputs, "inputs")
     elif not inputs:

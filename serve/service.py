@@ -33,14 +33,14 @@ class Service:
         self._reading: Reading | None = None  # once a worker is ready
 
     def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Begin loading, return at once; `on_failure` is called from another thread when no worker can be had."""
+        """Hear of the workers, which are on their way; `on_failure` is called when none can be had."""
 
         def fail(sentence: str) -> None:
             self.failure = sentence
             log.error("%s", sentence)
             on_failure()
 
-        self.pool.start(self._begin, fail)
+        self.pool.tell(self._begin, fail)
 
     def stop(self) -> None:
         """Take nothing more from now on."""

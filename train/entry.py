@@ -36,11 +36,6 @@ from berth.train.outcome import Outcome, failed, finish, stopped
 from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
 
 
-def main() -> int:
-    """The console script `train`."""
-    return dispatch(sys.argv[1:])
-
-
 def dispatch(arguments: Sequence[str]) -> int:
     """Train, or run what was asked for instead of training."""
     root = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
@@ -156,7 +151,3 @@ def _stoppable(events: Events) -> Iterator[None]:
         yield
     finally:
         listen(queue)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

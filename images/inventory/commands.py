@@ -103,7 +103,9 @@ def show_difference(
 
 @app.command("outdated")
 def show_outdated(
-    profile: Annotated[str | None, typer.Option(help="The row of docker/pins.toml; without it, every one.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The row of docker/pins.toml; without it, every one.")
+    ] = None,
     osv_url: Annotated[
         str | None, typer.Option(metavar="URL", help="A service with OSV's interface to ask for advisories, not PyPI.")
     ] = None,

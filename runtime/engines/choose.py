@@ -10,16 +10,16 @@ from typing import NamedTuple
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines import graph
 from berth.runtime.engines.engine import Engine
-from berth.runtime.engines.graph import FOLDER, TOKENIZER, GraphError, Manifest, read_manifest
+from berth.runtime.engines.graph import FOLDER, TOKENIZER, GraphError, GraphManifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 
-PRECISIONS = ("fp32", "bf16", "int8")
+PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 PRECISION_VARIABLE = "BERTH_PRECISION"
 FOLDER_VARIABLE = "BERTH_GRAPH_DIR"
 DEFAULT_FOLDER = "/tmp/berth-graph"
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """A model that is ready for windows."""
 
     files: ModelFiles
@@ -47,7 +47,7 @@ def settings(environ: Mapping[str, str], threads: int, *, cuda: bool) -> EngineS
     return EngineSettings(threads, cuda, precision, Path(environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER))
 
 
-def load(model_dir: Path, chosen: EngineSettings, say: Callable[[str], None]) -> Loaded:
+def load(model_dir: Path, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
     """Find and load the model under `model_dir`; ModelFilesError with one sentence if it can't be served so.
 
     `say` gets lines for the log. OpenVINO where it is installed, can take the model and there is no GPU to use; else
@@ -65,17 +65,19 @@ def load(model_dir: Path, chosen: EngineSettings, say: Callable[[str], None]) ->
         return _by_pytorch(files, chosen)
 
 
-def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> Loaded:
-    if chosen.precision not in ("", "fp32"):
+def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
+    if not (chosen.precision in ("", "fp32") or (chosen.cuda and chosen.precision in ("bf16", "fp16"))):
+        where = "on a GPU there is fp32, bf16 or fp16" if chosen.cuda else "this image or model has no OpenVINO for it"
         raise ModelFilesError(
-            f"{PRECISION_VARIABLE} is {chosen.precision}, which takes OpenVINO on a CPU: leave it out"
+            f"{PRECISION_VARIABLE} is {chosen.precision}, and {where}: choose another, or leave it out"
         )
     from berth.runtime.engines import pytorch  # seconds of import
 
-    return Loaded(files, pytorch.load_tokenizer(files), pytorch.PyTorchEngine(files, chosen.threads))
+    engine = pytorch.PyTorchEngine(files, chosen.threads, chosen.precision)
+    return LoadedModel(files, pytorch.load_tokenizer(files), engine)
 
 
-def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> Loaded:
+def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
     for folder in (files.folder / FOLDER, chosen.folder):
         if not folder.is_dir():
             continue
@@ -90,7 +92,7 @@ def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str],
     return _load_graph(chosen.folder, files, chosen)
 
 
-def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings) -> Loaded:
+def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
     """GraphError if the graph in `folder` is none of this model; ModelFilesError if it has not what was asked for."""
     import openvino
 
@@ -109,14 +111,16 @@ def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings) -> Load
         tokenizer = PairTokenizer.from_json((folder / TOKENIZER).read_text("utf-8"))
     except ValueError as error:
         raise GraphError(f"the tokenizer in {folder} can't be used: {error}") from error
-    return Loaded(files, tokenizer, engine)
+    return LoadedModel(files, tokenizer, engine)
 
 
-def _precision(manifest: Manifest, files: ModelFiles, chosen: EngineSettings) -> str:
+def _precision(manifest: GraphManifest, files: ModelFiles, chosen: EngineSettings) -> str:
     """The precision to load, which the user chose, else the model; ModelFilesError if it can't be had here."""
     from berth.runtime.engines.openvino import has_bf16
 
     precision = chosen.precision or manifest.precision
+    if precision == "fp16":
+        raise ModelFilesError(f"{PRECISION_VARIABLE} is fp16, which is for GPUs: use bf16, or leave it out")
     if precision == "int8" and "int8" not in manifest.precisions:
         raise ModelFilesError(_no_int8(files.folder))
     if precision == "bf16" and not has_bf16():

@@ -19,7 +19,7 @@ import torch
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines import pytorch
-from berth.runtime.engines.graph import NO_MODEL, TOKENIZER, GraphError, Manifest, hash_sources, write_manifest
+from berth.runtime.engines.graph import NO_MODEL, TOKENIZER, GraphError, GraphManifest, hash_sources, write_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 
 _CLOSE = 1e-3
@@ -39,7 +39,7 @@ class _Logits(torch.nn.Module):
         return output.start_logits, output.end_logits
 
 
-def convert(files: ModelFiles, target: Path) -> Manifest:
+def convert(files: ModelFiles, target: Path) -> GraphManifest:
     """Write the graph of the model in `files` into the folder `target`, in place of one that is there.
 
     GraphError if OpenVINO can't take this model, or computes something else; ModelFilesError as `pytorch.load_model`.
@@ -52,7 +52,7 @@ def convert(files: ModelFiles, target: Path) -> Manifest:
     graph = _trace(module, _probe(names, 2, min(9, longest), model.config.vocab_size))
     for port, name in zip(graph.inputs, names, strict=True):
         port.get_tensor().set_names({name})
-    manifest = Manifest(
+    manifest = GraphManifest(
         openvino=openvino.__version__,
         sources=hash_sources(files.folder),
         architecture=type(model).__name__,
@@ -108,7 +108,7 @@ def _compare(module: _Logits, graph: openvino.Model, inputs: Sequence[torch.Tens
             raise GraphError(f"OpenVINO's graph of {type(module.model).__name__} computes something else")
 
 
-def _write(folder: Path, graph: openvino.Model, tokenizer: PairTokenizer, manifest: Manifest) -> None:
+def _write(folder: Path, graph: openvino.Model, tokenizer: PairTokenizer, manifest: GraphManifest) -> None:
     openvino.save_model(graph, folder / "fp32.xml", compress_to_fp16=False)
     (folder / TOKENIZER).write_text(tokenizer.to_json(), "utf-8")
     write_manifest(folder, manifest)

@@ -36,7 +36,7 @@ class GraphError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class GraphManifest:
     """What a graph is, as manifest.json has it."""
 
     openvino: str
@@ -56,14 +56,14 @@ class Manifest:
     format: int = FORMAT
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: GraphManifest) -> None:
     """Write manifest.json into the graph's folder, as a whole."""
     part = folder / f"{MANIFEST}.part"
     part.write_text(json.dumps(asdict(manifest), indent=1) + "\n", "utf-8")
     part.rename(folder / MANIFEST)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> GraphManifest:
     """The manifest of the graph in `folder`; GraphError if it has none that this version of the kit reads."""
     path = folder / MANIFEST
     again = f"remove {folder}, and it is made again"
@@ -71,7 +71,7 @@ def read_manifest(folder: Path) -> Manifest:
         fields = json.loads(path.read_text("utf-8"))
         if fields["format"] != FORMAT:
             raise GraphError(f"{path} is of format {fields['format']}, and this kit reads {FORMAT}: {again}")
-        manifest = Manifest(**{**fields, "inputs": tuple(fields["inputs"])})
+        manifest = GraphManifest(**{**fields, "inputs": tuple(fields["inputs"])})
         valid = (
             isinstance(manifest.max_length, int)
             and isinstance(manifest.pad_id, int)
@@ -104,7 +104,7 @@ def hash_sources(model: Path) -> dict[str, str]:
     return found
 
 
-def fault_of(folder: Path, manifest: Manifest, openvino: str) -> str:
+def fault_of(folder: Path, manifest: GraphManifest, openvino: str) -> str:
     """Why the graph in `folder` can't be loaded by this OpenVINO, as a sentence; empty if it can. Its sources are not
     compared: see `other_sources`.
     """
@@ -120,7 +120,7 @@ def fault_of(folder: Path, manifest: Manifest, openvino: str) -> str:
     return ""
 
 
-def other_sources(folder: Path, manifest: Manifest, hashes: Mapping[str, str]) -> str:
+def other_sources(folder: Path, manifest: GraphManifest, hashes: Mapping[str, str]) -> str:
     """Which of the model's files is another than that of which the graph was made, as a sentence; empty if none."""
     names = sorted(manifest.sources.keys() | hashes.keys())
     other = [name for name in names if manifest.sources.get(name) != hashes.get(name)]

@@ -14,7 +14,7 @@ import openvino
 
 from berth.runtime.engines.batches import model_inputs
 from berth.runtime.engines.engine import EngineInfo, RowLogits, WindowTokens
-from berth.runtime.engines.graph import GraphError, Manifest
+from berth.runtime.engines.graph import GraphError, GraphManifest
 
 ROWS = 4
 _HINT = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
@@ -63,7 +63,7 @@ class _Requests:
 class OpenVINOEngine:
     """See engine.Engine."""
 
-    def __init__(self, folder: Path, manifest: Manifest, precision: str, threads: int) -> None:
+    def __init__(self, folder: Path, manifest: GraphManifest, precision: str, threads: int) -> None:
         """Load a graph; GraphError if OpenVINO can't read it. `precision` is a key of the manifest's, or bf16."""
         self._manifest = manifest
         core = openvino.Core()

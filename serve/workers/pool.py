@@ -73,6 +73,10 @@ class _Worker:
         suspects = any(window.request.deaths for _, _, batch in self.batches.values() for window in batch)
         return self.ready is not None and len(self.batches) < self.ready.info.slots and not suspects
 
+    def seconds(self) -> float:
+        """For how long the oldest of its batches has been with it."""
+        return max((time.monotonic() - began for began, _, _ in self.batches.values()), default=0.0)
+
 
 class WorkerPool:
     """Every method may be called from any thread."""
@@ -90,18 +94,28 @@ class WorkerPool:
         self._seconds_per_token = _SLOW_START
         self._unready_deaths = 0
         self._stopped = False
+        self._on_ready: Callable[[Ready], None] = lambda _: None
+        self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
         self.first: Ready | None = None
         """What the first worker said of its model when it was ready, and every other says, too."""
 
-    def start(self, on_ready: Callable[[Ready], None], on_failure: Callable[[str], None]) -> None:
-        """Start the workers and return at once. `on_ready` is called once, with what the first that is ready says;
-        `on_failure` once when no worker can be had.
-        """
-        self._on_ready, self._on_failure = on_ready, on_failure
+    def start(self) -> None:
+        """Start the workers and return at once."""
         with self._lock:
             for settings in self._settings:
                 self._start(settings)
+
+    def tell(self, on_ready: Callable[[Ready], None], on_failure: Callable[[str], None]) -> None:
+        """Have `on_ready` called once, with what the first worker that is ready says, and `on_failure` once when no
+        worker can be had: at once where that has come to pass already.
+        """
+        with self._lock:
+            self._on_ready, self._on_failure = on_ready, on_failure
+            if self.first is not None:
+                on_ready(self.first)
+            if self.failure is not None:
+                on_failure(self.failure)
 
     def stop(self) -> None:
         """End the workers, whatever they do."""
@@ -113,10 +127,22 @@ class WorkerPool:
             worker.process.wait()
 
     @property
+    def description(self) -> str:
+        """Such as `1 with 2 threads each`."""
+        one = self._settings[0]
+        return f"{len(self._settings)} with {f'{one.threads} threads' if one.device == 'cpu' else 'a GPU'} each"
+
+    @property
     def available(self) -> bool:
-        """Whether a worker is ready."""
+        """Whether a worker is ready. One that has not come back from a batch for as long as a request may take is
+        killed: it would keep its slot for ever.
+        """
         with self._lock:
-            return any(worker.ready for worker in self._workers)
+            for worker in self._workers:
+                if worker.seconds() > self._limits.seconds:
+                    log.error("a worker has not come back from a batch for %.0f s: it is killed", worker.seconds())
+                    worker.process.kill()
+            return any(worker.ready and worker.process.poll() is None for worker in self._workers)
 
     @property
     def waiting_seconds(self) -> float:
@@ -175,11 +201,15 @@ class WorkerPool:
                 with self._lock:
                     self._hear(worker, message)
         except (EOFError, OSError):
-            worker.process.wait()
-            worker.connection.close()
-            with self._lock:
-                if not self._stopped:
-                    self._replace(worker)
+            pass
+        except Exception:  # what it says can't be understood, so it can't be worked with
+            log.exception("a worker's message makes no sense")
+            worker.process.kill()
+        worker.process.wait()
+        worker.connection.close()
+        with self._lock:
+            if not self._stopped:
+                self._replace(worker)
 
     def _hear(self, worker: _Worker, message: Any) -> None:
         match message:
@@ -239,6 +269,8 @@ class WorkerPool:
         for request in {window.request: None for _, _, batch in worker.batches.values() for window in batch}:
             self._scheduler.drop(request)
             request.deaths += 1
+            if request.future.done():
+                continue  # nobody waits for it any more
             if request.deaths < _MOST_DEATHS:
                 self._scheduler.add(request, self._seconds_per_token)
             else:
@@ -258,11 +290,13 @@ class WorkerPool:
             log.warning("a worker has died while it loaded the model (%s): once more", _end(code))
             self._start(worker.settings)
             return
-        if not self._workers:
-            sentence = worker.failure or (
-                f"the worker died while it loaded the model ({_end(code)}): give the container more memory, or look at "
-                "the lines above"
-            )
+        sentence = worker.failure or (
+            f"the worker died while it loaded the model ({_end(code)}): give the container more memory, or look at the "
+            "lines above"
+        )
+        if self._workers:
+            log.error("%s (%d of %d workers go on)", sentence, len(self._workers), len(self._settings))
+        else:
             self._fail(sentence)
 
     def _fail(self, sentence: str) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.runtime.engines import choose
-from berth.runtime.engines.choose import Loaded
+from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve import log
 from berth.serve.errors import ServeError
@@ -62,7 +62,7 @@ def is_cuda_error(error: BaseException) -> bool:
     return accelerator or _CUDA_ERROR.match(str(error)) is not None
 
 
-def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[Loaded, Ready]:
+def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[LoadedModel, Ready]:
     """The model, and what there is to say of it; ModelFilesError or ServeError if it can't answer."""
     began = time.monotonic()
     loaded = choose.load(model_dir, choose.settings(os.environ, threads, cuda=cuda), logger.info)
@@ -79,7 +79,7 @@ def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[Loaded, Ready]:
     )
 
 
-def run(channel: Channel, loaded: Loaded, batch: Batch) -> None:
+def run(channel: Channel, loaded: LoadedModel, batch: Batch) -> None:
     """One batch. Most of CUDA's errors (a memory error of the GPU, an illegal access) leave a process without a GPU for
     the rest of its life, some (out of memory) do not: the warm-up question tells. A new process has a GPU again.
     """
@@ -93,7 +93,7 @@ def run(channel: Channel, loaded: Loaded, batch: Batch) -> None:
         channel.send(BatchLogits(batch.number, logits))
 
 
-def _end_unless_warm(loaded: Loaded, said: str) -> None:
+def _end_unless_warm(loaded: LoadedModel, said: str) -> None:
     try:
         warm_up(loaded)
     except BaseException:

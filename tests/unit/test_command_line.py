@@ -1,6 +1,7 @@
 """build.py: where its commands are, and what it says of a command line that it can't take."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -53,6 +54,16 @@ def test_every_folder_with_commands_is_known_and_each_name_stands_once(command_l
     assert sorted(names) == sorted(set(names))
     line = command_line.CommandLine(name="build.py")
     assert line.list_commands(typer.Context(line)) == names
+
+
+def test_the_help_says_what_a_value_is_and_not_its_type_in_python(command_line: ModuleType) -> None:
+    for folder in command_line.FOLDERS:
+        commands = [typer.main.get_group(import_module(f"berth.{folder}.commands").app)]
+        for command in commands:
+            commands += getattr(command, "commands", {}).values()
+            told = command.get_help(typer.Context(command))
+            assert "--help" in told
+            assert not re.search(r"^ +-.*<(?:str|int|float|list)\b", told, re.MULTILINE), told
 
 
 def test_a_build_does_without_what_only_registries_need() -> None:

@@ -90,3 +90,13 @@ def test_readmes_table_has_every_folder(tracked: frozenset[str]) -> None:
         name for line in table.splitlines() for name in re.findall(r"`([\w.]+)/`", line.split("|")[1] if line else "")
     }
     assert named == {name.partition("/")[0] for name in tracked if "/" in name and not name.startswith(".")}
+
+
+def test_readmes_answer_is_what_a_fresh_demo_gave() -> None:
+    """README shows the answer to the demo's first question, whose score its measured run has in a table."""
+    shown = re.search(r'^\{"score": ([\d.]+),.*"answer": "(\w+)"', (pins.ROOT / "README.md").read_text(), re.MULTILINE)
+    assert shown is not None
+    measured = sorted((pins.ROOT / "bench" / "results").glob("*-fresh.md"))[-1].read_text()
+    given = re.search(r"│ What is used for +│ (\w+) +│ ([\d.]+) │", measured)
+    assert given is not None
+    assert (shown[2], shown[1]) == given.groups()

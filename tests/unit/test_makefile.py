@@ -68,6 +68,25 @@ def test_nothing_is_installed_without_its_hash(checkout: Path) -> None:
     assert "--only-binary :all:" in installs[0], "a source would run while it is installed, and fetch what builds it"
 
 
+def test_lint_goes_on_after_a_tool_that_complains(checkout: Path) -> None:
+    tools = checkout / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for name, code in (("ruff", 1), ("hadolint", 0), ("shellcheck", 1), ("mypy", 0)):
+        (tools / name).write_text(f'#!/bin/sh\necho "$(basename $0) ran: $1"\nexit {code}\n')
+        (tools / name).chmod(0o755)
+    command = ["make", "--no-print-directory", "--assume-old=.venv/tested", "lint"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    ran = [line for line in done.stdout.splitlines() if " ran: " in line]
+    assert ran == [
+        *("ruff ran: check", "ruff ran: format", "hadolint ran: --config", "shellcheck ran: --external-sources"),
+        *("mypy ran: --package", "mypy ran: build.py"),
+    ]
+    (tools / "ruff").write_text("#!/bin/sh\n")
+    (tools / "shellcheck").write_text("#!/bin/sh\n")
+    assert subprocess.run(command, cwd=checkout, capture_output=True, timeout=60).returncode == 0
+
+
 def test_quick_leaves_out_what_is_slow_and_needs_no_second_environment(checkout: Path) -> None:
     planned = plan(checkout, "quick")
     assert "-m pytest -q --numprocesses auto -m 'not slow' tests/unit" in planned

@@ -201,10 +201,13 @@ def wait_for_sentence(url: str) -> tuple[int, Any]:
 
 
 def test_a_model_that_cannot_answer_is_refused_with_the_servers_own_reason(pretrained: Path) -> None:
-    options = EndpointOptions(pretrained, IMAGE, port=None, environment={"BERTH_FAILURE_GRACE": "0"})
+    options = EndpointOptions(pretrained, IMAGE, port=None)
+    said: list[tuple[float, str]] = []
     with pytest.raises(UserError, match=r"before it could answer: .*qa_outputs"):
-        with deploy(options):
+        with deploy(options, log=lambda line: said.append((time.monotonic(), line))):
             raise AssertionError("a model without an answer head was served")
+    told = next(at for at, line in said if "qa_outputs" in line)
+    assert time.monotonic() - told < 8, "on an endpoint it stays up for 10 s to say why on /ping"
 
 
 def test_the_log_of_a_healthy_server_has_no_warning(served: Served) -> None:

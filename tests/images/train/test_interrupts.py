@@ -74,6 +74,28 @@ def test_a_signal_leaves_nothing(
     assert left_of(client, run.pid) == []
 
 
+@pytest.mark.parametrize("status", ["created", "running"])
+def test_ctrl_c_in_the_first_moment_of_a_host_ends_the_job_soon(
+    status: str, start: Callable[..., Any], client: docker.DockerClient, tmp_path: Path
+) -> None:
+    run = start("sleeps", SLEEPS, "--hosts", "2")
+    mine = {"label": f"{labels.PID}={run.pid}", "status": status}
+    deadline = time.monotonic() + 60
+    while not client.api.containers(all=True, filters=mine) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(run.pid, signal.SIGINT)
+    began = time.monotonic()
+    out, said = run.communicate(timeout=60)
+    took = time.monotonic() - began
+    assert run.returncode == 130, said
+    assert took < 8, f"2 s on a machine that does nothing else; a host that hears nothing is killed after 10: {said}"
+    assert "READY" not in out
+    assert "killed" not in said
+    for failure in (tmp_path / "sleeps-out").glob("failure-*"):
+        assert failure.read_text().startswith("the job was stopped by a signal (SIGTERM) before training began")
+    assert left_of(client, run.pid) == []
+
+
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
 
 

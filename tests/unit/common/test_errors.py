@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.common.errors import UserError, refuse
+from berth.common.errors import Problems, UserError, refuse
 
 
 def test_everything_is_said_at_once_and_once() -> None:
@@ -20,3 +20,18 @@ def test_an_opening_comes_before_the_first() -> None:
 def test_without_a_problem_nothing_is_refused() -> None:
     refuse()
     refuse([], (), opening="the image can't be had: ")
+
+
+def test_checks_that_raise_are_told_together() -> None:
+    problems = Problems()
+    problems.refuse()
+    for sentence in ("a is missing.", "b is empty.", "a is missing."):
+        with problems.noted():
+            raise UserError(sentence, 2)
+    with pytest.raises(UserError) as refusal:
+        problems.refuse()
+    assert (str(refusal.value), refusal.value.exit_code) == ("a is missing. Also, b is empty.", 2)
+    problems.add("c is long.")
+    with pytest.raises(UserError) as refusal:
+        problems.refuse()
+    assert refusal.value.exit_code == 1

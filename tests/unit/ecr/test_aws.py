@@ -125,11 +125,17 @@ def test_two_variables_that_disagree_are_refused(monkeypatch: pytest.MonkeyPatch
 def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert refused() == "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
-    assert refused("eu-west-1") == (
+    no_region = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
+    no_credentials = (
         "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "
         "`aws sso login`."
     )
+    assert refused() == f"{no_region} Also, {no_credentials}"
+    assert refused("eu-west-1") == no_credentials
+    with monkeypatch.context() as set_here:
+        set_here.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+        set_here.setenv("AWS_SECRET_ACCESS_KEY", "example")
+        assert refused() == no_region
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
     assert refused("eu-west-1") == "the AWS credentials of the environment lack AWS_SECRET_ACCESS_KEY: add it."
     monkeypatch.setenv("AWS_REGION", "eu-west")

@@ -50,6 +50,25 @@ def prepared(said: list[str], **options: Any) -> str:
     return plan.command()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("name", ["no such:::image", "Debian:bookworm", "debian:", "host.example/"])
+def test_what_is_no_name_of_an_image_is_no_base(name: str, dry_run: bool, machine: list[str]) -> None:
+    with pytest.raises(UserError, match=f"^--base-image '{name}' is no name of an image: write "):
+        prepared(machine, base_image=name, dry_run=dry_run)
+
+
+def test_a_dry_run_says_what_becomes_of_a_base_that_is_not_here(
+    machine: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "base_at_hand", lambda *_: None)
+    prepared(machine, base_image="localhost:5000/team/debian_12:slim", dry_run=True)
+    assert machine[-1] == (
+        "the base localhost:5000/team/debian_12:slim is not on an engine here: `build` without --dry-run pulls it."
+    )
+    prepared(machine, dry_run=True)
+    assert machine[-1].endswith("pulls it, or makes berth-base:bookworm by docker/base.sh where no registry answers.")
+
+
 def test_where_the_installer_can_not_be_reached_the_image_is_built_without_it(machine: list[str]) -> None:
     line = prepared(machine)
     assert machine[0] == LINE

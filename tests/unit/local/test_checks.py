@@ -1,10 +1,12 @@
 """What a container would refuse, refused before there is one."""
 
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from berth.common.errors import UserError
+from berth.common.errors import Problems, UserError
 from berth.local import checks, commands
 from berth.local.job_log import JobLog
 from berth.local.signals import Interrupts
@@ -16,7 +18,7 @@ from berth.local.signals import Interrupts
         pytest.param(
             {},
             {"BERTH_DISTRBUTION": "mpi"},
-            "The variable BERTH_DISTRBUTION is not known: did you mean BERTH_DISTRIBUTION?",
+            "the variable BERTH_DISTRBUTION is not known: did you mean BERTH_DISTRIBUTION?",
             id="misspelt-variable",
         ),
         pytest.param(
@@ -53,37 +55,123 @@ def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
 
 def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None:
     with pytest.raises(UserError) as refused:
-        checks.check_memory(1000, 40.0, 19_100.0)
+        checks.check_memory(1000, 1, 40.0, 19_100.0)
     assert str(refused.value) == (
         "1000 hosts need about 40 GB of memory at the least (40 MB each), and this machine has 19.1 GB free: ask for "
         "477 or fewer with --hosts."
     )
-    checks.check_memory(477, 40.0, 19_100.0)
-    checks.check_memory(1, 400.0, 100.0)  # one host: the machine itself will tell
+    checks.check_memory(477, 1, 40.0, 19_100.0)
+    checks.check_memory(1, 1, 400.0, 100.0)  # one host: the machine itself will tell
+
+
+def test_so_are_more_processes_than_fit() -> None:
+    with pytest.raises(UserError) as refused:
+        checks.check_memory(3, 200, 400.0, 19_100.0)
+    assert str(refused.value) == (
+        "3 hosts with 200 processes each need about 240 GB of memory at the least (400 MB each), and this machine has "
+        "19.1 GB free: ask for 47 or fewer in all, with --hosts and BERTH_PROCESSES_PER_HOST."
+    )
+    with pytest.raises(UserError, match="1 host with 48 processes each needs about 19 GB"):
+        checks.check_memory(1, 48, 400.0, 19_100.0)
+    checks.check_memory(1, 47, 400.0, 19_100.0)
+    assert checks.processes_per_host({}, {"BERTH_PROCESSES_PER_HOST": "8"}) == 8
+    assert checks.processes_per_host({"processes_per_host": "4"}, {}) == 4
+    assert checks.processes_per_host({}, {}) == 1
+
+
+def refused(problems: Problems) -> str:
+    with pytest.raises(UserError) as refusal:
+        problems.refuse()
+    return str(refusal.value)
 
 
 def test_an_environment_variable_may_be_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "a=b")
     monkeypatch.delenv("NOT_HERE", raising=False)
-    assert commands._variables(["TOKEN", "A=1", "B="]) == {"TOKEN": "a=b", "A": "1", "B": ""}
-    with pytest.raises(UserError) as refused:
-        commands._variables(["NOT_HERE"])
-    assert str(refused.value) == (
-        "-e NOT_HERE: there is no variable of that name here: export it, or write NAME=value."
-    )
+    problems = Problems()
+    assert commands._variables(["TOKEN", "A=1", "B="], problems) == {"TOKEN": "a=b", "A": "1", "B": ""}
+    problems.refuse()
+    commands._variables(["NOT_HERE"], problems)
+    assert refused(problems) == "-e NOT_HERE: there is no variable of that name here: export it, or write NAME=value."
 
 
 def test_the_program_is_train_py_unless_another_is_named(tmp_path: Path) -> None:
     (tmp_path / "main.py").touch()
-    with pytest.raises(UserError) as refused:
-        commands._program(tmp_path, None)
-    assert str(refused.value) == (
+    problems = Problems()
+    commands._program(tmp_path, None, problems)
+    assert refused(problems) == (
         f"there is no train.py in {tmp_path}: give --entry-point the name of your program, such as main.py."
     )
-    assert commands._program(tmp_path, "main.py")["sagemaker_program"] == '"main.py"'
+    problems = Problems()
+    assert commands._program(tmp_path, "main.py", problems)["sagemaker_program"] == '"main.py"'
     (tmp_path / "train.py").touch()
-    assert commands._program(tmp_path, None)["sagemaker_program"] == '"train.py"'
-    assert commands._program(None, None) == {}
+    assert commands._program(tmp_path, None, problems)["sagemaker_program"] == '"train.py"'
+    assert commands._program(None, None, problems) == {}
+    problems.refuse()
+
+
+@pytest.fixture
+def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine whose image takes no hyperparameter."""
+
+    def refuse_all(client: Any, image: str, hyperparameters: Any) -> None:
+        raise UserError("1 hyperparameter can't be used.")
+
+    monkeypatch.setattr(commands, "connect", MagicMock())
+    monkeypatch.setattr(commands, "select_image", MagicMock())
+    monkeypatch.setattr(checks, "check_hyperparameters", refuse_all)
+    monkeypatch.delenv("NOTSET", raising=False)
+
+
+@pytest.mark.usefixtures("no_image")
+def test_run_train_names_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError) as refusal:
+        commands.run_train(
+            data=tmp_path / "nothing.json",
+            model=tmp_path / "no-model",
+            hosts=0,
+            hyperparameter=["max_steps=-5", "noequals"],
+            environment=["BAD-NAME=1", "NOTSET", "BERTH_DISTRIBUTION=mpirun"],
+            output=tmp_path / "file",
+        )
+    assert str(refusal.value).split(" Also, ") == [
+        "--hyperparameter 'noequals' is no pair: write name=value.",
+        "-e 'BAD-NAME': no variable has such a name: use letters, digits and _, and begin with no digit.",
+        "-e NOTSET: there is no variable of that name here: export it, or write NAME=value.",
+        f"there is no file or folder {tmp_path}/nothing.json: pass a data file, or a folder, perhaps with train/ and "
+        "validation/ in it.",
+        "0 hosts can't run anything: ask for 1 or more.",
+        f"there is no file or folder {tmp_path}/no-model: pass a model folder or a model.tar.gz.",
+        f"{tmp_path}/file can't be made ({tmp_path}/file is no folder): choose another.",
+        "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpirun'.",
+        "1 hyperparameter can't be used.",
+    ]
+    assert refusal.value.exit_code == 1
+
+
+@pytest.mark.usefixtures("no_image")
+def test_run_serve_does_so_too(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        commands.run_serve(model=tmp_path / "nope", port=0)
+    assert str(refusal.value) == (
+        f"0 is no port: choose one from 1 to 65535. Also, there is no file or folder {tmp_path}/nope: pass a model "
+        "folder or a model.tar.gz."
+    )
+
+
+@pytest.mark.usefixtures("no_image")
+def test_a_program_that_is_not_there_is_no_reason_to_take_the_job_for_run_qas(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        commands.run_train(
+            code=tmp_path, entry_point="nope.py", hyperparameter=["mine=1"], environment=["NOTSET"], output=tmp_path
+        )
+    assert str(refusal.value) == (
+        f"nope.py is not in {tmp_path}: give --entry-point the name of a program there. Also, -e NOTSET: there is no "
+        "variable of that name here: export it, or write NAME=value."
+    )
+    with pytest.raises(UserError, match=r"^there is no folder [^ ]*gone: pass the folder that holds your program\.$"):
+        commands.run_train(code=tmp_path / "gone", output=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +189,10 @@ def test_an_exit_code_is_said_once(reason: str, line: str) -> None:
 @pytest.mark.parametrize("word", ["1X=2", "=2", "a b=2", "A-B=1", "A\nB=1", "1X"])
 def test_a_name_that_no_variable_can_have_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("1X", "2")
-    with pytest.raises(UserError, match="no variable has such a name"):
-        commands._variables([word])
-    assert commands._variables(["_x1=a=b", "HTTP=", "PATH"])["_x1"] == "a=b"
+    problems = Problems()
+    commands._variables([word], problems)
+    assert "no variable has such a name" in refused(problems)
+    assert commands._variables(["_x1=a=b", "HTTP=", "PATH"], Problems())["_x1"] == "a=b"
 
 
 def test_a_jobs_log_and_failures_stay_and_an_earlier_jobs_are_set_aside(tmp_path: Path) -> None:

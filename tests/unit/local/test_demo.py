@@ -3,10 +3,15 @@
 import io
 import tarfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+from rich.console import Console
 
+from berth.common.console import progress_bar
 from berth.common.errors import UserError
+from berth.images.layers import Layer
+from berth.images.size import ImageSize
 from berth.local import archive, demo
 from berth.local.plot import write_plot
 
@@ -51,3 +56,25 @@ def test_plot(tmp_path: Path) -> None:
     write_plot(history, tmp_path / "training.png", "title")
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "training.png").stat().st_size > 10_000
+
+
+def test_the_bar_of_a_job_that_is_done_is_full() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    with progress_bar(console) as progress:
+        demo._progress_sink(progress)("algo-1 | step 310 of 313  loss: 1.5")
+        demo._fill(progress)
+    assert "313/313" in console.export_text()
+
+
+def test_the_demo_shows_the_sizes_that_the_command_size_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = ImageSize("berth-train:cpu", (Layer("sha256:0", "base", 1_131_000_000, 357_840_000),), ())
+    monkeypatch.setattr(demo, "connect", MagicMock())
+    monkeypatch.setattr(demo, "kept_size", lambda _, image: measured if image == measured.image else None)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(demo._sizes("berth-train:cpu", "berth-serve:cpu"))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines()]
+    assert [row for row in rows if row] == [
+        ["berth-train:cpu", "1131.0", "357.8"],
+        ["berth-serve:cpu", "`build.py size` says", "`build.py size` says"],
+    ]
+    assert measured.weight == "357.8 MB compressed, 1131.0 MB on disk"

@@ -42,7 +42,10 @@ def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monke
             endpoint.deploy(endpoint.EndpointOptions(tmp_path, "any", port)),
         ):
             pass
-        assert made.call_args.args[0].environment == {"SAGEMAKER_BIND_TO_PORT": str(port)}
+        assert made.call_args.args[0].environment == {
+            "SAGEMAKER_BIND_TO_PORT": str(port),
+            "BERTH_FAILURE_GRACE": "0",  # its log is read, so that nobody waits for what /ping would say
+        }
         assert made.call_args.args[0].ports == {f"{port}/tcp": ("127.0.0.1", port)}
 
 

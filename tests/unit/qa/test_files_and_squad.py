@@ -305,6 +305,17 @@ def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, n
         read(path)
 
 
+def test_the_remedy_is_of_the_files_own_layout(tmp_path: Path) -> None:
+    question = {"id": "q", "question": "Where?", "answers": "Oslo"}
+    squad = {"data": [{"paragraphs": [{"context": "In Oslo.", "qas": [question]}]}]}
+    with pytest.raises(DataError) as error:
+        read(write(tmp_path / "t.json", squad))
+    assert '"answers" has another shape; questions look like {"id": …, "question": …, "answers": [{' in str(error.value)
+    assert "rows look like" not in str(error.value)
+    with pytest.raises(DataError, match=r't\.jsonl is empty: pass rows, one a line, like \{"id": …, "question"'):
+        read(write(tmp_path / "t.jsonl", ""))
+
+
 def test_an_answer_without_text_is_not_called_misplaced(tmp_path: Path) -> None:
     rows = [ROW | {"id": "a", "answers": {"text": [""], "answer_start": [0]}}, ROW | {"id": "b", "answers": []}]
     with pytest.raises(DataError, match=r"row 1 \(id a\): an answer has no text; row 2 \(id b\): the question has no"):

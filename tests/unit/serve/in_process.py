@@ -26,6 +26,7 @@ def service_of(model_dir: Path, limits: RequestLimits | None = None) -> Service:
     kept = {FOLDER_VARIABLE: str(model_dir.parent / f"graph of {model_dir.name}")}
     service = Service(WorkerPool([WorkerSettings(model_dir, 1, "cpu", kept)], limits), limits)
     _SERVICES.append(service)
+    service.pool.start()
     return service
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -177,6 +178,20 @@ def test_a_client_that_goes_takes_its_request_with_it(tiny_model: Path) -> None:
     assert first[0]["status"] == second[0]["status"] == 499
     assert third.status_code == 200
     assert pool.answered == [2]
+
+
+def test_what_takes_too_long_gets_504_in_time_and_is_not_computed(tiny_model: Path) -> None:
+    async def scene(pool: HeldPool, client: httpx.AsyncClient) -> tuple[httpx.Response, float]:
+        began = time.monotonic()
+        late = await client.post("/invocations", json=a_question("late"))
+        return late, time.monotonic() - began
+
+    with held(tiny_model, RequestLimits(seconds=1)) as (pool, client):
+        late, seconds = asyncio.run(scene(pool, client))
+        pool.go()
+    assert error_of(late) == (504, "too_late", "no answer within 1 s: send less at once, or send it again later")
+    assert 1 <= seconds < 3
+    assert pool.answered == []
 
 
 def test_what_would_wait_too_long_is_told_when_to_come_again(tiny_model: Path) -> None:

@@ -55,7 +55,8 @@ def start() -> Iterator[Pools]:
         settings = WorkerSettings(Path("/opt/ml") / model, threads, "cpu", environment)
         pool, told = WorkerPool([settings] * workers, RequestLimits(), DOUBLE), Told()
         pools.append(pool)
-        pool.start(told.on_ready, told.on_failure)
+        pool.start()
+        pool.tell(told.on_ready, told.on_failure)
         assert told.changed.wait(20)
         return pool, told
 
@@ -155,6 +156,19 @@ def test_a_worker_that_can_not_start_again_is_tried_three_times(start: Pools, tm
     assert told.failures[0].startswith("the worker died while it loaded the model (exit code 9)")
     with pytest.raises(ServeError, match="the worker died while it loaded the model"):
         waiting.result(20)
+
+
+def test_a_worker_that_does_not_come_back_is_replaced(start: Pools) -> None:
+    pool, _ = start(threads=1)
+    pool._limits = RequestLimits(seconds=0.5)
+    stuck, behind = pool.submit([row(SLEEPS)]), pool.submit([row(60)])
+    (old,) = pids(pool)
+    assert pool.available
+    time.sleep(0.6)
+    assert stuck.cancel()  # as the time limit does
+    wait_until(lambda: not pool.available)
+    assert int(behind.result(20)[0].start[0]) == 60
+    assert pids(pool) != [old]
 
 
 def test_too_much_work_is_refused_with_the_time_that_it_takes(start: Pools) -> None:

@@ -39,7 +39,8 @@ def with_parameters(**parameters: object) -> object:
         (
             ONE,
             "unknown key `question` in the body: known are `inputs` and `parameters`; "
-            "unknown key `context` in the body: known are `inputs` and `parameters`",
+            "unknown key `context` in the body: known are `inputs` and `parameters`; "
+            '`question` and `context` belong under `inputs`: send {"inputs": {"question": "…", "context": "…"}}',
         ),
         (
             {"inputs": [{"question": ""}, 3], "params": {}, "parameters": {"top_k": 0, "topk": 1}},

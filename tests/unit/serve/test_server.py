@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from berth.serve.server import ServerSettings, SettingError, settings, worker_settings
+from berth.serve.settings import ServerSettings, SettingError, read_settings, worker_settings
 from berth.serve.workers.pool import WorkerSettings
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
@@ -122,6 +122,31 @@ def stopped_halfway(server: Server, body: bytes) -> Iterator[bytes]:
     yield body[1000:]
 
 
+@pytest.mark.slow
+def test_a_stop_refuses_what_is_new_at_the_open_port_and_answers_what_was_accepted(base: Path) -> None:
+    with serving(base) as server:
+        server.wait_for("/ping", 200)
+        body = json.dumps({"inputs": {"question": "What?", "context": "This model. " * 400}}).encode()
+        seen: list[httpx.Response] = []
+
+        def in_two_parts() -> Iterator[bytes]:
+            yield body[:100]
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            with httpx.Client(base_url=server.client.base_url, trust_env=False) as another:
+                seen.append(another.get("/ping"))
+                seen.append(another.post("/invocations", json=ASKED))
+            yield body[100:]
+
+        answered = server.client.post("/invocations", content=in_two_parts())
+        code, lines = server.end()
+    assert answered.status_code == 200
+    told = {"error": "the server stops: send the request to another", "error_type": "not_ready"}
+    assert [(each.status_code, each.json()) for each in seen] == [(503, told)] * 2
+    assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
+
+
 def test_a_stop_while_loading_does_not_wait(base: Path) -> None:
     with serving(base) as server:
         assert server.wait_for("/ping", 503).status_code == 503
@@ -180,7 +205,7 @@ def test_arguments(tmp_path: Path, arguments: list[str], code: int, output: str)
 
 
 def test_settings_have_sagemakers_defaults() -> None:
-    assert settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
+    assert read_settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
 
 
 def test_settings_come_from_sagemakers_variables() -> None:
@@ -194,13 +219,13 @@ def test_settings_come_from_sagemakers_variables() -> None:
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "120",
     }
     asked = ServerSettings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0, workers=3, seconds=120)
-    assert settings(given) == asked
+    assert read_settings(given) == asked
 
 
 def test_a_batch_transform_waits_longer() -> None:
-    assert settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
-    assert settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
-    assert settings({"SAGEMAKER_BATCH": ""}).seconds == 55
+    assert read_settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
+    assert read_settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
+    assert read_settings({"SAGEMAKER_BATCH": ""}).seconds == 55
 
 
 def test_workers_share_what_there_is() -> None:
@@ -235,7 +260,7 @@ def test_workers_share_what_there_is() -> None:
 )
 def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> None:
     with pytest.raises(SettingError) as caught:
-        settings({name: value})
+        read_settings({name: value})
     assert str(caught.value) == f"{name} is `{value}`: it must be a whole number from {range_of}"
 
 

@@ -220,7 +220,7 @@ def test_strict_mode_on_one_host_says_that_it_does_nothing() -> None:
     ("name", "value", "sentence"),
     [
         ("BERTH_REQUIRE_EFA", "always", "BERTH_REQUIRE_EFA must be 1 or 0, not 'always'."),
-        ("BERTH_REQIRE_EFA", "1", "The variable BERTH_REQIRE_EFA is not known: did you mean BERTH_REQUIRE_EFA?"),
+        ("BERTH_REQIRE_EFA", "1", "the variable BERTH_REQIRE_EFA is not known: did you mean BERTH_REQUIRE_EFA?"),
     ],
 )
 def test_mistakes_in_the_variable(name: str, value: str, sentence: str) -> None:

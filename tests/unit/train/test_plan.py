@@ -262,7 +262,7 @@ REFUSED = {
     "misspelt variable": (
         {},
         {"BERTH_DISTRIBUTON": "mpi"},
-        "The variable BERTH_DISTRIBUTON is not known: did you mean BERTH_DISTRIBUTION?",
+        "the variable BERTH_DISTRIBUTON is not known: did you mean BERTH_DISTRIBUTION?",
     ),
     "log level": ({}, {"BERTH_LOG_LEVEL": "loud"}, "BERTH_LOG_LEVEL must be info or debug, not 'loud'."),
     "-np": ({"sagemaker_mpi_custom_mpi_options": "-np 7"}, {}, "mpirun's -np is set by the launch plan"),

@@ -18,7 +18,7 @@ from berth.qa.windows import make_windows
 from berth.runtime.engines import choose, convert, graph
 from berth.runtime.engines import openvino as engines
 from berth.runtime.engines.engine import WindowTokens, logits_of_all
-from berth.runtime.engines.graph import FOLDER, GraphError, Manifest, read_manifest
+from berth.runtime.engines.graph import FOLDER, GraphError, GraphManifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFilesError, find
 from berth.runtime.engines.openvino import OpenVINOEngine, properties
 from berth.runtime.engines.pytorch import PyTorchEngine
@@ -29,32 +29,34 @@ PAIRS = [
 
 
 @pytest.fixture(scope="session")
-def converted(minilm_model: Path) -> tuple[Path, Manifest]:
+def converted(minilm_model: Path) -> tuple[Path, GraphManifest]:
     """The folder of MiniLM's graph, and its manifest."""
     folder = minilm_model.parent / "graph"
     return folder, convert.convert(find(minilm_model), folder)
 
 
 @pytest.fixture(scope="session")
-def engine(converted: tuple[Path, Manifest]) -> OpenVINOEngine:
+def engine(converted: tuple[Path, GraphManifest]) -> OpenVINOEngine:
     return OpenVINOEngine(*converted, "fp32", 2)
 
 
 @pytest.fixture
-def model(minilm_model: Path, converted: tuple[Path, Manifest], tmp_path: Path) -> Path:
+def model(minilm_model: Path, converted: tuple[Path, GraphManifest], tmp_path: Path) -> Path:
     """A copy of the model with its graph inside, for a test to damage."""
     shutil.copytree(minilm_model, tmp_path / "model")
     shutil.copytree(converted[0], tmp_path / "model" / FOLDER)
     return tmp_path / "model"
 
 
-def load(model: Path, **settings: str) -> tuple[choose.Loaded, list[str]]:
+def load(model: Path, **settings: str) -> tuple[choose.LoadedModel, list[str]]:
     said: list[str] = []
     environment = {choose.FOLDER_VARIABLE: str(model.parent / "kept"), **settings}
     return choose.load(model, choose.settings(environment, 1, cuda=False), said.append), said
 
 
-def test_the_logits_are_pytorchs(engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, Manifest]) -> None:
+def test_the_logits_are_pytorchs(
+    engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, GraphManifest]
+) -> None:
     tokenizer = PairTokenizer.from_json((converted[0] / "tokenizer.json").read_text())
     windows = make_windows(tokenizer, PAIRS)
     assert len({len(window.input_ids) for window in windows}) > 5
@@ -77,7 +79,9 @@ def test_logits_do_not_depend_on_the_batch_or_the_threads(engine: OpenVINOEngine
 
 
 @pytest.mark.parametrize(("threads", "streams"), [(1, 1), (2, 1), (2, 2)])
-def test_every_property_is_what_was_asked_for(converted: tuple[Path, Manifest], threads: int, streams: int) -> None:
+def test_every_property_is_what_was_asked_for(
+    converted: tuple[Path, GraphManifest], threads: int, streams: int
+) -> None:
     asked = properties("fp32", threads, streams)
     compiled = openvino.Core().compile_model(converted[0] / "fp32.xml", "CPU", asked)
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
@@ -86,7 +90,7 @@ def test_every_property_is_what_was_asked_for(converted: tuple[Path, Manifest], 
     assert compiled.get_property("ENABLE_CPU_PINNING") is False
 
 
-def test_the_weights_stay_in_float32(converted: tuple[Path, Manifest]) -> None:
+def test_the_weights_stay_in_float32(converted: tuple[Path, GraphManifest]) -> None:
     model = openvino.Core().read_model(converted[0] / "fp32.xml")
     kinds = {op.get_output_element_type(0) for op in model.get_ops() if op.get_type_name() == "Constant"}
     assert openvino.Type.f32 in kinds
@@ -166,7 +170,8 @@ def test_a_graph_that_is_not_this_models_is_never_served(
     ("wanted", "sentence"),
     [
         ("int8", "int8 was asked for, and {} has no such graph: quantise it, or unset BERTH_PRECISION"),
-        ("fp64", "BERTH_PRECISION is `fp64`: it must be one of fp32, bf16, int8"),
+        ("fp64", "BERTH_PRECISION is `fp64`: it must be one of fp32, bf16, fp16, int8"),
+        ("fp16", "BERTH_PRECISION is fp16, which is for GPUs: use bf16, or leave it out"),
     ],
 )
 def test_a_precision_that_can_not_be_had(model: Path, wanted: str, sentence: str) -> None:

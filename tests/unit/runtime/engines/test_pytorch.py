@@ -9,7 +9,7 @@ from transformers import AutoModelForQuestionAnswering, RobertaConfig, RobertaFo
 
 from berth.runtime.engines.engine import EngineInfo, WindowTokens
 from berth.runtime.engines.model_folder import ModelFiles
-from berth.runtime.engines.pytorch import PyTorchEngine
+from berth.runtime.engines.pytorch import PyTorchEngine, gpu_precision
 
 
 def row(length: int, vocabulary: int, types: bool = True) -> WindowTokens:
@@ -62,3 +62,17 @@ def test_what_it_says_of_itself(tiny_model: Path) -> None:
     engine = PyTorchEngine(files(tiny_model), 1)
     described = f"PyTorch {torch.__version__}, BertForQuestionAnswering, fp32 on {engine.device}"
     assert engine.info == EngineInfo(described, "fp32", 128, slots=1, rows=4)
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("bf16", 0.1), ("fp16", 0.02)])
+def test_half_precision_is_near_and_named(tiny_model: Path, precision: str, apart: float) -> None:
+    rows = [row(length, 100) for length in (30, 31, 32)]
+    half, full = PyTorchEngine(files(tiny_model), 1, precision), PyTorchEngine(files(tiny_model), 1)
+    assert half.info.precision == precision
+    for one, other in zip(half.logits(rows), full.logits(rows), strict=True):
+        assert one.start.dtype == np.float32
+        assert 0 < np.abs(one.start - other.start).max() < apart
+
+
+def test_what_fits_a_gpu() -> None:
+    assert [gpu_precision(each) for each in ((7, 0), (7, 5), (8, 0), (9, 0), (12, 0))] == ["fp16"] * 2 + ["bf16"] * 3

@@ -1,0 +1,50 @@
+"""A plain image to compare with: packages by apt and pip as people install them, on the base of the kit's."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images import build_network, pins, prepare
+from berth.images.plan import Base
+
+
+@dataclass(frozen=True, slots=True)
+class PlainImage:
+    """What goes into it: names of Debian's packages, and requirements of pip, with its options if any."""
+
+    tag: str
+    apt: Sequence[str]
+    pip: Sequence[str]
+
+
+def build_plain(image: PlainImage, profile: pins.Profile, base: Base) -> None:
+    """Builds bench/plain.Dockerfile under the image's tag; its progress goes to stderr. UserError where that fails.
+
+    torch's own index is named only where no folder of wheels on this machine has the torch of the profile.
+    """
+    network = build_network.gather(os.environ)
+    wheels = prepare.link_wheels(prepare.local_wheels(network, profile, pins.ROOT), profile.name, pins.ROOT)
+    requirements = list(image.pip)
+    if profile.torch_index and not any(wheel.name.startswith("torch-") for wheel in wheels):
+        requirements = ["--extra-index-url", profile.torch_index, *requirements]
+    arguments = {
+        "BASE_IMAGE": base.reference,
+        "PROFILE": profile.name,
+        "APT_PACKAGES": " ".join(image.apt),
+        "PIP_PACKAGES": " ".join(requirements),
+    }
+    command = [str(engine.find_client()), "build", "--file", str(pins.ROOT / "bench" / "plain.Dockerfile")]
+    command += ["--tag", image.tag]
+    command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+    secrets = network.write_secrets(pins.CACHE / "secrets")
+    command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
+    began = time.monotonic()
+    made = subprocess.run([*command, str(pins.ROOT)], env=engine.client_environment(os.environ), stdout=sys.stderr)
+    if made.returncode != 0:
+        raise UserError(f"{image.tag} can't be built: see above what Docker says.")
+    print(f"{image.tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)

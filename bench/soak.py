@@ -1,0 +1,90 @@
+"""Our inference image under more than it can do, for minutes: nothing may be lost, and what is accepted is answered.
+
+Usage: python -m bench.soak --model out/model.tar.gz [options] > bench/results/DATE-soak.md
+
+Model, questions and what it wants are those of bench/serve.py. The capacity is what 32 clients reach in a closed loop,
+just before; then requests come independently of each other at 1.5 times that rate, by default for 10 minutes, and a
+/ping every quarter of a second. Ends with exit code 1 if a request was lost: no answer within 90 s, or a broken
+connection.
+"""
+
+import argparse
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.serving import machine, program, questions, sides
+from bench.serving.container import running
+from bench.serving.figures import SoakFigures, closed_figures, soak_figures
+from bench.serving.load import arrivals, closed_loop, open_loop
+from bench.serving.report import render_soak
+from berth.common import engine
+from berth.common.errors import UserError
+
+AT_ONCE = 32
+PING_EVERY = 0.25  # seconds
+
+
+def main(words: Sequence[str]) -> int:
+    options = _options(words)
+    cores = machine.cores_of(options.cores)
+    os.sched_setaffinity(0, cores)
+    _raise_open_files()
+    client = engine.connect()
+    file, asked = questions.from_environment(options.requests, program.SEED)
+    bodies = [each.body for each in asked]
+    with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
+        [side] = program.our_sides(options, [], Path(scratch))
+        what = sides.describe(client, side)
+        with running(client, side, cores, bodies[0]) as server:
+            program.warm_up(server.port, bodies)
+            capacity = closed_figures(closed_loop(server.port, bodies, AT_ONCE)).per_second
+            if not capacity:
+                raise UserError(f"{side.image} answered none of {len(bodies)} requests: look at its log.")
+            print(f"{AT_ONCE} at once: {capacity:.1f} requests/s", file=sys.stderr)
+            before = server.memory()
+            figures = overload(server.port, bodies, capacity, options.factor, options.seconds)
+            memory = (before, server.memory())
+    first = (
+        f"{program.setting('soak', words, client, cores)}; {options.requests} requests of {file} over and over, at "
+        f"{options.factor:g} times the capacity of {capacity:.1f} requests/s for {options.seconds:g} s."
+    )
+    print(
+        render_soak(f"The inference image under overload, {time.strftime('%Y-%m-%d')}", [first, what], figures, memory)
+    )
+    if options.json:
+        found = {"what": what, "capacity": capacity, **asdict(figures), "memory": memory}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 1 if figures.lost else 0
+
+
+def overload(port: int, bodies: Sequence[bytes], capacity: float, factor: float, seconds: float) -> SoakFigures:
+    """What comes of `factor` times the capacity (requests/s) for so long, with a /ping every PING_EVERY seconds."""
+    due = arrivals(factor * capacity, seconds, program.SEED)
+    pings = [number * PING_EVERY for number in range(int(seconds / PING_EVERY))]
+    asked, pinged = open_loop(port, bodies, due, pings)
+    return soak_figures(asked, pinged, capacity)
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=(__doc__ or "").partition("\n")[0])
+    program.add_options(parser)
+    parser.add_argument("--seconds", type=float, default=600.0, help="of the overload (default: 600)")
+    parser.add_argument("--factor", type=float, default=1.5, help="of the capacity (default: 1.5)")
+    return parser.parse_args(words)
+
+
+def _raise_open_files() -> None:
+    """Each request that waits has a connection of its own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+if __name__ == "__main__":
+    program.end_with(main)

@@ -1,0 +1,105 @@
+"""What the environment asks of the server, and what it takes before anything slow: its port and its open files."""
+
+import errno
+import resource
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
+from berth.serve.workers.pool import WorkerSettings
+
+QUEUE = 2048  # connections that the kernel holds until they are accepted
+SECONDS, BATCH_SECONDS = 55, 595  # SageMaker waits for an answer 60 s, and a batch transform for 600 by default
+
+
+class SettingError(Exception):
+    """An environment variable has a value that can't be used, or a port can't be had; one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What the environment says."""
+
+    port: int = 8080  # SAGEMAKER_BIND_TO_PORT
+    model_dir: Path = Path("/opt/ml/model")  # SAGEMAKER_BASE_DIR + "/model"
+    payload: int = PAYLOAD  # bytes; SAGEMAKER_MAX_PAYLOAD_IN_MB
+    request_tokens: int = REQUEST_TOKENS  # BERTH_MAX_REQUEST_TOKENS
+    failure_grace: int = 10  # seconds; BERTH_FAILURE_GRACE
+    workers: int = 0  # SAGEMAKER_MODEL_SERVER_WORKERS; 0: one for each GPU, or one
+    seconds: int = 55  # for a request; SAGEMAKER_MODEL_SERVER_TIMEOUT, more in a batch transform
+
+
+def read_settings(environ: Mapping[str, str]) -> ServerSettings:
+    """The settings in `environ`; SettingError names the variable that can't be used."""
+
+    def number(name: str, default: int, least: int, most: int) -> int:
+        text = environ.get(name, "").strip()
+        if not text:
+            return default
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise SettingError(f"{name} is `{text}`: it must be a whole number from {least} to {most}")
+        return int(text)
+
+    batch = environ.get("SAGEMAKER_BATCH", "").strip().lower() == "true"
+    return ServerSettings(
+        port=number("SAGEMAKER_BIND_TO_PORT", 8080, 1, 65535),
+        model_dir=Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "model",
+        payload=number(PAYLOAD_VARIABLE, PAYLOAD // MEBIBYTE, 1, 1024) * MEBIBYTE,
+        request_tokens=number(TOKENS_VARIABLE, REQUEST_TOKENS, 512, 100_000_000),
+        failure_grace=number("BERTH_FAILURE_GRACE", 10, 0, 3600),
+        workers=number("SAGEMAKER_MODEL_SERVER_WORKERS", 0, 1, 256),
+        seconds=number("SAGEMAKER_MODEL_SERVER_TIMEOUT", BATCH_SECONDS if batch else SECONDS, 1, 86_400),
+    )
+
+
+def listen(port: int) -> socket.socket:
+    """A listening socket on every IPv4 address; SettingError if the port can't be had."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("0.0.0.0", port))
+        sock.listen(QUEUE)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            advice = "stop what listens there or set SAGEMAKER_BIND_TO_PORT"
+            raise SettingError(f"port {port} is taken: {advice}") from error
+        advice = "set SAGEMAKER_BIND_TO_PORT to another"
+        raise SettingError(f"port {port} can't be used ({error.strerror}): {advice}") from error
+    return sock
+
+
+def raise_open_files() -> int:
+    """Let this process have as many file descriptors as it may, for each connection is one; how many that are."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 1 << 20 if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
+
+
+def worker_settings(chosen: ServerSettings, gpus: int, threads: int, visible: str | None) -> list[WorkerSettings]:
+    """How each worker is started: one for each GPU, or as many as were asked for, which share what there is.
+
+    `threads` are those of this host for models; `visible` is CUDA_VISIBLE_DEVICES, which says what GPU 0 is.
+    """
+    count = chosen.workers or max(1, gpus)
+    share = max(1, threads // count)
+    if not gpus:
+        return [WorkerSettings(chosen.model_dir, share, "cpu")] * count
+    names = visible.split(",") if visible else [str(number) for number in range(gpus)]
+    return [
+        WorkerSettings(chosen.model_dir, share, "cuda", {"CUDA_VISIBLE_DEVICES": names[number % gpus]})
+        for number in range(count)
+    ]
+
+
+def request_limits(chosen: ServerSettings) -> RequestLimits:
+    """The server's limits, with as many connections as this process may have open files."""
+    return RequestLimits(
+        tokens=chosen.request_tokens,
+        payload=chosen.payload,
+        open_files=raise_open_files(),
+        seconds=chosen.seconds,
+    )
