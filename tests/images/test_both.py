@@ -66,7 +66,8 @@ def test_the_command_is_the_kits_own(image: Image, client: docker.DockerClient) 
     script = client.containers.run(
         image.id, ["-c", f"cat $(command -v {name})"], entrypoint=["bash"], network_mode="none", remove=True
     ).decode()
-    assert f"from berth.{name}.entry import main" in script
+    ours = {"train": "berth.train.command", "serve": "berth.serve.entry"}[name]
+    assert f"from {ours} import main" in script
     assert script.startswith("#!/opt/berth/bin/python")
 
 
