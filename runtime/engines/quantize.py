@@ -29,7 +29,7 @@ from berth.runtime.cpus import model_threads
 from berth.runtime.engines import graph
 from berth.runtime.engines.batches import model_inputs
 from berth.runtime.engines.engine import Engine, logits_of_all, row_of
-from berth.runtime.engines.graph import FOLDER, TOKENIZER, GraphError, Manifest, read_manifest, write_manifest
+from berth.runtime.engines.graph import FOLDER, TOKENIZER, GraphError, GraphManifest, read_manifest, write_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 from berth.runtime.engines.openvino import OpenVINOEngine
 from berth.runtime.engines.quantization import (
@@ -91,7 +91,7 @@ def sample(examples: Sequence[Example], most: int) -> list[Example]:
     return random.Random(0).sample(list(examples), min(len(examples), most))
 
 
-def quantised(folder: Path, manifest: Manifest, windows: Sequence[Window]) -> Any:
+def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window]) -> Any:
     """The graph in `folder` with weights and activations in int8; GraphError if NNCF can't."""
     if find_spec("nncf") is None:
         raise GraphError("int8 was asked for, and NNCF, which makes it, is not installed here: use the training image")
