@@ -20,6 +20,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 Excerpt = Callable[[str, int], dict[str, Any]]
 
 
+@pytest.fixture(scope="session")
+def sample() -> Path:
+    """The folder of the embedded SQuAD excerpt."""
+    return pins.ROOT / "sample"
+
+
 @pytest.fixture(autouse=True)
 def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the developer's AWS account; the network's settings it needs, to build images."""

@@ -1,102 +1,32 @@
 """The worst that a client can send, to a server with one CPU, 2 GB and 1,024 file descriptors."""
 
 import json
-import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
-import torch
-from docker.models.containers import Container
 from docker.types import Ulimit
-from transformers import AutoModelForQuestionAnswering
 
-from berth.images import pins
+from tests.images.serve.conftest import Serve
+from tests.images.serve.served import Served
 
-PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
-IMAGE = f"berth-serve:{PROFILE}"
 QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
 
 
-class Served:
-    """A container that serves, and its port on the loopback address."""
-
-    def __init__(self, container: Container) -> None:
-        self.container = container
-        container.reload()
-        self.port = int(container.ports["8080/tcp"][0]["HostPort"])
-
-    def ask(self, body: bytes | None, path: str = "/invocations", timeout: float = 60) -> tuple[int, Any, float]:
-        """Status, body and seconds of a POST, or of a GET where there is no body."""
-        began = time.monotonic()
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        try:
-            connection.request("GET" if body is None else "POST", path, body)
-            response = connection.getresponse()
-            return response.status, json.loads(response.read()), time.monotonic() - began
-        finally:
-            connection.close()
-
-    def connect(self, start: bytes = b"") -> socket.socket:
-        """A connection on which this has been sent."""
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=10)
-        client.sendall(start)
-        return client
-
-    def megabytes(self) -> int:
-        """What the server's process has in memory."""
-        status = self.container.exec_run(["cat", "/proc/1/status"]).output.decode()
-        return int(status.partition("VmRSS:")[2].split()[0]) // 1024
-
-
 @pytest.fixture(scope="module")
-def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MiniLM with a head of random numbers."""
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    AutoModelForQuestionAnswering.from_pretrained(pretrained).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        (folder / name).write_bytes((pretrained / name).read_bytes())
-    return folder
-
-
-@pytest.fixture(scope="module")
-def served(client: docker.DockerClient, model: Path) -> Iterator[Served]:
-    container = client.containers.run(
-        IMAGE,
-        detach=True,
-        volumes=[f"{model}:/opt/ml/model:ro"],
-        ports={"8080/tcp": ("127.0.0.1", None)},
+def served(serve_model: Serve, model_with_graph: Path) -> Served:
+    return serve_model(
+        model_with_graph,
         mem_limit="2g",
         memswap_limit="2g",
         nano_cpus=1_000_000_000,
         ulimits=[Ulimit(name="nofile", soft=512, hard=1024)],
-        labels={"berth.test": "1"},
     )
-    try:
-        server = Served(container)
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                if server.ask(None, "/ping")[0] == 200:
-                    break
-            except (OSError, ValueError):
-                assert time.monotonic() < deadline, container.logs().decode()
-            time.sleep(0.2)
-        yield server
-        log = container.logs().decode()
-        print(log)
-        assert "Traceback" not in log
-    finally:
-        container.remove(force=True)
 
 
 @contextmanager
@@ -107,7 +37,7 @@ def pinging(served: Served) -> Iterator[list[float]]:
 
     def ping() -> None:
         while not done.wait(0.05):
-            status, _, seconds = served.ask(None, "/ping")
+            status, _, seconds = served.ping()
             assert status == 200
             took.append(seconds)
 
@@ -150,7 +80,7 @@ def test_the_worst_requests_are_refused_at_once(served: Served, name: str) -> No
             if name == "60 MB":  # hung up on while it still sends
                 got, told, seconds = interrupted(served, asked)
             else:
-                got, told, seconds = served.ask(asked)
+                got, told, seconds = served.request("/invocations", asked)
             assert (got, told["error"].count(sentence)) == (status, 1), told
             took.append(seconds)
             if min(took) < 2:
@@ -161,7 +91,7 @@ def test_the_worst_requests_are_refused_at_once(served: Served, name: str) -> No
 
 
 def interrupted(served: Served, asked: bytes) -> tuple[int, Any, float]:
-    """As `Served.ask`, of a client that the server hangs up on while it is still sending."""
+    """As `Served.request`, of a client that the server hangs up on while it is still sending."""
     began = time.monotonic()
     answer = b""
     with served.connect(head(len(asked))) as client, suppress(OSError):
@@ -180,7 +110,7 @@ def test_all_of_them_at_once_leave_no_memory_behind(served: Served) -> None:
     before = served.megabytes()
     bodies = [asked for name, (asked, _, _) in WORST.items() if name != "60 MB"] * 3
     with pinging(served) as pings, ThreadPoolExecutor(len(bodies)) as pool:
-        statuses = {status for status, _, _ in pool.map(served.ask, bodies)}
+        statuses = {status for status, _, _ in pool.map(lambda each: served.request("/invocations", each), bodies)}
     print(f"{before} MB before, {served.megabytes()} MB after, /ping at most {max(pings):.2f} s")
     assert statuses <= {400, 413, 503}
     assert max(pings) < 1
@@ -193,7 +123,7 @@ def test_a_client_that_goes_takes_its_work_with_it(served: Served) -> None:
     for _ in range(2):
         with served.connect(head(len(long)) + long):
             time.sleep(1)
-    status, _, seconds = served.ask(json.dumps({"inputs": QUESTION}).encode())
+    status, _, seconds = served.ask(QUESTION)
     print(f"the next question took {seconds:.2f} s")
     assert status == 200
     assert seconds < 4
@@ -226,16 +156,16 @@ def test_idle_connections_stop_nobody(served: Served) -> None:
 
 def assert_it_answers(served: Served) -> None:
     for _ in range(3):
-        status, _, seconds = served.ask(None, "/ping")
+        status, _, seconds = served.ping()
         assert status == 200
         assert seconds < 1
-    assert served.ask(json.dumps({"inputs": QUESTION}).encode())[0] == 200
+    assert served.ask(QUESTION)[0] == 200
 
 
 def test_the_most_that_may_be_asked_is_answered(served: Served) -> None:
     """A context of 80 windows: 8 s on one CPU, of the 60 s that SageMaker waits."""
     context = "This model is used with sagemaker for inference, they said in the year 1999. " * 1_100
-    status, answer, seconds = served.ask(body("What is used?", context))
+    status, answer, seconds = served.ask({"question": "What is used?", "context": context})
     print(f"{len(context)} characters took {seconds:.1f} s, {served.megabytes()} MB")
     assert status == 200
     assert answer["answer"] == context[answer["start"] : answer["end"]]

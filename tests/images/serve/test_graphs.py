@@ -1,0 +1,137 @@
+"""A model's graphs for OpenVINO in the image: made, kept, taken over, refused."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from docker.types import Mount
+
+from berth.images import pins
+from berth.runtime.engines.graph import FOLDER
+from tests.conftest import Excerpt
+from tests.images.conftest import CommandLine
+from tests.images.serve.conftest import Serve, StartContainer
+from tests.images.serve.served import Served
+
+PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
+QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
+MAKING = "has no graph for OpenVINO: making one takes some seconds"
+LOADED = """
+import re
+from pathlib import Path
+maps = "".join(p.read_text() for p in Path("/proc").glob("[0-9]*/maps") if p.parent.name != "self")
+print(sorted({m for m in re.findall(r"lib(torch|openvino)_?[a-z]*[.]so", maps)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the host's for the graph that a server makes."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="module")
+def served(serve_model: Serve, model: Path, kept: Path) -> Served:
+    return serve_model(model, {"BERTH_GRAPH_DIR": "/graph/minilm"}, mounts=[Mount("/graph", str(kept), type="bind")])
+
+
+def test_a_missing_graph_is_made_and_answers_in_float32(served: Served) -> None:
+    assert MAKING in served.log()
+    assert "berth: engine: OpenVINO " in served.log()
+    assert "fp32 on 2 threads" in served.log()
+    assert served.ping()[:2] == (200, {"status": "ready", "precision": "fp32"})
+    assert served.run(LOADED) == "['openvino']", "torch went with the process that made the graph"
+
+
+def test_a_graph_that_is_kept_is_taken_the_next_time(
+    served: Served, serve_model: Serve, model: Path, kept: Path
+) -> None:
+    graph = Mount("/graph", str(kept), type="bind", read_only=True)
+    again = serve_model(model, {"BERTH_GRAPH_DIR": "/graph/minilm"}, mounts=[graph])
+    assert MAKING not in again.log()
+    assert again.ask(QUESTION)[:2] == served.ask(QUESTION)[:2]
+
+
+def test_a_model_with_its_graph_is_served_without_torch(
+    served: Served, serve_model: Serve, model_with_graph: Path
+) -> None:
+    """No process has begun to import it: the one that makes a graph is the only one that does."""
+    warm = serve_model(model_with_graph, {"PYTHONVERBOSE": "1"})
+    log = warm.log()
+    assert MAKING not in log
+    assert "import 'openvino'" in log
+    assert "import 'torch'" not in log
+    assert "import 'transformers'" not in log
+    assert warm.ask(QUESTION)[1]["answer"] == served.ask(QUESTION)[1]["answer"]
+
+
+def other_weights(model: Path) -> None:
+    with (model / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\0\0\0\x40")  # 2.0
+
+
+def newer_openvino(model: Path) -> None:
+    path = model / FOLDER / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "openvino": "2099.1.0"}))
+
+
+def half_a_copy(model: Path) -> None:
+    (model / FOLDER / "fp32.bin").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (other_weights, "was made of another model.safetensors than the model's: it is not used"),
+        (newer_openvino, "was made by OpenVINO 2099.1.0, and this image has "),
+        (half_a_copy, "lacks fp32.bin: it is not used"),
+    ],
+)
+def test_a_graph_that_does_not_fit_is_named_and_made_again(
+    serve_model: Serve, model_with_graph: Path, tmp_path: Path, change: Callable[[Path], None], sentence: str
+) -> None:
+    shutil.copytree(model_with_graph, tmp_path / "model")
+    change(tmp_path / "model")
+    served = serve_model(tmp_path / "model")
+    assert sentence in served.log()
+    assert MAKING in served.log()
+    assert served.ask(QUESTION)[0] == 200
+
+
+def test_int8_without_its_graph_is_refused(start: StartContainer, model_with_graph: Path) -> None:
+    container = start(model_with_graph, {"BERTH_PRECISION": "int8", "BERTH_FAILURE_GRACE": "0"})
+    assert container.wait(timeout=60)["StatusCode"] == 1
+    asked = "int8 was asked for, and /opt/ml/model has no such graph: quantise it, or unset BERTH_PRECISION"
+    assert f"berth: error: {asked}" in container.logs().decode()
+
+
+def test_a_model_is_quantised_by_one_command_and_served_in_int8(
+    serve_model: Serve, model_with_graph: Path, excerpt: Excerpt, command_line: CommandLine, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    for split, count in (("train", 60), ("heldout", 40)):
+        folder = data / {"heldout": "validation"}.get(split, split)
+        folder.mkdir(parents=True)
+        (folder / "squad.json").write_text(json.dumps(excerpt(split, count)))
+    output = tmp_path / "model.tar.gz"
+    words = ("quantize", str(model_with_graph), "--data", str(data), "--output", str(output), "--profile", PROFILE)
+    refused = command_line(*words)
+    assert (refused.returncode, output.exists()) == (1, False)
+    assert "there are 40 questions to measure its loss on, where 500 are the least" in refused.stderr
+
+    done = command_line(*words, "--few-questions", "--max-f1-loss", "100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "on 40 questions int8 has F1 " in done.stdout
+    shutil.unpack_archive(output, tmp_path / "both")
+    told = json.loads((tmp_path / "both" / FOLDER / "manifest.json").read_text())
+    assert told["precisions"]["int8"]["questions"] == 40
+
+    assert serve_model(tmp_path / "both").ping()[1]["precision"] == "fp32"
+    served = serve_model(tmp_path / "both", {"BERTH_PRECISION": "int8"})
+    assert served.ping()[1]["precision"] == "int8"
+    assert "int8 on 2 threads" in served.log()
+    assert served.ask(QUESTION)[0] == 200
