@@ -48,3 +48,14 @@ def thread_count(cpus: int, wanted: str | None) -> int:
 def model_threads() -> int:
     """`thread_count` for the one model of this process."""
     return thread_count(count_cpus(), os.environ.get("OMP_NUM_THREADS"))
+
+
+def has_vnni(root: Path = _ROOT) -> bool:
+    """Whether this CPU adds products of 8-bit numbers in 32 bits. Older ones add pairs of them in 16, where they
+    overflow.
+    """
+    try:
+        words = (root / "proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(words)

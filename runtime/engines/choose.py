@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from berth.qa.tokenizer import PairTokenizer
+from berth.runtime.cpus import has_vnni
 from berth.runtime.engines import graph
 from berth.runtime.engines.engine import Engine
-from berth.runtime.engines.graph import FOLDER, TOKENIZER, GraphError, GraphManifest, read_manifest
+from berth.runtime.engines.graph import FOLDER, FULL_WEIGHT_BITS, TOKENIZER, GraphError, GraphManifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -123,6 +124,11 @@ def _precision(manifest: GraphManifest, files: ModelFiles, chosen: EngineSetting
         raise ModelFilesError(f"{PRECISION_VARIABLE} is fp16, which is for GPUs: use bf16, or leave it out")
     if precision == "int8" and "int8" not in manifest.precisions:
         raise ModelFilesError(_no_int8(files.folder))
+    if precision == "int8" and manifest.precisions["int8"].get("weight_bits") == FULL_WEIGHT_BITS and not has_vnni():
+        raise ModelFilesError(
+            f"the int8 graph in {files.folder} is for CPUs with VNNI, and this one has none, so its sums would "
+            f"overflow: use an instance type that has it, such as ml.c6i or ml.m6i, or {PRECISION_VARIABLE}=fp32"
+        )
     if precision == "bf16" and not has_bf16():
         raise ModelFilesError(
             "bf16 was asked for, and this CPU has none: use an instance type whose CPU has avx512_bf16 or amx_bf16, or "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.cpus import count_cpus, cpu_quota, thread_count, whole_cpus
+from berth.runtime.cpus import count_cpus, cpu_quota, has_vnni, thread_count, whole_cpus
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,17 @@ def test_threads(wanted: str | None, threads: int) -> None:
 
 def test_this_process(tmp_path: Path) -> None:
     assert count_cpus(tmp_path) >= count_cpus() >= 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "there"),
+    [("fpu avx512f avx512_vnni", True), ("fpu avx2 avx_vnni", True), ("fpu avx2 avx512f", False)],
+)
+def test_vnni_is_a_flag_of_the_cpu(tmp_path: Path, flags: str, there: bool) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    assert has_vnni(tmp_path) is there
+
+
+def test_a_cpu_that_says_nothing_has_no_vnni(tmp_path: Path) -> None:
+    assert not has_vnni(tmp_path)

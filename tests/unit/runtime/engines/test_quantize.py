@@ -19,6 +19,7 @@ from berth.qa.windows import make_windows
 from berth.runtime.engines import choose, quantization, quantize
 from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.engines.graph import FOLDER, GraphError, read_manifest
+from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.engines.openvino import OpenVINOEngine
 from berth.runtime.engines.quantization import CalibrationData, Comparison, Limits, WindowSettings, refusal, too_few
 from tests.unit.small_models import add_graph
@@ -99,11 +100,15 @@ def test_the_figures_are_those_of_the_answers() -> None:
     )
 
 
-def test_weights_and_activations_are_int8_and_the_head_is_not(model: Path) -> None:
+@pytest.mark.parametrize(("vnni", "weight_bits"), [(True, 8), (False, 7)])
+def test_weights_and_activations_are_int8_and_the_head_is_not(
+    model: Path, monkeypatch: pytest.MonkeyPatch, vnni: bool, weight_bits: int
+) -> None:
+    monkeypatch.setattr(quantize, "has_vnni", lambda: vnni)
     said: list[str] = []
     found = quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, said.append)
     manifest = read_manifest(model / FOLDER)
-    assert manifest.precisions == {"fp32": {}, "int8": found.record()}
+    assert manifest.precisions == {"fp32": {}, "int8": {**found.record(), "weight_bits": weight_bits}}
     assert manifest.precision == "fp32"
     assert said[-1] == f"int8: {found.sentence()}"
     assert found.questions == len(QUESTIONS.validation)
@@ -115,10 +120,17 @@ def test_weights_and_activations_are_int8_and_the_head_is_not(model: Path) -> No
         if node.get_type_name() == "MatMul"
         and all(ancestors(source.get_node()) & {"FakeQuantize", "i8"} for source in node.input_values())
     ]
+    wide = [node for node in graph.get_ops() if is_int8(node) and abs(node.get_data().astype(int)).max() > 64]
+    # Three tables of embeddings, of which no product is made, have 8 bits in any case.
+    assert len(wide) == (15 if weight_bits == 8 else 3)
     # Query, key, value, the attention's output and two of the feed-forward, in each of two layers.
     assert len(quantised) == 12
     (head,) = quantize.heads(graph)
     assert head not in {node.get_friendly_name() for node in quantised}
+
+
+def is_int8(node: openvino.Node) -> bool:
+    return node.get_type_name() == "Constant" and node.get_output_element_type(0) == openvino.Type.i8
 
 
 def ancestors(node: openvino.Node, depth: int = 4) -> set[str]:
@@ -150,6 +162,21 @@ def test_fp32_is_served_unless_the_variable_says_int8(model: Path) -> None:
         loaded = choose.load(model, choose.settings(environment, 1, cuda=False), print)
         assert loaded.engine.info.precision == precision
         assert f", {precision} on " in loaded.engine.info.description
+
+
+@pytest.mark.parametrize(("weight_bits", "precision"), [(8, None), (7, "int8")])
+def test_weights_of_8_bits_are_for_a_cpu_with_vnni(
+    model: Path, monkeypatch: pytest.MonkeyPatch, weight_bits: int, precision: str | None
+) -> None:
+    monkeypatch.setattr(quantize, "has_vnni", lambda: weight_bits == 8)
+    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+    monkeypatch.setattr(choose, "has_vnni", lambda: False)
+    wanted = choose.settings({"BERTH_PRECISION": "int8"}, 1, cuda=False)
+    if precision is None:
+        with pytest.raises(ModelFilesError, match=r"is for CPUs with VNNI, and this one has none, .* ml\.c6i"):
+            choose.load(model, wanted, print)
+    else:
+        assert choose.load(model, wanted, print).engine.info.precision == precision
 
 
 @pytest.mark.parametrize(
