@@ -1,6 +1,6 @@
 """A model's graph: what OpenVINO loads, with the tokenizer as the kit reads it, next to the model that it was made of.
 
-    openvino/manifest.json    of which files it was made (by their sha256), with which OpenVINO, and what it takes
+    openvino/graph.json    of which files it was made (by their sha256), with which OpenVINO, and what it takes
     openvino/fp32.xml, .bin   the graph
     openvino/int8.xml, .bin   the same with weights and activations in int8, if it was asked for
     openvino/tokenizer.json   the tokenizer (berth.qa.tokenizer), so that a server needs no transformers
@@ -23,7 +23,10 @@ from berth.contract.model_files import CONFIG, TOKENIZERS, WEIGHTS
 from berth.runtime.engines.model_folder import ModelFilesError
 
 FOLDER = "openvino"
-MANIFEST = "manifest.json"
+MANIFEST = "graph.json"
+"""Not manifest.json: Multi Model Server takes a file of that name, in any folder of a model, for one of its own, and
+does not start.
+"""
 TOKENIZER = "tokenizer.json"
 FORMAT = 1
 NO_MODEL = 3
@@ -39,7 +42,7 @@ class GraphError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GraphManifest:
-    """What a graph is, as manifest.json has it."""
+    """What a graph is, as graph.json has it."""
 
     openvino: str
     """The version that made it."""
@@ -59,7 +62,7 @@ class GraphManifest:
 
 
 def write_manifest(folder: Path, manifest: GraphManifest) -> None:
-    """Write manifest.json into the graph's folder, as a whole."""
+    """Write graph.json into the graph's folder, as a whole."""
     part = folder / f"{MANIFEST}.part"
     part.write_text(json.dumps(asdict(manifest), indent=1) + "\n", "utf-8")
     part.rename(folder / MANIFEST)

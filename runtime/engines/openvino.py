@@ -17,6 +17,7 @@ from berth.runtime.engines.engine import EngineInfo, RowLogits, WindowTokens
 from berth.runtime.engines.graph import GraphError, GraphManifest
 
 ROWS = 4
+_STEP = 16
 _HINT = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 """What is not quantised in an int8 graph computes in float32."""
 
@@ -40,6 +41,13 @@ def properties(precision: str, threads: int, streams: int) -> dict[str, Any]:
         "ENABLE_CPU_PINNING": False,
         "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY",
     }
+
+
+def padded_length(longest: int, most: int) -> int:
+    """To how many tokens a batch is padded: one of few lengths, for OpenVINO makes kernels of up to 4 MB for each shape
+    that it has not seen, and keeps them.
+    """
+    return min(longest + -longest % _STEP, most)
 
 
 class _Requests:
@@ -89,7 +97,8 @@ class OpenVINOEngine:
 
     def logits(self, rows: Sequence[WindowTokens], *, alone: bool = False) -> list[RowLogits]:
         """See engine.Engine.logits."""
-        inputs = model_inputs(rows, self._manifest.pad_id)
+        length = padded_length(max(len(row.input_ids) for row in rows), self._manifest.max_length)
+        inputs = model_inputs(rows, self._manifest.pad_id, length)
         with (self._whole if alone else self._streams).take() as request:
             request.infer({name: inputs[name] for name in self._manifest.inputs}, share_inputs=True)
             start, end = (request.get_output_tensor(index).data for index in range(2))

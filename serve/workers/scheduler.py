@@ -1,7 +1,7 @@
 """Which windows of all waiting requests are the next batch. Pure, but for what it holds; its user has a lock.
 
 In order of arrival, but a long request stands back with its later windows for those that come meanwhile: by as much
-time as they take, so that neither waits for long because the other is there. A batch is the window whose turn it is
+time as the windows before take, so that neither waits for long because the other is there. A batch is the window whose turn it is
 with others of like length.
 """
 
@@ -16,8 +16,6 @@ from berth.runtime.engines.engine import RowLogits, WindowTokens
 
 _LOOKED_AT = 64
 """Waiting windows among which a batch is chosen."""
-_STANDS_BACK = 2.0
-"""How much later a window's turn comes for each second that its request's windows before it take."""
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +74,7 @@ class Scheduler:
                 window = WaitingWindow(turn, self._number, request, index)
                 insort(self._waiting, window)
                 self.tokens += window.length
-                turn += _STANDS_BACK * seconds_per_token * window.length
+                turn += seconds_per_token * window.length
 
     def drop(self, request: PendingRequest) -> None:
         """Forget what waits of a request."""

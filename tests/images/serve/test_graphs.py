@@ -75,7 +75,7 @@ def other_weights(model: Path) -> None:
 
 
 def newer_openvino(model: Path) -> None:
-    path = model / FOLDER / "manifest.json"
+    path = model / FOLDER / "graph.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "openvino": "2099.1.0"}))
 
 
@@ -127,7 +127,7 @@ def test_a_model_is_quantised_by_one_command_and_served_in_int8(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "on 40 questions int8 has F1 " in done.stdout
     shutil.unpack_archive(output, tmp_path / "both")
-    told = json.loads((tmp_path / "both" / FOLDER / "manifest.json").read_text())
+    told = json.loads((tmp_path / "both" / FOLDER / "graph.json").read_text())
     assert told["precisions"]["int8"]["questions"] == 40
 
     assert serve_model(tmp_path / "both").ping()[1]["precision"] == "fp32"

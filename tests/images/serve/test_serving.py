@@ -2,6 +2,7 @@
 
 import json
 import os
+import tarfile
 import time
 import urllib.error
 import urllib.request
@@ -87,6 +88,14 @@ def assert_answer(answer: Any, context: str) -> None:
     assert 0 <= answer["score"] <= 1
     assert answer["answer"] == context[answer["start"] : answer["end"]]
     assert answer["answer"].strip()
+
+
+def test_the_archive_is_left_alone_by_other_servers(archive: Path) -> None:
+    """Multi Model Server takes every manifest.json below the model's folder for one of its own."""
+    with tarfile.open(archive) as files:
+        names = {Path(name).name for name in files.getnames()}
+    assert "graph.json" in names
+    assert "manifest.json" not in names
 
 
 def test_ping(served: Served) -> None:

@@ -36,8 +36,8 @@ def test_a_long_request_lets_short_ones_by_that_come_meanwhile() -> None:
     long = request(*[300] * 10)
     short = [request(100, arrived=1.0), request(100, arrived=2.0)]
     order = [batch[0].request for batch in turns(scheduler(long, *short))]
-    # Its windows' turns come at 0, 0.6, 1.2, 1.8, 2.4 …
-    assert order == [long, long, short[0], long, long, short[1], *[long] * 6]
+    # Its windows' turns come at 0, 0.3, 0.6, 0.9, 1.2 …: one that comes at 1 s waits for one window.
+    assert order == [*[long] * 4, short[0], *[long] * 3, short[1], *[long] * 3]
 
 
 def test_a_long_request_is_not_overtaken_for_ever() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from berth.serve.settings import ServerSettings, SettingError, read_settings, worker_settings
+from berth.serve.settings import ServerSettings, SettingError, listen, read_settings, worker_settings
 from berth.serve.workers.pool import WorkerSettings
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
@@ -155,6 +155,13 @@ def test_a_stop_while_loading_does_not_wait(base: Path) -> None:
         code, lines = server.end()
         assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
         assert time.monotonic() - began < 5
+
+
+def test_a_body_does_not_wait_until_its_header_is_acknowledged() -> None:
+    with listen(free_port()) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_taken_port(base: Path) -> None:

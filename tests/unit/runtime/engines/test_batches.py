@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from berth.runtime.engines.batches import by_length, pad
+from berth.runtime.engines.batches import by_length, model_inputs
 
 
 @pytest.mark.parametrize(
@@ -12,9 +12,9 @@ from berth.runtime.engines.batches import by_length, pad
         ([], []),
         ([7], [[0]]),
         ([384, 384, 384, 384, 384], [[0, 1, 2, 3], [4]]),
-        ([10, 384, 12, 380], [[1, 3], [2, 0]]),
+        ([11, 384, 12, 380], [[1, 3], [2, 0]]),
         ([100, 50], [[0], [1]]),
-        ([100, 90, 80, 70], [[0, 1, 2], [3]]),
+        ([100, 95, 90, 85], [[0, 1, 2], [3]]),
     ],
 )
 def test_by_length(lengths: list[int], batches: list[list[int]]) -> None:
@@ -31,7 +31,14 @@ def test_every_window_is_in_one_batch_and_padding_is_bounded() -> None:
         assert 1 - sum(tokens) / (max(tokens) * len(tokens)) <= 0.05 + 1e-9
 
 
-def test_pad() -> None:
-    padded = pad([[5, 6, 7], [8]], 9)
-    assert padded.dtype == np.int64
-    assert padded.tolist() == [[5, 6, 7], [8, 9, 9]]
+@pytest.mark.parametrize(("length", "width"), [(0, 3), (3, 3), (5, 5)])
+def test_what_the_model_takes(length: int, width: int) -> None:
+    ids, types = np.array([5, 6, 7], np.int32), np.array([0, 1, 1], np.int32)
+    inputs = model_inputs([(ids, types), (ids[:1], types[:1])], 9, length)
+    filled = width - 3
+    assert {name: array.tolist() for name, array in inputs.items()} == {
+        "input_ids": [[5, 6, 7, *[9] * filled], [5, 9, 9, *[9] * filled]],
+        "attention_mask": [[1, 1, 1, *[0] * filled], [1, 0, 0, *[0] * filled]],
+        "token_type_ids": [[0, 1, 1, *[0] * filled], [0, 0, 0, *[0] * filled]],
+    }
+    assert {array.dtype for array in inputs.values()} == {np.dtype(np.int64)}

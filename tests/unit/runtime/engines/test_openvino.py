@@ -22,7 +22,7 @@ from berth.runtime.engines import openvino as engines
 from berth.runtime.engines.engine import Engine, WindowTokens, logits_of_all
 from berth.runtime.engines.graph import FOLDER, GraphError, GraphManifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFilesError, find
-from berth.runtime.engines.openvino import OpenVINOEngine, properties
+from berth.runtime.engines.openvino import OpenVINOEngine, padded_length, properties
 from berth.runtime.engines.pytorch import PyTorchEngine
 
 PAIRS = [
@@ -101,6 +101,11 @@ def test_logits_do_not_depend_on_the_batch_or_the_threads(engine: OpenVINOEngine
             np.testing.assert_allclose(one.start, other.start, atol=1e-5)
 
 
+@pytest.mark.parametrize(("longest", "most", "length"), [(1, 512, 16), (16, 512, 16), (17, 512, 32), (97, 100, 100)])
+def test_lengths_are_few_and_none_is_beyond_the_models(longest: int, most: int, length: int) -> None:
+    assert padded_length(longest, most) == length
+
+
 @pytest.mark.parametrize(("threads", "streams"), [(1, 1), (2, 1), (2, 2)])
 def test_every_property_is_what_was_asked_for(
     converted: tuple[Path, GraphManifest], threads: int, streams: int
@@ -163,10 +168,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a newer OpenVINO": (newer, "was made by OpenVINO 2031.1.0, and this image has "),
     "half a copy": (lambda model: (model / FOLDER / "fp32.bin").unlink(), "lacks fp32.bin"),
     "no graph": (lambda model: (model / FOLDER / "fp32.xml").write_text("<net"), "OpenVINO can't load "),
-    "no manifest": (lambda model: (model / FOLDER / "manifest.json").unlink(), "manifest.json can't be read"),
+    "no manifest": (lambda model: (model / FOLDER / "graph.json").unlink(), "graph.json can't be read"),
     "another format": (
-        lambda model: (model / FOLDER / "manifest.json").write_text('{"format": 9}'),
-        "manifest.json is of format 9, and this kit reads 1",
+        lambda model: (model / FOLDER / "graph.json").write_text('{"format": 9}'),
+        "graph.json is of format 9, and this kit reads 1",
     ),
     "no tokenizer": (lambda model: (model / FOLDER / "tokenizer.json").write_text("{}"), "the tokenizer in "),
 }

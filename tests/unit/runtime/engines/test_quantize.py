@@ -228,7 +228,7 @@ def test_a_model_without_a_graph_gets_both_elsewhere(tiny_model: Path, tmp_path:
     extra = ["--validation", str(tmp_path / "data.jsonl"), "--few-questions", "--max-f1-loss=100", "--max-length=999"]
     done = subprocess.run([*command, *extra], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(json.loads((tmp_path / "graph" / "manifest.json").read_text())["precisions"]) == {"fp32", "int8"}
+    assert set(json.loads((tmp_path / "graph" / "graph.json").read_text())["precisions"]) == {"fp32", "int8"}
     assert not (tmp_path / "model" / FOLDER).exists()
 
 

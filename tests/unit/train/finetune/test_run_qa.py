@@ -121,7 +121,7 @@ def test_int8_is_measured_and_kept_or_refused_in_words(
     assert "\nmodel: its int8 graph adds " in ends[0].out
     assert all(len(captured) == 1 for captured in found(ends[0].out + ends[0].err).values()), "figures are no metrics"
     graph = pair[0].base / "model/openvino"
-    kept = json.loads((graph / "manifest.json").read_text())["precisions"]["int8"]
+    kept = json.loads((graph / "graph.json").read_text())["precisions"]["int8"]
     assert kept["questions"] == 10
     assert kept["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
     (end,) = host.run(new_job(tmp_path / "few", tiny_model, few_steps | {"export_int8": "true"}))
