@@ -1,8 +1,8 @@
 """Which windows of all waiting requests are the next batch. Pure, but for what it holds; its user has a lock.
 
 In order of arrival, but a long request stands back with its later windows for those that come meanwhile: by as much
-time as the windows before take, so that neither waits for long because the other is there. A batch is the window whose turn it is
-with others of like length.
+time as the windows before take, so that neither waits for long because the other is there. A batch is the window whose
+turn it is with others of like length.
 """
 
 from bisect import insort
