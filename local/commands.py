@@ -229,7 +229,9 @@ def quantize(
         Path | None, typer.Option(help="SQuAD data to measure on; else of --data what does not calibrate.")
     ] = None,
     output: Annotated[Path, typer.Option(metavar="FILE", help="The archive to write.")] = Path("out/model.tar.gz"),
-    max_f1_loss: Annotated[float, typer.Option(help="F1 that int8 may lose, in percent points.")] = 0.5,
+    max_f1_loss: Annotated[
+        float, typer.Option(metavar="POINTS", help="F1 that int8 may lose, in percent points.")
+    ] = 0.5,
     few_questions: Annotated[
         bool, typer.Option("--few-questions", help="Measure on fewer than 500 questions, too.")
     ] = False,

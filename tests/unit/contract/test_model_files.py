@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from berth.contract.model_files import what_is_missing
-from berth.serve import models
+from berth.runtime.engines import model_folder
 
 WHOLE = ("config.json", "model.safetensors", "tokenizer.json")
 FOLDERS = {
@@ -27,9 +27,9 @@ def test_what_a_folder_lacks(names: tuple[str, ...], sentence: str, tmp_path: Pa
     told = what_is_missing(tmp_path, "mine")
     assert told.startswith(f"mine holds {sentence}") if sentence else not told
     try:
-        models.find(tmp_path)
+        model_folder.find(tmp_path)
         served = True
-    except models.ModelFilesError:
+    except model_folder.ModelFilesError:
         served = False
     assert served == (not told), "the server's own check agrees"
 
