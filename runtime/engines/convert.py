@@ -21,6 +21,7 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines import pytorch
 from berth.runtime.engines.graph import NO_MODEL, TOKENIZER, GraphError, GraphManifest, hash_sources, write_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
+from berth.runtime.engines.openvino import get_core
 
 _CLOSE = 1e-3
 """How far a logit of the graph may be from the model's: rounding is below a hundredth of it."""
@@ -97,7 +98,7 @@ def _probe(names: Sequence[str], rows: int, tokens: int, vocabulary: int) -> lis
 
 
 def _compare(module: _Logits, graph: openvino.Model, inputs: Sequence[torch.Tensor]) -> None:
-    compiled = openvino.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = get_core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     theirs = list(compiled([each.numpy() for each in inputs]).values())
     with torch.inference_mode():
         ours = module(*inputs)

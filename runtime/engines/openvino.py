@@ -7,6 +7,7 @@ compiled models over one graph, where there is more than one thread. Every prope
 import queue
 from collections.abc import Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,20 @@ _HINT = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 """What is not quantised in an int8 graph computes in float32."""
 
 
+@cache
+def get_core() -> Any:
+    """OpenVINO's core, the one of this process, for as long as it lives.
+
+    A core that loads its CPU plugin sets the stack that signals are handled on, and gives the one before it back when
+    it goes. Of two that do not go in the reverse order of their coming, the second gives back what the first has
+    unmapped, and the next SIGTERM is a segmentation fault.
+    """
+    return openvino.Core()
+
+
 def has_bf16() -> bool:
     """Whether this CPU computes in bf16 by itself; elsewhere OpenVINO would emulate it, slowly."""
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in get_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def properties(precision: str, threads: int, streams: int) -> dict[str, Any]:
@@ -74,12 +86,11 @@ class OpenVINOEngine:
     def __init__(self, folder: Path, manifest: GraphManifest, precision: str, threads: int) -> None:
         """Load a graph; GraphError if OpenVINO can't read it. `precision` is a key of the manifest's, or bf16."""
         self._manifest = manifest
-        core = openvino.Core()
         file = folder / ("int8.xml" if precision == "int8" else "fp32.xml")
         try:
-            graph = core.read_model(file)
-            self._streams = self._compile(core, graph, precision, threads, threads)
-            self._whole = self._compile(core, graph, precision, threads, 1) if threads > 1 else self._streams
+            graph = get_core().read_model(file)
+            self._streams = self._compile(graph, precision, threads, threads)
+            self._whole = self._compile(graph, precision, threads, 1) if threads > 1 else self._streams
         except RuntimeError as error:
             line = str(error).strip().splitlines()[-1:] or [""]
             raise GraphError(f"OpenVINO can't load {file} ({line[0][:200]})") from error
@@ -92,8 +103,8 @@ class OpenVINOEngine:
             rows=ROWS,
         )
 
-    def _compile(self, core: Any, graph: Any, precision: str, threads: int, streams: int) -> _Requests:
-        return _Requests(core.compile_model(graph, "CPU", properties(precision, threads, streams)), streams)
+    def _compile(self, graph: Any, precision: str, threads: int, streams: int) -> _Requests:
+        return _Requests(get_core().compile_model(graph, "CPU", properties(precision, threads, streams)), streams)
 
     def logits(self, rows: Sequence[WindowTokens], *, alone: bool = False) -> list[RowLogits]:
         """See engine.Engine.logits."""

@@ -39,7 +39,7 @@ from berth.runtime.engines.graph import (
     write_manifest,
 )
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
-from berth.runtime.engines.openvino import OpenVINOEngine
+from berth.runtime.engines.openvino import OpenVINOEngine, get_core
 from berth.runtime.engines.quantization import (
     CALIBRATION_QUESTIONS,
     MOST_QUESTIONS,
@@ -111,7 +111,7 @@ def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window], 
     from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
 
     nncf.set_log_level(40)  # errors
-    fp32 = openvino.Core().read_model(folder / "fp32.xml")
+    fp32 = get_core().read_model(folder / "fp32.xml")
     rows = [model_inputs([row_of(window)], manifest.pad_id) for window in windows]
     try:
         with _quiet():

@@ -111,7 +111,7 @@ def test_every_property_is_what_was_asked_for(
     converted: tuple[Path, GraphManifest], threads: int, streams: int
 ) -> None:
     asked = properties("fp32", threads, streams)
-    compiled = openvino.Core().compile_model(converted[0] / "fp32.xml", "CPU", asked)
+    compiled = engines.get_core().compile_model(converted[0] / "fp32.xml", "CPU", asked)
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
     assert compiled.get_property("INFERENCE_NUM_THREADS") == threads
     assert compiled.get_property("NUM_STREAMS") == streams
@@ -119,10 +119,32 @@ def test_every_property_is_what_was_asked_for(
 
 
 def test_the_weights_stay_in_float32(converted: tuple[Path, GraphManifest]) -> None:
-    model = openvino.Core().read_model(converted[0] / "fp32.xml")
+    model = engines.get_core().read_model(converted[0] / "fp32.xml")
     kinds = {op.get_output_element_type(0) for op in model.get_ops() if op.get_type_name() == "Constant"}
     assert openvino.Type.f32 in kinds
     assert not kinds & {openvino.Type.f16, openvino.Type.bf16}
+
+
+SIGNAL_AFTER_TWO_ENGINES = """
+import signal, sys
+from pathlib import Path
+from berth.runtime.engines.graph import read_manifest
+from berth.runtime.engines.openvino import OpenVINOEngine
+
+folder = Path(sys.argv[1])
+first, second = [OpenVINOEngine(folder, read_manifest(folder), "fp32", 1) for _ in range(2)]
+del first
+del second
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_a_signal_is_handled_after_engines_came_and_went(converted: tuple[Path, GraphManifest]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SIGNAL_AFTER_TWO_ENGINES, converted[0]], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "handled\n", "")
 
 
 def test_a_model_with_its_graph_needs_no_torch(model: Path) -> None:

@@ -20,7 +20,7 @@ from berth.runtime.engines import choose, quantization, quantize
 from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.engines.graph import FOLDER, GraphError, read_manifest
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.runtime.engines.openvino import OpenVINOEngine
+from berth.runtime.engines.openvino import OpenVINOEngine, get_core
 from berth.runtime.engines.quantization import CalibrationData, Comparison, Limits, WindowSettings, refusal, too_few
 from tests.unit.small_models import add_graph
 
@@ -113,7 +113,7 @@ def test_weights_and_activations_are_int8_and_the_head_is_not(
     assert said[-1] == f"int8: {found.sentence()}"
     assert found.questions == len(QUESTIONS.validation)
     assert (model / FOLDER / "int8.bin").stat().st_size < (model / FOLDER / "fp32.bin").stat().st_size / 2
-    graph = openvino.Core().read_model(model / FOLDER / "int8.xml")
+    graph = get_core().read_model(model / FOLDER / "int8.xml")
     quantised = [
         node
         for node in graph.get_ops()
