@@ -3,9 +3,9 @@
 Usage: python -m bench.soak --model out/model.tar.gz [options] > bench/results/DATE-soak.md
 
 Model, questions and what it wants are those of bench/serve.py. The capacity is what 32 clients reach in a closed loop,
-just before; then requests come independently of each other at 1.5 times that rate, by default for 10 minutes, and a
-/ping every quarter of a second. Ends with exit code 1 if a request was lost: no answer within 90 s, or a broken
-connection.
+just before (and again after, for a shared machine's own speed drifts); then requests come independently of each other
+at 1.5 times that rate, by default for 10 minutes, and a /ping every quarter of a second. Ends with exit code 1 if a
+request was lost: no answer within 90 s, or a broken connection.
 """
 
 import argparse
@@ -44,32 +44,45 @@ def main(words: Sequence[str]) -> int:
         what = sides.describe(client, side)
         with running(client, side, cores, bodies[0]) as server:
             program.warm_up(server.port, bodies)
-            capacity = closed_figures(closed_loop(server.port, bodies, AT_ONCE)).per_second
+            capacity = _capacity(server.port, bodies)
             if not capacity:
                 raise UserError(f"{side.image} answered none of {len(bodies)} requests: look at its log.")
-            print(f"{AT_ONCE} at once: {capacity:.1f} requests/s", file=sys.stderr)
-            before = server.memory()
-            figures = overload(server.port, bodies, capacity, options.factor, options.seconds)
-            memory = (before, server.memory())
+            memory = server.memory()
+            figures = overload(server.port, bodies, options.factor * capacity, options.seconds)
+            memories = (memory, server.memory())
+            capacities = (capacity, _capacity(server.port, bodies))
     first = (
         f"{program.setting('soak', words, client, cores)}; {options.requests} requests of {file} over and over, at "
         f"{options.factor:g} times the capacity of {capacity:.1f} requests/s for {options.seconds:g} s."
     )
     print(
-        render_soak(f"The inference image under overload, {time.strftime('%Y-%m-%d')}", [first, what], figures, memory)
+        render_soak(
+            f"The inference image under overload, {time.strftime('%Y-%m-%d')}",
+            [first, what],
+            figures,
+            capacities,
+            memories,
+        )
     )
     if options.json:
-        found = {"what": what, "capacity": capacity, **asdict(figures), "memory": memory}
+        found = {"what": what, "capacity": capacities, **asdict(figures), "memory": memories}
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     return 1 if figures.lost else 0
 
 
-def overload(port: int, bodies: Sequence[bytes], capacity: float, factor: float, seconds: float) -> SoakFigures:
-    """What comes of `factor` times the capacity (requests/s) for so long, with a /ping every PING_EVERY seconds."""
-    due = arrivals(factor * capacity, seconds, program.SEED)
+def overload(port: int, bodies: Sequence[bytes], rate: float, seconds: float) -> SoakFigures:
+    """What comes of so many requests a second for so long, with a /ping every PING_EVERY seconds."""
+    due = arrivals(rate, seconds, program.SEED)
     pings = [number * PING_EVERY for number in range(int(seconds / PING_EVERY))]
     asked, pinged = open_loop(port, bodies, due, pings)
-    return soak_figures(asked, pinged, capacity)
+    return soak_figures(asked, pinged)
+
+
+def _capacity(port: int, bodies: Sequence[bytes]) -> float:
+    """Requests per second of a closed loop over all `bodies`."""
+    found = closed_figures(closed_loop(port, bodies, AT_ONCE)).per_second
+    print(f"{AT_ONCE} at once: {found:.1f} requests/s", file=sys.stderr)
+    return found
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

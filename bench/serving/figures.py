@@ -27,8 +27,8 @@ class ClosedFigures:
 
 @dataclass(frozen=True, slots=True)
 class SoakFigures:
-    """An open loop above capacity. per_second: requests answered; capacity_share: of what a closed loop reached;
-    pings_failed: those that were not 200; late_p99_ms: from when a request was due to when the client sent it.
+    """An open loop above capacity. per_second: requests answered; pings_failed: those that were not 200; late_p99_ms:
+    from when a request was due to when the client sent it.
     """
 
     sent: int
@@ -38,7 +38,6 @@ class SoakFigures:
     lost: int
     others: int
     per_second: float
-    capacity_share: float
     p50_ms: float
     p99_ms: float
     ping_p99_ms: float
@@ -75,8 +74,8 @@ def closed_figures(load: Load) -> ClosedFigures:
     )
 
 
-def soak_figures(load: Load, pings: Load, capacity: float) -> SoakFigures:
-    """capacity: requests per second."""
+def soak_figures(load: Load, pings: Load) -> SoakFigures:
+    """Of an open loop, and of the /ping asked during it."""
     taken = [1000 * reply.seconds for reply in load.replies if reply.status == _OK]
     count = Counter(reply.status for reply in load.replies)
     return SoakFigures(
@@ -87,7 +86,6 @@ def soak_figures(load: Load, pings: Load, capacity: float) -> SoakFigures:
         lost=count[LOST],
         others=sum(number for status, number in count.items() if status not in (_OK, _REFUSED, _TIMED_OUT, LOST)),
         per_second=len(taken) / load.seconds,
-        capacity_share=len(taken) / load.seconds / capacity,
         p50_ms=percentile(taken, 0.5),
         p99_ms=percentile(taken, 0.99),
         ping_p99_ms=percentile([1000 * reply.seconds for reply in pings.replies], 0.99),

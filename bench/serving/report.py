@@ -82,8 +82,11 @@ def render(run: Comparison) -> str:
     return "\n".join([*lines, "", *_matrix_product(run), "", *_remarks(columns)]) + "\n"
 
 
-def render_soak(title: str, setting: Sequence[str], figures: SoakFigures, memory: tuple[int, int]) -> str:
-    """memory: bytes before and after the load."""
+def render_soak(
+    title: str, setting: Sequence[str], figures: SoakFigures, capacity: tuple[float, float], memory: tuple[int, int]
+) -> str:
+    """capacity: requests per second in a closed loop, before and after the load; memory: bytes, then as well."""
+    shares = [f"{100 * figures.per_second / each:.0f} %" if each else "–" for each in capacity]
     rows = {
         "sent": f"{figures.sent:,}",
         "answered (200)": f"{figures.answered:,}",
@@ -92,7 +95,8 @@ def render_soak(title: str, setting: Sequence[str], figures: SoakFigures, memory
         "other statuses": f"{figures.others:,}",
         "lost: no answer, or the connection broke": f"{figures.lost:,}",
         "answered a second": f"{figures.per_second:.1f}",
-        "of the capacity": f"{100 * figures.capacity_share:.0f} %",
+        "capacity before and after, requests a second": f"{capacity[0]:.1f}, {capacity[1]:.1f}",
+        "answered, of the capacity before and after": ", ".join(shares),
         "p50 of what was answered, ms": f"{figures.p50_ms:,.0f}",
         "p99 of what was answered, ms": f"{figures.p99_ms:,.0f}",
         "p99 of /ping, ms": f"{figures.ping_p99_ms:,.0f}",

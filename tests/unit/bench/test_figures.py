@@ -49,9 +49,9 @@ def test_a_soak_keeps_every_outcome_apart() -> None:
     statuses = [200] * 6 + [503] * 5 + [504] * 4 + [LOST] * 3 + [500, 413]
     load = Load(tuple(reply(0.5, status, late=0.02) for status in statuses), 2.0, 0.1)
     pings = Load((*(reply(0.01) for _ in range(8)), reply(0.3, 503)), 2.0, 0.1)
-    found = figures.soak_figures(load, pings, capacity=4.0)
+    found = figures.soak_figures(load, pings)
     assert (found.sent, found.answered, found.refused, found.timed_out, found.lost, found.others) == (20, 6, 5, 4, 3, 2)
-    assert (found.per_second, found.capacity_share) == (3.0, 0.75)
+    assert found.per_second == 3.0
     assert (found.p50_ms, found.p99_ms, found.ping_p99_ms, found.late_p99_ms) == (500.0, 500.0, 300.0, 20.0)
     assert (found.pings, found.pings_failed, found.client_share) == (9, 1, 0.05)
 

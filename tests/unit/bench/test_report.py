@@ -79,15 +79,15 @@ def test_failures_and_the_clients_share_are_said() -> None:
 def test_a_soak_says_every_outcome() -> None:
     figures = SoakFigures(
         sent=9000, answered=6000, refused=2000, timed_out=900, lost=60, others=40, per_second=20.0,
-        capacity_share=0.975, p50_ms=30_000.0, p99_ms=59_000.0, ping_p99_ms=12.4, pings=2400, pings_failed=1,
+        p50_ms=30_000.0, p99_ms=59_000.0, ping_p99_ms=12.4, pings=2400, pings_failed=1,
         late_p99_ms=8.0, client_share=0.05,
     )  # fmt: skip
-    text = render_soak("Title", ["where", "what"], figures, (300_000_000, 310_000_000))
+    text = render_soak("Title", ["where", "what"], figures, (20.5, 19.0), (300_000_000, 310_000_000))
     assert text.startswith("# Title\n\nwhere\n\nwhat\n\n| | |\n")
     table = dict(rows(text)[2:])
     assert table["sent"] == "9,000"
     assert [table[name] for name in table if "(" in name][:3] == ["6,000", "2,000", "900"]
     assert table["lost: no answer, or the connection broke"] == "60"
-    assert table["of the capacity"] == "98 %"
+    assert table["answered, of the capacity before and after"] == "98 %, 105 %"
     assert table["/ping that was not 200"] == "1 of 2,400"
     assert table["memory (PSS) before and after, MB"] == "300, 310"
