@@ -66,6 +66,11 @@ def captured(regex: str, log: str) -> list[str]:
     return [found[1] for found in (re.search(regex, line) for line in plain) if found]
 
 
+def to_rounding(answer: dict[str, Any]) -> dict[str, Any]:
+    """What equals this answer but for the score's last digits, in which float32 sums differ with their batch."""
+    return {**answer, "score": pytest.approx(answer["score"], rel=1e-4)}
+
+
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: dict[str, str], excerpt: Any) -> None:
     questions = [
@@ -93,12 +98,12 @@ def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: d
     assert not [name for name in names if name.startswith("checkpoint")]
     assert f"ranks: 1 on each host, {hosts} in all" in result["log"]
 
-    assert result["list"] == result["answers"]
+    assert result["list"] == [to_rounding(answer) for answer in result["answers"]]
     for question, answer in zip(questions, result["answers"], strict=True):
         assert answer["answer"] == question["context"][answer["start"] : answer["end"]]
     with deploy(EndpointOptions(archive, SERVE, port=None)) as endpoint:
         direct = [ask(endpoint.url, **question) for question in questions]
-    assert direct == result["answers"]
+    assert direct == [to_rounding(answer) for answer in result["answers"]]
 
 
 def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, str]) -> None:
