@@ -217,7 +217,9 @@ def _log_softmax(logits: FloatArray, inside: npt.NDArray[np.bool_]) -> FloatArra
     masked = np.where(kept, logits, -np.inf)
     peak = np.maximum(masked.max(axis=1, keepdims=True), -1e300)  # finite, also if all of them are masked
     shifted = masked - peak
-    total = np.exp(shifted).sum(axis=1, keepdims=True)  # at least 1, the peak's own share, unless all are masked
+    # One after the other, so that the zeros of padding change no bit of it: `sum` adds in an order that hangs on the
+    # width. At least 1, the peak's own share, unless all are masked.
+    total = np.exp(shifted).cumsum(axis=1)[:, -1:]
     return np.asarray(shifted - np.log(np.maximum(total, 1.0)))
 
 

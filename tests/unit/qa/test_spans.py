@@ -169,6 +169,17 @@ def test_many_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -
         assert predict(alone, starts, ends, [context], EVALUATION)[0] == together[example]
 
 
+def test_scores_are_the_same_to_the_last_bit_next_to_longer_windows(tokenizer: Any) -> None:
+    rng = np.random.default_rng(1)
+    contexts = [" ".join(f"word{i}" for i in range(size)) for size in (*rng.integers(5, 40, 60), 120)]
+    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context) for context in contexts], 384, 8)
+    starts, ends = ([4 * rng.normal(size=len(window.input_ids)) for window in windows] for _ in range(2))
+    together = predict(windows, starts, ends, contexts, SERVING)
+    for example, window in enumerate(windows[:60]):
+        alone = predict([replace_example(window)], [starts[example]], [ends[example]], [contexts[example]], SERVING)
+        assert alone[0] == together[example]
+
+
 def replace_example(window: Window) -> Window:
     return replace(window, example=0)
 
