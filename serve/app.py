@@ -8,7 +8,7 @@ with it, wherever it is, and so does the time limit.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,11 +20,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from berth.runtime.engines.engine import RowLogits
-from berth.serve import content
 from berth.serve.admission import Admission
+from berth.serve.body import answer_body
+from berth.serve.codecs import JSON, answer_codec, request_codec
 from berth.serve.errors import Kind, ServeError, foreseen
-from berth.serve.handler import PreparedRequest, answers
+from berth.serve.json_text import dump, encode
 from berth.serve.limits import RequestLimits
 from berth.serve.reader import Reader
 from berth.serve.service import Service
@@ -71,12 +71,15 @@ def create_app(service: Service) -> ASGIApp:
             service.active -= 1
 
     async def respond(body: bytes, headers: Headers) -> Response:
-        accept = headers.get("accept")
-        content.check_accept(accept)  # before the model works for an answer that can't be sent
+        form = request_codec(headers.get("content-type"))
+        # Before the model works for an answer that can't be sent.
+        codec = answer_codec(headers.get("accept"), form[0])
         with admission.unread.hold(len(body)):
-            prepared = await reader.read(body, headers.get("content-type"))
-        logits = await asyncio.wrap_future(service.submit(prepared))
-        return await run_in_threadpool(_answer, prepared, logits, limits)
+            prepared = await reader.read(body, form)
+        rows = prepared.rows
+        logits = await asyncio.wrap_future(service.pool.submit(rows)) if rows else []
+        answer = await run_in_threadpool(answer_body, prepared, logits, limits, codec)
+        return Response(answer, media_type=codec.media_type)
 
     routes = [
         Route("/ping", _with_error_bodies(ping), methods=["GET"]),
@@ -91,10 +94,6 @@ def _refusal_now(service: Service) -> ServeError | None:
     except ServeError as error:
         return error
     return None
-
-
-def _answer(prepared: PreparedRequest, logits: Sequence[RowLogits], limits: RequestLimits) -> Response:
-    return Response(content.encode(answers(prepared, logits, limits)), media_type=content.JSON)
 
 
 def _with_error_bodies(endpoint: Endpoint) -> Endpoint:
@@ -164,7 +163,7 @@ async def _unless_gone(request: Request, responding: Coroutine[Any, Any, Respons
 
 
 def _json(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(content.encode(value), status_code=status, headers=headers, media_type=content.JSON)
+    return Response(encode(dump(value)), status_code=status, headers=headers, media_type=JSON)
 
 
 def _refusal(error: ServeError) -> Response:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from berth.serve.content import JSON
+from berth.serve.codecs import JSON
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 

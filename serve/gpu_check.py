@@ -13,7 +13,7 @@ from typing import Any
 
 from berth.runtime.cpus import model_threads
 from berth.runtime.gpu.bench.record import Check, Measured
-from berth.serve.content import JSON
+from berth.serve.codecs import JSON
 
 QUESTION = "What does the image do before it is used?"
 CONTEXT = "The image checks the GPUs of its host before it is used, and says in a table what they do. " * 12

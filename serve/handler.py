@@ -22,8 +22,9 @@ from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import RowLogits, logits_of_all, row_of
 from berth.runtime.gpu import driver
-from berth.serve import content
+from berth.serve.codecs import CODECS, JSON, Records, answer_codec, request_codec, text_of
 from berth.serve.errors import Kind, ServeError
+from berth.serve.json_text import encode
 from berth.serve.limits import RequestLimits
 from berth.serve.request import Parameters, Question, Request, parse
 
@@ -67,8 +68,10 @@ class QuestionAnsweringHandler:
         return choose.load(Path(model_dir), choose.settings(os.environ, model_threads(), cuda=cuda), log.info)
 
     def default_input_fn(self, input_data: bytes | str, content_type: str | None) -> Request:
-        """The checked request in a body; ServeError (400, 415)."""
-        return read(input_data, content_type)
+        """The checked request in a body of JSON; ServeError (400, 415)."""
+        codec, encoding = request_codec(content_type)
+        text = input_data if isinstance(input_data, str) else text_of(input_data, encoding)
+        return parse(codec.read(text).values[0])
 
     def default_predict_fn(self, data: Request, model: LoadedModel) -> Any:
         """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
@@ -82,14 +85,8 @@ class QuestionAnsweringHandler:
 
     def default_output_fn(self, prediction: Any, accept: str | None) -> tuple[bytes, str]:
         """The body and its Content-Type; ServeError (406) if the client takes no JSON."""
-        content.check_accept(accept)
-        return content.encode(prediction), content.JSON
-
-
-def read(body: bytes | str, content_type: str | None) -> Request:
-    """The checked request in a body; ServeError (400, 415)."""
-    content.check_content_type(content_type)
-    return parse(content.decode(body))
+        codec = answer_codec(accept, CODECS[JSON])
+        return encode(codec.write(Records([prediction], separate=False), [prediction])), codec.media_type
 
 
 def prepare(data: Request, reading: Reading) -> PreparedRequest:

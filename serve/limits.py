@@ -129,6 +129,14 @@ class RequestLimits:
             f"send fewer questions, a shorter context or a smaller doc_stride, or raise {TOKENS_VARIABLE}",
         )
 
+    def too_many_records(self, fit: int, records: int) -> ServeError:
+        """The refusal (413) of a body of which the first `fit` records are as much as the model may have at once."""
+        return ServeError(
+            Kind.TOO_LARGE,
+            f"the first {fit} of {records} records reach the limit of {self.tokens} tokens: send fewer at once (in a "
+            f"batch transform a smaller MaxPayloadInMB), or raise {TOKENS_VARIABLE}",
+        )
+
     def too_large(self, size: str, *, close: bool = False) -> ServeError:
         """The refusal (413) of a body of that size."""
         variable = PAYLOAD_VARIABLE if self.body == self.payload else TOKENS_VARIABLE

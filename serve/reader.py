@@ -7,8 +7,9 @@ import asyncio
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
+from berth.serve.body import PreparedBody
+from berth.serve.codecs import Codec
 from berth.serve.errors import ServeError
-from berth.serve.handler import PreparedRequest
 from berth.serve.service import Service
 
 _LARGE = 65_536
@@ -22,15 +23,15 @@ class Reader:
         self._service = service
         self._thread = ThreadPoolExecutor(1, "reader")
 
-    async def read(self, body: bytes, content_type: str | None) -> PreparedRequest:
+    async def read(self, body: bytes, form: tuple[Codec, str]) -> PreparedBody:
         """What the model needs to answer; ServeError if the request can't be read, or asks too much."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, content_type)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, form)
 
-    def _read(self, body: bytes, content_type: str | None) -> PreparedRequest:
+    def _read(self, body: bytes, form: tuple[Codec, str]) -> PreparedBody:
         refusal: ServeError | None = None
-        prepared: PreparedRequest | None = None
+        prepared: PreparedBody | None = None
         try:
-            prepared = self._service.prepare(body, content_type)
+            prepared = self._service.prepare(body, form)
         except ServeError as error:
             # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
             refusal = ServeError(error.kind, error.message)

@@ -2,6 +2,7 @@
 
     {"inputs": {"question": "…", "context": "…"}}                      one question → one answer
     {"inputs": [{…}, {…}], "parameters": {"top_k": 3}}                 a list → a list, in the same order
+    {"question": "…", "context": "…"}                                  one question, with `parameters` or without
 
 The parameters are those of transformers' former question-answering pipeline, with its defaults. A refusal is a
 ServeError (400) that names every fault with its place, such as `inputs[2].context`.
@@ -56,20 +57,34 @@ def parse(value: Any) -> Request:
     if faults:
         rest = ["and more"] if len(faults) > SHOWN else []
         raise ServeError(Kind.BAD_REQUEST, "; ".join([*faults[:SHOWN], *rest]))
-    inputs = value["inputs"]
+    inputs: Any = _bare(value) or value["inputs"]
     single = not isinstance(inputs, list)
     questions = tuple(Question(item["question"], item["context"]) for item in ([inputs] if single else inputs))
     return Request(questions, single, Parameters(**(value.get("parameters") or {})))
 
 
+def _bare(value: object) -> dict[str, Any]:
+    """The question that a body is without `inputs`; empty if it is not."""
+    if not isinstance(value, dict) or "inputs" in value or not value.keys() & set(Question._fields):
+        return {}
+    return {name: given for name, given in value.items() if name != "parameters"}
+
+
 def _body_faults(value: object) -> Iterator[str]:
     """One by one, for a body can hold as many as it has bytes: who takes ten has the work of ten."""
+    if bare := _bare(value):
+        yield from _question_faults(bare, "")
+    else:
+        yield from _inputs_faults(value)
+    if isinstance(value, dict) and value.get("parameters") is not None:
+        yield from _parameter_faults(value["parameters"])
+
+
+def _inputs_faults(value: object) -> Iterator[str]:
     known = ("inputs", "parameters")
     yield from _object_faults(value, "the body", known)
     if not isinstance(value, dict):
         return
-    if "inputs" not in value and value.keys() & set(Question._fields):
-        yield f"{_listed(Question._fields)} belong under `inputs`: {_EXAMPLE}"
     inputs = value.get("inputs")
     if "inputs" not in value:
         if value.keys() <= set(known):  # else a misspelt key is it
@@ -81,8 +96,6 @@ def _body_faults(value: object) -> Iterator[str]:
     else:
         for index, item in enumerate(inputs):
             yield from _question_faults(item, f"inputs[{index}]")
-    if value.get("parameters") is not None:
-        yield from _parameter_faults(value["parameters"])
 
 
 def _object_faults(value: object, place: str, known: Collection[str]) -> Iterator[str]:
@@ -98,17 +111,19 @@ def _object_faults(value: object, place: str, known: Collection[str]) -> Iterato
 
 
 def _question_faults(value: object, place: str) -> Iterator[str]:
-    yield from _object_faults(value, f"`{place}`", Question._fields)
+    """`place`: where it stands, such as `inputs[2]`; empty for a body that is a question."""
+    yield from _object_faults(value, f"`{place}`" if place else "the body", Question._fields)
+    prefix = f"{place}." if place else ""
     if not isinstance(value, dict):
         return
     for name in Question._fields:
         if name not in value:
             if value.keys() <= set(Question._fields):
-                yield f"`{place}.{name}` is missing: a question needs `question` and `context`"
+                yield f"`{prefix}{name}` is missing: a question needs `question` and `context`"
         elif not isinstance(value[name], str):
-            yield f"`{place}.{name}` is {_kind_of(value[name])}: it must be a string"
+            yield f"`{prefix}{name}` is {_kind_of(value[name])}: it must be a string"
         elif not value[name].strip():
-            yield f"`{place}.{name}` is empty: send some text"
+            yield f"`{prefix}{name}` is empty: send some text"
 
 
 def _parameter_faults(value: object) -> Iterator[str]:

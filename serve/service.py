@@ -6,13 +6,12 @@ ready to failed, and a stop from any of them to stopping, in which what was acce
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from berth.qa.tokenizer import PairTokenizer
-from berth.runtime.engines.engine import RowLogits, row_of
-from berth.serve import handler
+from berth.serve.body import PreparedBody, prepare_body
+from berth.serve.codecs import Codec
 from berth.serve.errors import Kind, ServeError
-from berth.serve.handler import PreparedRequest, Reading
+from berth.serve.handler import Reading
 from berth.serve.limits import RequestLimits
 from berth.serve.workers.messages import Ready
 from berth.serve.workers.pool import WorkerPool
@@ -68,17 +67,13 @@ class Service:
         """In which the model computes, such as fp32; empty before it is loaded."""
         return self.pool.first.info.precision if self.pool.first else ""
 
-    def prepare(self, body: bytes, content_type: str | None) -> PreparedRequest:
-        """The request in a body with its windows, in the caller's thread; ServeError if it can't be answered.
+    def prepare(self, body: bytes, form: tuple[Codec, str]) -> PreparedBody:
+        """What a body of that media type and charset asks, in the caller's thread; ServeError if it can't be answered.
 
         `check_open` was passed before, though the server may stop by now: what was accepted is answered.
         """
         assert self._reading is not None
-        return handler.prepare(handler.read(body, content_type), self._reading)
-
-    def submit(self, prepared: PreparedRequest) -> Future[list[RowLogits]]:
-        """Queue a request's windows; see WorkerPool.submit."""
-        return self.pool.submit([row_of(window) for window in prepared.windows])
+        return prepare_body(body, form, self._reading)
 
     def _begin(self, ready: Ready) -> None:
         self._reading = Reading(PairTokenizer.from_json(ready.tokenizer), ready.info.max_length, self.limits)

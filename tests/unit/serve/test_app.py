@@ -138,8 +138,8 @@ def test_a_long_question_over_a_long_context_is_answered(tiny_client: TestClient
         ({"content-type": ""}, 200),
         ({"content-type": "application/json; charset=utf-8", "accept": "application/json, text/plain"}, 200),
         ({"accept": "*/*"}, 200),
-        ({"content-type": "text/csv"}, 415),
-        ({"accept": "text/csv"}, 406),
+        ({"content-type": "text/html"}, 415),
+        ({"accept": "text/html"}, 406),
     ],
 )
 def test_headers(tiny_client: TestClient, headers: dict[str, str], status: int) -> None:

@@ -36,12 +36,13 @@ def with_parameters(**parameters: object) -> object:
         ({}, '`inputs` is missing: send {"inputs": {"question": "…", "context": "…"}}'),
         ({"input": ONE}, "unknown key `input` in the body: did you mean `inputs`?"),
         ({"inputs": ONE, "params": {}}, "unknown key `params` in the body: did you mean `parameters`?"),
+        ({**ONE, "top_k": 2}, "unknown key `top_k` in the body: known are `question` and `context`"),
         (
-            ONE,
-            "unknown key `question` in the body: known are `inputs` and `parameters`; "
-            "unknown key `context` in the body: known are `inputs` and `parameters`; "
-            '`question` and `context` belong under `inputs`: send {"inputs": {"question": "…", "context": "…"}}',
+            {"question": 5},
+            "`question` is a number: it must be a string; "
+            "`context` is missing: a question needs `question` and `context`",
         ),
+        ({**ONE, "parameters": {"top_k": 0}}, "`parameters.top_k` is out of range: it must be from 1 to 1000"),
         (
             {"inputs": [{"question": ""}, 3], "params": {}, "parameters": {"top_k": 0, "topk": 1}},
             "unknown key `params` in the body: did you mean `parameters`?; `inputs[0].question` is empty: send some "
@@ -102,3 +103,8 @@ def test_refusals(value: object, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         parse(value)
     assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+def test_a_bare_question_is_a_question() -> None:
+    assert parse(ONE) == parse({"inputs": ONE})
+    assert parse({**ONE, "parameters": {"top_k": 3}}) == parse({"inputs": ONE, "parameters": {"top_k": 3}})

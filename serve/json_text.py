@@ -1,0 +1,36 @@
+"""JSON as text and back, as RFC 8259 has it and no more."""
+
+import json
+from typing import Any, NoReturn
+
+from berth.serve.errors import Kind, ServeError
+
+
+def decode(text: str, what: str) -> Any:
+    """The JSON value in `text`, which the sentence of ServeError (400) calls `what`, and says where it is wrong."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        sentence = f"{what} is not JSON ({error.msg.removesuffix(' at')} at {place})"
+        raise ServeError(Kind.BAD_REQUEST, sentence) from error
+    # NaN and Infinity, a number of thousands of digits, thousands of brackets
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ServeError(Kind.BAD_REQUEST, f"{what} is not JSON that can be read ({reason})") from error
+
+
+def dump(value: Any) -> str:
+    """`value` on one line, characters as themselves. NaN and infinity are a ValueError: they are no JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def encode(text: str) -> bytes:
+    """A response's bytes in UTF-8. A lone surrogate, which JSON can carry as an escape but UTF-8 can't carry at all,
+    goes out as the escape that it came in as.
+    """
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")

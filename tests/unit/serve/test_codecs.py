@@ -1,0 +1,264 @@
+"""Types in and out: headers as real clients send them, bodies of one record and of many, and some that are neither."""
+
+import encodings
+import json
+
+import pytest
+
+from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, Records, answer_codec, request_codec, text_of
+from berth.serve.errors import Kind, ServeError
+from berth.serve.json_text import decode, dump, encode
+
+ANSWER = {"score": 0.5, "start": 3, "end": 8, "answer": "Paris"}
+LATER = {"score": 0.25, "start": 0, "end": 9, "answer": 'the "old"\ncity, here'}
+REFUSED = ServeError(Kind.BAD_REQUEST, "`context` is empty: send some text")
+READ = "send `application/json`, `application/jsonlines` or `text/csv`"
+
+
+@pytest.mark.parametrize(
+    ("header", "media_type"),
+    [
+        (None, JSON),
+        ("", JSON),
+        ("application/json", JSON),
+        ("application/json; charset=utf-8", JSON),
+        ('Application/JSON;CHARSET="UTF-8"', JSON),
+        ("application/json;charset=us-ascii", JSON),
+        ("application/json; charset=utf8; profile=x", JSON),
+        ("application/json;", JSON),
+        ("application/json; charset=latin-1", JSON),
+        ("application/jsonlines", JSON_LINES),
+        ("text/csv; header=present", CSV),
+    ],
+)
+def test_content_types_that_are_read(header: str | None, media_type: str) -> None:
+    assert request_codec(header)[0].media_type == media_type
+
+
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        ("application/x-npy", f"Content-Type `application/x-npy` can't be read: {READ}"),
+        ("application/jsons", f"Content-Type `application/jsons` can't be read: {READ}"),
+        ("application/json; charset=klingon", "charset `klingon` can't be read: send UTF-8"),
+        ("application/json; charset=rot13", "charset `rot13` can't be read: send UTF-8"),
+    ],
+)
+def test_content_types_that_are_not(header: str, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        request_codec(header)
+    assert (caught.value.status, caught.value.message) == (415, sentence)
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "windows-1252", "utf-16", "UTF-16LE", "utf-16be"])
+def test_a_text_is_read_in_its_charset(charset: str) -> None:
+    _, encoding = request_codec(f"application/json; charset={charset}")
+    assert text_of('{"a": "Zürich"}'.encode(charset), encoding) == '{"a": "Zürich"}'
+
+
+@pytest.mark.parametrize(
+    ("header", "media_type"),
+    [
+        (None, CSV),
+        ("", CSV),
+        ("*/*", CSV),
+        ("*; q=.2", CSV),
+        ("text/*", CSV),
+        ("application/json", JSON),
+        ("APPLICATION/JSON; charset=utf-8", JSON),
+        ("application/*;q=0.1", JSON),
+        ("text/html, */*;q=0.1", CSV),
+        ("*/*;q=0, application/json", JSON),
+        ("application/json;q=high", JSON),
+        ("application/jsonlines, application/json;q=0.9", JSON_LINES),
+        ("application/json;q=0.5, application/jsonlines;q=0.6, text/csv;q=0.1", JSON_LINES),
+        ("text/csv;q=0, */*", JSON),
+    ],
+)
+def test_an_answer_comes_in_the_type_that_is_wanted_most(header: str | None, media_type: str) -> None:
+    assert answer_codec(header, CODECS[CSV]).media_type == media_type
+
+
+@pytest.mark.parametrize("header", [None, "*/*"])
+def test_the_environments_type_comes_before_the_requests(header: str | None) -> None:
+    assert answer_codec(header, CODECS[CSV], JSON_LINES).media_type == JSON_LINES
+
+
+@pytest.mark.parametrize("header", ["text/html", "application/*;q=0.0", "image/*,text/plain", "*/*;q=0"])
+def test_accepts_that_are_not_served(header: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        answer_codec(header, CODECS[JSON])
+    assert (caught.value.status, caught.value.message) == (
+        406,
+        f"Accept `{header}` can't be served: accept `application/json`, `application/jsonlines` or `text/csv`",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", 'the body is empty: send {"inputs": {"question": "…", "context": "…"}}'),
+        (b" \n", 'the body is empty: send {"inputs": {"question": "…", "context": "…"}}'),
+        (b"\xef\xbb\xbf", 'the body is empty: send {"inputs": {"question": "…", "context": "…"}}'),
+        (b'{"a": "\xff"}', "the body is not UTF-8 (byte 7 of 10): send it in UTF-8"),
+    ],
+    ids=["empty", "blank", "a byte order mark", "latin-1"],
+)
+def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        text_of(body, request_codec(None)[1])
+    assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{'a': 1}", "the body is not JSON (Expecting property name enclosed in double quotes at line 1, column 2)"),
+        ('{"a": "b', "the body is not JSON (Unterminated string starting at line 1, column 7)"),
+        ('{"a": "\t"}', "the body is not JSON (Invalid control character at line 1, column 8)"),
+        ('{"a": 1}{', "the body is not JSON (Extra data at line 1, column 9)"),
+        ('{"a": NaN}', "the body is not JSON that can be read (NaN is no JSON value)"),
+        ("[" * 100_000, "the body is not JSON that can be read (it is nested too deeply)"),
+    ],
+    ids=["python", "unterminated", "tab", "two values", "nan", "nested"],
+)
+def test_texts_that_are_no_json(text: str, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        decode(text, "the body")
+    assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+def test_names_of_charsets_leave_nothing_in_memory() -> None:
+    known = dict(encodings._cache)  # type: ignore[attr-defined]
+    for number in range(10):
+        with pytest.raises(ServeError, match="can't be read: send UTF-8"):
+            request_codec(f"application/json; charset=x-{number}-{'x' * 1000}")
+    assert encodings._cache == known  # type: ignore[attr-defined]
+
+
+def test_a_number_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(ServeError, match="the body is not JSON that can be read"):
+        decode("1" * 5000, "the body")
+
+
+def test_a_byte_order_mark_is_no_text() -> None:
+    assert text_of(b'\xef\xbb\xbf{"a": 1}', request_codec(None)[1]) == '{"a": 1}'
+
+
+@pytest.mark.parametrize("text", ["Zürich", "🙂🙃", "a\0b", "\ud83d", "x\udfff\ud800y", '"\\\n\u2028'])
+def test_every_text_survives_the_way_out_and_in(text: str) -> None:
+    assert json.loads(encode(dump({"answer": text})).decode("utf-8")) == {"answer": text}
+
+
+def test_characters_go_out_as_themselves() -> None:
+    assert encode(dump({"answer": "Zürich 🙂"})) == '{"answer": "Zürich 🙂"}'.encode()
+
+
+def test_a_score_that_is_no_number_is_not_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dump({"score": float("nan")})
+
+
+def shown(records: Records) -> list[object]:
+    return [each.message if isinstance(each, ServeError) else each for each in records.values]
+
+
+def question(question: str, context: str) -> object:
+    return {"inputs": {"question": question, "context": context}}
+
+
+def test_json_is_one_record() -> None:
+    records = CODECS[JSON].read('[{"a": 1}, 2]')
+    assert (shown(records), records.separate) == ([[{"a": 1}, 2]], False)
+
+
+def test_json_lines_are_a_record_a_line() -> None:
+    records = CODECS[JSON_LINES].read('{"a": "\u2028\x85"}\r\n\n  \n{"a": \n7')
+    assert records.separate
+    assert shown(records) == [
+        {"a": "\u2028\x85"},
+        "the line is not JSON (Expecting value at line 1, column 7)",
+        7,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ('Who?,"Paris, she ""said"""\r\nWhere?,"two\r\nlines"\r\n', False),
+        ('question,context\nWho?,"Paris, she ""said"""\nWhere?,"two\r\nlines"', True),
+        (' Context ,Question\n"Paris, she ""said""",Who?\n\n"two\r\nlines",Where?\n', True),
+        ('id,question,context\n1,Who?,"Paris, she ""said"""\n2,Where?,"two\r\nlines"\n', True),
+    ],
+    ids=["no header", "header", "other order", "other columns"],
+)
+def test_csv_is_a_record_a_row(text: str, header: bool) -> None:
+    records = CODECS[CSV].read(text)
+    assert list(records.values) == [question("Who?", 'Paris, she "said"'), question("Where?", "two\r\nlines")]
+    assert (records.separate, records.header) == (True, header)
+
+
+def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
+    sentence = "the row has {} columns: it must have {}"
+    assert shown(CODECS[CSV].read("a,b\nc\nd,e,f\n")) == [
+        question("a", "b"),
+        sentence.format(1, 2),
+        sentence.format(3, 2),
+    ]
+    assert shown(CODECS[CSV].read("n,question,context\nc,d\n")) == [sentence.format(2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('a,"b\nc,d\n', "the body is not CSV (unexpected end of data at line 2)"),
+        ('a,"b"c\n', "the body is not CSV (',' expected after '\"' at line 1)"),
+        ("question,context\n", "the body has no row but the names of its columns: send a question a row"),
+    ],
+)
+def test_bodies_that_are_no_csv(text: str, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        CODECS[CSV].read(text)
+    assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+def test_a_context_of_csv_may_be_long() -> None:
+    assert list(CODECS[CSV].read(f"Who?,{'a' * 200_000}").values) == [question("Who?", "a" * 200_000)]
+
+
+ONE, MANY = Records([None], separate=False), Records([None] * 3, separate=True)
+IN_PLACE = {"error": "`context` is empty: send some text", "error_type": "bad_request"}
+
+
+def test_outcomes_as_json() -> None:
+    assert json.loads(CODECS[JSON].write(ONE, [ANSWER])) == ANSWER
+    assert json.loads(CODECS[JSON].write(ONE, [[ANSWER, LATER]])) == [ANSWER, LATER]
+    assert json.loads(CODECS[JSON].write(MANY, [ANSWER, REFUSED, [LATER]])) == [ANSWER, IN_PLACE, [LATER]]
+
+
+def test_outcomes_as_json_lines() -> None:
+    def lines(records: Records, outcomes: list[object]) -> list[object]:
+        *whole, rest = CODECS[JSON_LINES].write(records, outcomes).split("\n")
+        assert rest == ""
+        return [json.loads(line) for line in whole]
+
+    assert lines(ONE, [ANSWER]) == [ANSWER]
+    assert lines(ONE, [[ANSWER, LATER]]) == [ANSWER, LATER]
+    assert lines(MANY, [ANSWER, REFUSED, [LATER]]) == [ANSWER, IN_PLACE, [LATER]]
+
+
+def test_outcomes_as_csv() -> None:
+    header = "score,start,end,answer,error\r\n"
+    rows = '0.5,3,8,Paris,\r\n,,,,`context` is empty: send some text\r\n0.25,0,9,"the ""old""\ncity, here",\r\n'
+    named = Records([None] * 3, separate=True, header=True)
+    assert CODECS[CSV].write(MANY, [ANSWER, REFUSED, LATER]) == rows
+    assert CODECS[CSV].write(named, [ANSWER, REFUSED, LATER]) == header + rows
+    assert CODECS[CSV].write(ONE, [[ANSWER]]) == header + "0.5,3,8,Paris,\r\n"
+
+
+def test_a_list_of_answers_has_no_row() -> None:
+    sentence = "a list of answers has no row of CSV: accept `application/jsonlines`"
+    assert CODECS[CSV].write(MANY, [[ANSWER], ANSWER, ANSWER]).split("\r\n")[0] == f",,,,{sentence}"
+    with pytest.raises(ServeError) as caught:
+        CODECS[CSV].write(ONE, [[[ANSWER]]])
+    assert (caught.value.status, caught.value.message) == (406, sentence)
