@@ -1,4 +1,4 @@
-"""The routes: GET /ping and POST /invocations, and the net that turns every error into the one body shape.
+"""The routes, and the net that turns every error into the one body shape.
 
 Requests are read in a thread of the reader's, inference happens in the workers, answers are made and written in a
 thread pool; the event loop only moves bytes. So /ping is never behind the model. A client that goes takes its request
@@ -28,14 +28,18 @@ from berth.serve.json_text import dump, encode
 from berth.serve.limits import RequestLimits
 from berth.serve.reader import Reader
 from berth.serve.service import Service
+from berth.serve.settings import ServerSettings, execution_parameters
 
 log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+_DEFAULTS = ServerSettings()
 
-def create_app(service: Service) -> ASGIApp:
-    """The ASGI application over a service, within the limits of its handler."""
+
+def create_app(service: Service, chosen: ServerSettings = _DEFAULTS) -> ASGIApp:
+    """The ASGI application over a service, within its limits."""
+    parameters = execution_parameters(chosen, service.pool.size)
     limits = service.limits
     admission = Admission(limits, lambda: service.pool.waiting_seconds)
     reader = Reader(service)
@@ -43,6 +47,9 @@ def create_app(service: Service) -> ASGIApp:
     async def ping(_request: Request) -> Response:
         service.check_ready()
         return _json(200, {"status": "ready", "precision": service.precision})
+
+    async def batch_parameters(_request: Request) -> Response:
+        return _json(200, parameters)
 
     async def invocations(request: Request) -> Response:
         received = 0
@@ -73,7 +80,7 @@ def create_app(service: Service) -> ASGIApp:
     async def respond(body: bytes, headers: Headers) -> Response:
         form = request_codec(headers.get("content-type"))
         # Before the model works for an answer that can't be sent.
-        codec = answer_codec(headers.get("accept"), form[0])
+        codec = answer_codec(headers.get("accept"), form[0], chosen.accept)
         with admission.unread.hold(len(body)):
             prepared = await reader.read(body, form)
         rows = prepared.rows
@@ -83,6 +90,7 @@ def create_app(service: Service) -> ASGIApp:
 
     routes = [
         Route("/ping", _with_error_bodies(ping), methods=["GET"]),
+        Route("/execution-parameters", _with_error_bodies(batch_parameters), methods=["GET"]),
         Route("/invocations", _with_error_bodies(invocations), methods=["POST"]),
     ]
     return _AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route}))
@@ -176,7 +184,8 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         refusal = ServeError(Kind.METHOD_NOT_ALLOWED, f"{request.url.path} does not take {request.method}")
     else:
-        refusal = ServeError(Kind.NOT_FOUND, "no such path: this server answers GET /ping and POST /invocations")
+        paths = "GET /ping, GET /execution-parameters and POST /invocations"
+        refusal = ServeError(Kind.NOT_FOUND, f"no such path: this server answers {paths}")
     response = _refusal(refusal)
     response.headers.update(error.headers or {})
     return response

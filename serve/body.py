@@ -43,8 +43,8 @@ def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> Prep
             # Without the traceback, which holds all that was made on the way.
             requests.append(ServeError(error.kind, error.message))
             continue
-        tokens += request.tokens
-        if tokens > reading.limits.tokens:
+        tokens += max(request.tokens, reading.limits.window_tokens * len(request.windows))
+        if tokens > reading.limits.body_tokens:
             raise reading.limits.too_many_records(len(requests), len(records.values))
         requests.append(request)
     return PreparedBody(records, requests)

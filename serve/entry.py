@@ -70,7 +70,7 @@ def _serve() -> int:
     pool.start()
     from berth.serve import server  # next to the workers, which take as long
 
-    return server.run(sock, pool, limits, chosen.failure_grace)
+    return server.run(sock, pool, limits, chosen)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,15 @@ BOUNDS = {"top_k": (1, 1000), "max_answer_len": (1, 384), "max_seq_len": (1, 100
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Every limit that is no bound of a parameter; the first three come from the outside, the others follow."""
+    """Every limit that is no bound of a parameter; the first four come from the outside, the others follow."""
 
     tokens: int = REQUEST_TOKENS
     """Tokens that one request may put through the model, those of all its windows: 85 windows of 384, which a BERT-base
     on one core answers in 52 s. SageMaker waits 60 s for a real-time answer; a batch transform can wait longer."""
     payload: int = PAYLOAD
     """Bytes of a body that SageMaker may pass."""
+    batch: bool = False
+    """Whether requests come from a batch transform, which waits for minutes, and sends many records in one body."""
     open_files: int = 65_536
     """File descriptors that this process may have."""
 
@@ -68,12 +70,12 @@ class RequestLimits:
     @property
     def body(self) -> int:
         """Bytes of one body: a character takes at most 12, an escaped pair of surrogates, and JSON stands around it."""
-        return min(self.payload, 16 * self.characters)
+        return min(self.payload, 16 * 4 * self.body_tokens)
 
     @property
     def drained(self) -> int:
         """Bytes of one body that are read and thrown away, so that a client that still sends can read its refusal."""
-        return 2 * self.payload
+        return 2 * min(self.payload, 1024 * MEBIBYTE)
 
     @property
     def held_bodies(self) -> int:
@@ -94,6 +96,13 @@ class RequestLimits:
     def waiting_tokens(self) -> int:
         """Tokens that wait for the model, where it is fast: windows take 40 bytes for each."""
         return 64 * self.tokens
+
+    @property
+    def body_tokens(self) -> int:
+        """Tokens that all records of one body may put through the model. A batch transform fills a body of 6 MB with
+        thousands of records, and for it the time limit is the one that counts.
+        """
+        return self.waiting_tokens if self.batch else self.tokens
 
     @property
     def connections(self) -> int:
@@ -133,8 +142,8 @@ class RequestLimits:
         """The refusal (413) of a body of which the first `fit` records are as much as the model may have at once."""
         return ServeError(
             Kind.TOO_LARGE,
-            f"the first {fit} of {records} records reach the limit of {self.tokens} tokens: send fewer at once (in a "
-            f"batch transform a smaller MaxPayloadInMB), or raise {TOKENS_VARIABLE}",
+            f"the first {fit} of {records} records reach the limit of {self.body_tokens} tokens: send fewer at once "
+            f"(in a batch transform a smaller MaxPayloadInMB), or raise {TOKENS_VARIABLE}",
         )
 
     def too_large(self, size: str, *, close: bool = False) -> ServeError:

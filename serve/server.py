@@ -25,7 +25,7 @@ from berth.serve.app import create_app
 from berth.serve.connection import ClientConnection, WaitingConnections
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
-from berth.serve.settings import QUEUE
+from berth.serve.settings import QUEUE, ServerSettings
 from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
@@ -68,14 +68,14 @@ class Server(uvicorn.Server):
         threading.Thread(target=finish, name="stop", daemon=True).start()
 
 
-def run(sock: socket.socket, pool: WorkerPool, limits: RequestLimits, failure_grace: float) -> int:
+def run(sock: socket.socket, pool: WorkerPool, limits: RequestLimits, chosen: ServerSettings) -> int:
     """Serve at the socket until a signal, or until the model proves unusable and `failure_grace` seconds have passed;
     the exit code. The pool's workers are on their way.
     """
     service = Service(pool, limits)
     protocol: Any = partial(ClientConnection, WaitingConnections(limits))
     config = uvicorn.Config(
-        create_app(service),
+        create_app(service, chosen),
         loop="asyncio",
         http=protocol,
         backlog=ACCEPTED_AT_ONCE,
@@ -91,7 +91,7 @@ def run(sock: socket.socket, pool: WorkerPool, limits: RequestLimits, failure_gr
     server = Server(config, service)
 
     def stop_after_grace() -> None:
-        timer = threading.Timer(failure_grace, setattr, (server, "should_exit", True))
+        timer = threading.Timer(chosen.failure_grace, setattr, (server, "should_exit", True))
         timer.daemon = True
         timer.start()
 
@@ -100,7 +100,8 @@ def run(sock: socket.socket, pool: WorkerPool, limits: RequestLimits, failure_gr
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
     service.start(stop_after_grace)
-    log.info("listening on port %d, workers: %s", sock.getsockname()[1], pool.description)
+    where = sock.getsockname()[1]
+    log.info("listening on port %d, workers: %s, %d s for a request", where, pool.description, chosen.seconds)
     server.run(sockets=[sock])
     service.pool.stop()
     code = 1 if service.failure is not None else 0

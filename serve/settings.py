@@ -3,19 +3,33 @@
 import errno
 import resource
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from berth.serve.codecs import CODECS
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
 from berth.serve.workers.pool import WorkerSettings
 
 QUEUE = 2048  # connections that the kernel holds until they are accepted
 SECONDS, BATCH_SECONDS = 55, 595  # SageMaker waits for an answer 60 s, and a batch transform for 600 by default
+STRATEGIES = ("MULTI_RECORD", "SINGLE_RECORD")
+TRANSFORM_MB = 6  # a batch transform's MaxPayloadInMB, unless it says another
+AT_ONCE_MB = 100  # the most that it may be times MaxConcurrentTransforms
+UNLIMITED = 1 << 50  # bytes
 
 
 class SettingError(Exception):
     """An environment variable has a value that can't be used, or a port can't be had; one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformSettings:
+    """What the environment says of a batch transform; 0 and "" for what it does not say."""
+
+    concurrent: int = 0  # SAGEMAKER_MAX_CONCURRENT_TRANSFORMS
+    strategy: str = ""  # SAGEMAKER_BATCH_STRATEGY
+    payload_mb: int | None = None  # SAGEMAKER_MAX_PAYLOAD_IN_MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,10 @@ class ServerSettings:
     request_tokens: int = REQUEST_TOKENS  # BERTH_MAX_REQUEST_TOKENS
     failure_grace: int = 10  # seconds; BERTH_FAILURE_GRACE
     workers: int = 0  # SAGEMAKER_MODEL_SERVER_WORKERS; 0: one for each GPU, or one
-    seconds: int = 55  # for a request; SAGEMAKER_MODEL_SERVER_TIMEOUT, more in a batch transform
+    seconds: int = SECONDS  # for a request; SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS or …_TIMEOUT
+    batch: bool = False  # SAGEMAKER_BATCH
+    transform: TransformSettings = TransformSettings()
+    accept: str | None = None  # SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT
 
 
 def read_settings(environ: Mapping[str, str]) -> ServerSettings:
@@ -42,15 +59,31 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
             raise SettingError(f"{name} is `{text}`: it must be a whole number from {least} to {most}")
         return int(text)
 
+    def one_of(name: str, known: Collection[str]) -> str:
+        text = environ.get(name, "").strip()
+        if text and text not in known:
+            raise SettingError(f"{name} is `{text}`: it must be one of {', '.join(known)}")
+        return text
+
     batch = environ.get("SAGEMAKER_BATCH", "").strip().lower() == "true"
+    payload_mb = number(PAYLOAD_VARIABLE, -1, 0, 1024)
+    # The first counted minutes in Multi Model Server; whoever sets it means seconds.
+    seconds = number("SAGEMAKER_MODEL_SERVER_TIMEOUT", BATCH_SECONDS if batch else SECONDS, 1, 86_400)
     return ServerSettings(
         port=number("SAGEMAKER_BIND_TO_PORT", 8080, 1, 65535),
         model_dir=Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "model",
-        payload=number(PAYLOAD_VARIABLE, PAYLOAD // MEBIBYTE, 1, 1024) * MEBIBYTE,
+        payload={-1: PAYLOAD, 0: UNLIMITED}.get(payload_mb, payload_mb * MEBIBYTE),
         request_tokens=number(TOKENS_VARIABLE, REQUEST_TOKENS, 512, 100_000_000),
         failure_grace=number("BERTH_FAILURE_GRACE", 10, 0, 3600),
         workers=number("SAGEMAKER_MODEL_SERVER_WORKERS", 0, 1, 256),
-        seconds=number("SAGEMAKER_MODEL_SERVER_TIMEOUT", BATCH_SECONDS if batch else SECONDS, 1, 86_400),
+        seconds=number("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", seconds, 1, 86_400),
+        batch=batch,
+        transform=TransformSettings(
+            concurrent=number("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", 0, 1, 100),
+            strategy=one_of("SAGEMAKER_BATCH_STRATEGY", STRATEGIES),
+            payload_mb=None if payload_mb < 0 else payload_mb,
+        ),
+        accept=one_of("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", CODECS) or None,
     )
 
 
@@ -98,11 +131,26 @@ def worker_settings(chosen: ServerSettings, gpus: int, threads: int, visible: st
     ]
 
 
+def execution_parameters(chosen: ServerSettings, workers: int) -> dict[str, int | str]:
+    """What a batch transform does where its job does not say: as many bodies at once as there are workers, many records
+    in each. SageMaker refuses a job of more than 100 MB at once, and what the job itself says, the environment has.
+    """
+    said = chosen.transform
+    payload = TRANSFORM_MB if said.payload_mb is None else said.payload_mb
+    most = max(1, AT_ONCE_MB // max(1, payload))
+    return {
+        "MaxConcurrentTransforms": said.concurrent or min(workers, most),
+        "BatchStrategy": said.strategy or STRATEGIES[0],
+        "MaxPayloadInMB": payload,
+    }
+
+
 def request_limits(chosen: ServerSettings) -> RequestLimits:
     """The server's limits, with as many connections as this process may have open files."""
     return RequestLimits(
         tokens=chosen.request_tokens,
         payload=chosen.payload,
+        batch=chosen.batch,
         open_files=raise_open_files(),
         seconds=chosen.seconds,
     )

@@ -127,6 +127,11 @@ class WorkerPool:
             worker.process.wait()
 
     @property
+    def size(self) -> int:
+        """How many workers there are when all are well."""
+        return len(self._settings)
+
+    @property
     def description(self) -> str:
         """Such as `1 with 2 threads each`."""
         one = self._settings[0]

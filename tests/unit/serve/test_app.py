@@ -14,6 +14,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.runtime.engines.engine import RowLogits, WindowTokens
 from berth.serve.app import create_app
+from berth.serve.settings import ServerSettings
 from berth.serve.workers.pool import EngineError, WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
@@ -210,7 +211,7 @@ def test_paths_and_methods(tiny_client: TestClient) -> None:
     assert error_of(tiny_client.get("/")) == (
         404,
         "not_found",
-        "no such path: this server answers GET /ping and POST /invocations",
+        "no such path: this server answers GET /ping, GET /execution-parameters and POST /invocations",
     )
     refused = tiny_client.get("/invocations")
     assert error_of(refused) == (405, "method_not_allowed", "/invocations does not take GET")
@@ -245,3 +246,16 @@ def test_the_unforeseen_has_an_id_and_no_traceback(tiny_model: Path, caplog: pyt
     assert identifier in caplog.text
     assert "KeyError: 'a secret of the inside'" in caplog.text
     assert ask(broken, ONE)["answer"]  # and the workers live on
+
+
+def test_what_a_batch_transform_does_unasked(tiny_client: TestClient) -> None:
+    response = tiny_client.get("/execution-parameters")
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    assert response.json() == {"MaxConcurrentTransforms": 1, "BatchStrategy": "MULTI_RECORD", "MaxPayloadInMB": 6}
+
+
+def test_the_environments_type_is_that_of_an_answer_unasked(tiny_model: Path) -> None:
+    client = TestClient(create_app(ready_service(tiny_model), ServerSettings(accept="application/jsonlines")))
+    assert client.post("/invocations", json=ONE).headers["content-type"] == "application/jsonlines"
+    wanted = client.post("/invocations", json=ONE, headers={"accept": "application/json"})
+    assert wanted.headers["content-type"] == "application/json"

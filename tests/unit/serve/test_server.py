@@ -14,7 +14,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from berth.serve.settings import ServerSettings, SettingError, listen, read_settings, worker_settings
+from berth.serve.limits import MEBIBYTE, RequestLimits
+from berth.serve.settings import (
+    ServerSettings,
+    SettingError,
+    TransformSettings,
+    execution_parameters,
+    listen,
+    read_settings,
+    worker_settings,
+)
 from berth.serve.workers.pool import WorkerSettings
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
@@ -224,8 +233,19 @@ def test_settings_come_from_sagemakers_variables() -> None:
         "BERTH_FAILURE_GRACE": "0",
         "SAGEMAKER_MODEL_SERVER_WORKERS": "3",
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "120",
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv",
     }
-    asked = ServerSettings(9000, Path("/elsewhere/model"), 100 * 1024 * 1024, 1_000_000, 0, workers=3, seconds=120)
+    asked = ServerSettings(
+        port=9000,
+        model_dir=Path("/elsewhere/model"),
+        payload=100 * MEBIBYTE,
+        request_tokens=1_000_000,
+        failure_grace=0,
+        workers=3,
+        seconds=120,
+        transform=TransformSettings(payload_mb=100),
+        accept="text/csv",
+    )
     assert read_settings(given) == asked
 
 
@@ -233,6 +253,63 @@ def test_a_batch_transform_waits_longer() -> None:
     assert read_settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
     assert read_settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
     assert read_settings({"SAGEMAKER_BATCH": ""}).seconds == 55
+
+
+def test_both_timeouts_are_seconds() -> None:
+    assert read_settings({"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "7"}).seconds == 7
+    both = {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2", "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "120"}
+    assert read_settings(both).seconds == 120
+
+
+def test_a_body_may_be_as_large_as_it_is() -> None:
+    limits = RequestLimits(payload=read_settings({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}).payload, tokens=10**8)
+    assert limits.body == 64 * 10**8
+
+
+def test_a_batch_transform_sends_more_in_a_body() -> None:
+    assert RequestLimits().body_tokens == RequestLimits().tokens
+    batch = RequestLimits(batch=read_settings({"SAGEMAKER_BATCH": "True"}).batch)
+    assert (batch.tokens, batch.body_tokens, batch.body) == (32_768, 64 * 32_768, 25 * MEBIBYTE)
+
+
+@pytest.mark.parametrize(
+    ("environ", "workers", "parameters"),
+    [
+        ({}, 1, (1, "MULTI_RECORD", 6)),
+        ({}, 8, (8, "MULTI_RECORD", 6)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}, 8, (2, "MULTI_RECORD", 50)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 8, (1, "MULTI_RECORD", 500)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 8, (8, "MULTI_RECORD", 0)),
+        (
+            {"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "30", "SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD"},
+            1,
+            (30, "SINGLE_RECORD", 6),
+        ),
+    ],
+)
+def test_what_a_batch_transform_does_unasked(
+    environ: dict[str, str], workers: int, parameters: tuple[int, str, int]
+) -> None:
+    found = execution_parameters(read_settings(environ), workers)
+    assert list(found) == ["MaxConcurrentTransforms", "BatchStrategy", "MaxPayloadInMB"]
+    assert tuple(found.values()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "known"),
+    [
+        ("SAGEMAKER_BATCH_STRATEGY", "multi", "MULTI_RECORD, SINGLE_RECORD"),
+        (
+            "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
+            "text/html",
+            "application/json, application/jsonlines, text/csv",
+        ),
+    ],
+)
+def test_settings_that_are_none_of_those_known(name: str, value: str, known: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({name: value})
+    assert str(caught.value) == f"{name} is `{value}`: it must be one of {known}"
 
 
 def test_workers_share_what_there_is() -> None:
@@ -258,7 +335,9 @@ def test_workers_share_what_there_is() -> None:
     [
         ("SAGEMAKER_BIND_TO_PORT", "http", "1 to 65535"),
         ("SAGEMAKER_BIND_TO_PORT", "70000", "1 to 65535"),
-        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "0", "1 to 1024"),
+        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "-1", "0 to 1024"),
+        ("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "0", "1 to 86400"),
+        ("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", "many", "1 to 100"),
         ("BERTH_MAX_REQUEST_TOKENS", "100", "512 to 100000000"),
         ("BERTH_FAILURE_GRACE", "-1", "0 to 3600"),
         ("SAGEMAKER_MODEL_SERVER_WORKERS", "0", "1 to 256"),
