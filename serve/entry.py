@@ -64,6 +64,9 @@ def _serve() -> int:
     except settings.SettingError as error:
         logger.error("%s", error)
         return 1
+    log.set_level(chosen.log_level)
+    if idle := settings.idle_variables(os.environ):
+        logger.warning("set, and without effect on this server: %s", ", ".join(idle))
     limits = settings.request_limits(chosen)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     pool = WorkerPool(settings.worker_settings(chosen, found.gpus, model_threads(), visible), limits)

@@ -26,5 +26,11 @@ def configure() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger("berth").setLevel(logging.INFO)
+    set_level(logging.INFO)
     logging.captureWarnings(capture=True)
+
+
+def set_level(level: int) -> None:
+    """From which level on our own lines are written, and libraries' where it is above theirs."""
+    logging.getLogger("berth").setLevel(level)
+    logging.getLogger().setLevel(max(level, logging.WARNING))

@@ -17,6 +17,12 @@ STRATEGIES = ("MULTI_RECORD", "SINGLE_RECORD")
 TRANSFORM_MB = 6  # a batch transform's MaxPayloadInMB, unless it says another
 AT_ONCE_MB = 100  # the most that it may be times MaxConcurrentTransforms
 UNLIMITED = 1 << 50  # bytes
+TASK = "question-answering"
+LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+# What SageMaker, its SDKs and other servers' users set, and this server has no use for.
+_IDLE = ("SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_PROGRAM", "SAGEMAKER_SUBMIT_DIRECTORY", "HF_MODEL_ID")
+_OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_")
 
 
 class SettingError(Exception):
@@ -46,6 +52,7 @@ class ServerSettings:
     batch: bool = False  # SAGEMAKER_BATCH
     transform: TransformSettings = TransformSettings()
     accept: str | None = None  # SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT
+    log_level: int = 20  # logging's; SAGEMAKER_CONTAINER_LOG_LEVEL
 
 
 def read_settings(environ: Mapping[str, str]) -> ServerSettings:
@@ -58,6 +65,10 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
         if not text.isdecimal() or not least <= int(text) <= most:
             raise SettingError(f"{name} is `{text}`: it must be a whole number from {least} to {most}")
         return int(text)
+
+    task = environ.get("HF_TASK", "").strip()
+    if task not in ("", TASK):
+        raise SettingError(f"HF_TASK is `{task}`: this image answers questions ({TASK})")
 
     def one_of(name: str, known: Collection[str]) -> str:
         text = environ.get(name, "").strip()
@@ -84,7 +95,22 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
             payload_mb=None if payload_mb < 0 else payload_mb,
         ),
         accept=one_of("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", CODECS) or None,
+        log_level=_log_level(environ.get("SAGEMAKER_CONTAINER_LOG_LEVEL", "").strip()),
     )
+
+
+def _log_level(text: str) -> int:
+    """SageMaker's SDK sends logging's number, people write the name."""
+    names = {str(number): number for number in LOG_LEVELS.values()} | LOG_LEVELS
+    if text and text.lower() not in names:
+        known = ", ".join(LOG_LEVELS)
+        raise SettingError(f"SAGEMAKER_CONTAINER_LOG_LEVEL is `{text}`: it must be one of {known} or logging's number")
+    return names.get(text.lower(), LOG_LEVELS["info"])
+
+
+def idle_variables(environ: Mapping[str, str]) -> list[str]:
+    """Those of `environ` that are set and have no effect on this server, by name."""
+    return sorted(name for name in environ if environ[name] and (name in _IDLE or name.startswith(_OTHER_SERVERS)))
 
 
 def listen(port: int) -> socket.socket:

@@ -20,6 +20,7 @@ from berth.serve.settings import (
     SettingError,
     TransformSettings,
     execution_parameters,
+    idle_variables,
     listen,
     read_settings,
     worker_settings,
@@ -310,6 +311,29 @@ def test_settings_that_are_none_of_those_known(name: str, value: str, known: str
     with pytest.raises(SettingError) as caught:
         read_settings({name: value})
     assert str(caught.value) == f"{name} is `{value}`: it must be one of {known}"
+
+
+@pytest.mark.parametrize(("text", "level"), [("", 20), ("10", 10), ("warning", 30), ("ERROR", 40)])
+def test_the_level_of_the_log_is_a_number_or_a_name(text: str, level: int) -> None:
+    assert read_settings({"SAGEMAKER_CONTAINER_LOG_LEVEL": text}).log_level == level
+
+
+def test_a_level_of_the_log_that_is_none_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"LOG_LEVEL is `loud`: it must be one of debug, info, warning, error, crit"):
+        read_settings({"SAGEMAKER_CONTAINER_LOG_LEVEL": "loud"})
+
+
+def test_another_task_is_refused() -> None:
+    assert read_settings({"HF_TASK": "question-answering"}) == ServerSettings()
+    with pytest.raises(SettingError) as caught:
+        read_settings({"HF_TASK": "text-classification"})
+    assert str(caught.value) == "HF_TASK is `text-classification`: this image answers questions (question-answering)"
+
+
+def test_what_is_set_without_effect_is_known() -> None:
+    given = ("TS_MAX_REQUEST_SIZE", "SAGEMAKER_SAFE_PORT_RANGE", "MMS_JOB_QUEUE_SIZE", "SAGEMAKER_TS_BATCH_SIZE")
+    others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
+    assert idle_variables(dict.fromkeys(given, "1") | others) == sorted(given)
 
 
 def test_workers_share_what_there_is() -> None:
