@@ -4,26 +4,16 @@ Nothing here runs for the kit's own program. Every mistake is a JobError with on
 """
 
 import difflib
-import re
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from berth.contract.errors import JobError
+from berth.runtime import requirements
+from berth.runtime.requirements import RequirementsError
 from berth.train.job import Job
 from berth.train.log import get_logger
 
 _SUFFIXES = (".py", ".sh")
-_UNREACHED = re.compile(
-    r"CERTIFICATE_VERIFY_FAILED|Name or service not known|Temporary failure in name resolution|Connection refused|"
-    r"No route to host|Network is unreachable|ConnectTimeoutError|ReadTimeoutError|ProxyError"
-)
-# pip says so up to five times for each package, in 300 characters.
-_RETRYING = re.compile(r"WARNING: Retrying \(Retry\(")
-_LINE_CHARACTERS = 200
-_VENDOR = "put the wheels next to it and `--no-index --find-links .` into its first line"
 
 
 def prepare(job: Job) -> None:
@@ -95,64 +85,11 @@ def check_program(job: Job) -> None:
 
 
 def install_requirements(code_dir: Path) -> None:
-    """pip install -r requirements.txt, in the code folder so that vendored wheels can be named by relative paths."""
-    if not (code_dir / "requirements.txt").is_file():
+    """Install the program's requirements.txt, if it has one, into the image's environment."""
+    if not (code_dir / requirements.FILE).is_file():
         return
     get_logger().info("program: installing requirements.txt")
-    # -P: a user's own module next to requirements.txt must not stand in for one of pip's.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "--no-cache-dir",
-        "-r",
-        "requirements.txt",
-    ]
-    process = subprocess.Popen(
-        command,
-        cwd=code_dir,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdout is not None
-    tail: deque[str] = deque(maxlen=40)
-
-    def lines(stream: Iterable[str]) -> Iterator[str]:
-        for line in stream:
-            tail.append(line.rstrip())
-            yield line.rstrip()
-
-    for line in readable(lines(process.stdout)):
-        get_logger().info("pip: %s", line)
-    if process.wait() != 0:
-        raise JobError(failed_install(tail))
-
-
-def readable(output: Iterable[str]) -> Iterator[str]:
-    """pip's output for the log: that it tries an index again in a few words and once, and no line without end."""
-    seen: set[str] = set()
-    for line in output:
-        if _RETRYING.match(line):
-            match = _UNREACHED.search(line)
-            line = f"the package index can't be reached ({match[0] if match else 'no answer'}), trying again"
-            if line in seen:
-                continue
-            seen.add(line)
-        yield line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
-
-
-def failed_install(output: Sequence[str]) -> str:
-    """The sentence for pip's output: its error, or that it reached no index, which pip calls a missing version."""
-    if obstacle := next((match[0] for line in output if (match := _UNREACHED.search(line))), None):
-        return (
-            f"requirements.txt could not be installed, for the package index can't be reached ({obstacle}); give the "
-            f"job a network and certificates that reach one, or {_VENDOR}."
-        )
-    error = next((line for line in output if line.startswith("ERROR:")), output[-1] if output else "no reason given")
-    return f"requirements.txt could not be installed ({error.removeprefix('ERROR: ')}); fix it, or {_VENDOR}."
+    try:
+        requirements.install(code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line))
+    except RequirementsError as error:
+        raise JobError(str(error)) from None
