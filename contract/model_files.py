@@ -6,6 +6,9 @@ Archives made by hand, and those of the SDK, often hold one folder more; a model
 from pathlib import Path
 
 CONFIG = "config.json"
+NULL_THRESHOLD = "null_score_diff_threshold"
+"""In the config of a model that was trained on questions without an answer: by how much "no answer" must be more likely
+than the best span, as a difference of sums of two logits."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZERS = (
     "tokenizer.json",

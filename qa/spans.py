@@ -8,6 +8,7 @@ exhaustive over all spans of up to `max_answer_tokens`; the recipe itself looks 
 A span's answer is always `context[start:end]`, in characters of the context as it was given.
 """
 
+import math
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ class Decoding:
     """Whether "the context does not say" (SQuAD v2.0) is an answer; its score is that of [CLS] as start and end, the
     lowest over the windows."""
     null_threshold: float = 0.0
-    """How far the no-answer's score must be above the best span's to come first."""
+    """How far the no-answer's sum of logits must be above the best span's to come first; of probabilities it must be
+    exp(null_threshold) times the best span's, which in one window is the same."""
     most_candidate_characters: int | None = None
     """Characters of all spans whose texts are compared, over all examples; only `probabilities` compares texts."""
     most_answer_characters: int | None = None
@@ -128,7 +130,8 @@ def predict(
         raise ValueError(f"{len(windows)} windows, {len(start_logits)} start and {len(end_logits)} end logits.")
     as_probabilities = decoding.score == "probabilities"
     # The pipeline's number of candidates, on which the sums over equal texts depend.
-    candidates = 2 * decoding.n_best + 10 if as_probabilities else decoding.n_best
+    widened = as_probabilities and decoding.align_to_words
+    candidates = 2 * decoding.n_best + 10 if widened else decoding.n_best
     found: list[list[_Found]] = [[] for _ in contexts]
     null = np.full(len(contexts), np.inf)
     for part in _parts(windows, decoding.max_answer_tokens):
@@ -254,9 +257,17 @@ def _rank(
         if len(ranked) == decoding.n_best:
             break
     if decoding.no_answer and null_score < np.inf:
-        better = sum(span.score >= null_score - decoding.null_threshold for span in ranked)
-        ranked.insert(better, Span(null_score, 0, 0, ""))
+        least = _least_score(null_score, decoding)
+        ranked.insert(sum(span.score >= least for span in ranked), Span(null_score, 0, 0, ""))
     return ranked[: decoding.n_best] or [Span(0.0, 0, 0, "")]
+
+
+def _least_score(null_score: float, decoding: Decoding) -> float:
+    """Of a span that comes before the no-answer."""
+    if decoding.score == "logits":
+        return null_score - decoding.null_threshold
+    # Not over what a float holds: a threshold of thousands means never, or always.
+    return null_score * math.exp(min(max(-decoding.null_threshold, -700.0), 700.0))
 
 
 def _span(score: float, start: int, end: int, context: str) -> Span:

@@ -13,7 +13,7 @@ from typing import Any
 
 from berth.contract.archive import ArchiveError, unpack
 from berth.contract.errors import JobError
-from berth.contract.model_files import model_home, what_is_missing
+from berth.contract.model_files import NULL_THRESHOLD, model_home, what_is_missing
 from berth.train.finetune.data import first_line
 from berth.train.finetune.recipe import Paths, Recipe
 
@@ -106,6 +106,8 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
     with _reading("config", name, local=local):
         config = AutoConfig.from_pretrained(recipe.config_name or place, **source)
     _set_dropout(config, recipe)
+    if recipe.version_2_with_negative:
+        setattr(config, NULL_THRESHOLD, recipe.null_score_diff_threshold)  # for whoever serves the model
     with _reading("tokenizer", name, local=local):
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer_name or place, **source)
     with _reading("weights", name, local=local):

@@ -138,6 +138,25 @@ def test_no_answer_comes_first_when_it_beats_the_best_by_the_threshold(
     assert all(span.answer for span in decode(tokenizer, EVALUATION, (*place("Norway"), 2.0), null=9.0))
 
 
+@pytest.mark.parametrize(
+    ("null", "threshold", "first"),
+    [
+        (1.9, 0.0, "Norway"),
+        (2.1, 0.0, ""),
+        (2.1, 0.3, "Norway"),
+        (1.9, -0.3, ""),
+        (9.0, 5000.0, "Norway"),
+        (-9, -5000, ""),
+    ],
+)
+def test_served_probabilities_have_the_same_threshold(
+    tokenizer: Any, null: float, threshold: float, first: str
+) -> None:
+    rule = replace(SERVING, no_answer=True, null_threshold=threshold)
+    found = decode(tokenizer, rule, (*place("Norway"), 2.0), null=null)
+    assert found[0].answer == first
+
+
 def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> None:
     windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)], 16, 4)
     assert len(windows) > 1

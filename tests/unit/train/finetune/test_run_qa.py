@@ -173,6 +173,7 @@ def test_dataset_by_name_and_packed_model(
         "dataset_name": str(tmp_path / "named"),
         "cache_dir": str(tmp_path / "cache"),
         "version_2_with_negative": "True",
+        "null_score_diff_threshold": "-0.5",
         "max_steps": "2",
         "max_train_samples": "6",
         "do_train": "True",
@@ -189,6 +190,7 @@ def test_dataset_by_name_and_packed_model(
     assert "train data: 6 of 12 questions" in end.out
     assert [len(captured) for captured in found(end.out + end.err).values()] == [1, 1, 1, 1, 1]
     assert job.metrics()["eval_NoAns_total"] == 4
+    assert json.loads((tmp_path / "model/config.json").read_text())["null_score_diff_threshold"] == -0.5
     assert "NoAns_f1: " in end.out
     assert len(json.loads((tmp_path / "output/data/test_predictions.json").read_text())) == 4
 
