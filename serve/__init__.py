@@ -1,8 +1,10 @@
 """What runs in the inference image: a question-answering server behind /ping and /invocations.
 
 In reading order, which is also a request's way: `entry` (process 1) → `settings` → `server` (signals) → `connection`
-(deadlines, framing) → `app` (routes) → `reader` (bytes to windows: `content` has the types in and out, `request` the
-checked questions, `handler` the windows and the answers) → `service` → `workers` (the processes that hold the model).
+(deadlines, framing) → `app` (routes) → `answering` (who answers) → `reader` (bytes to windows: `codecs` has the types,
+`body` its records, `request` the checked questions, `question_answering` the windows and the answers) → `service` →
+`workers` (the processes that hold the model, or run a user's handler: `user_code`).
 Next to them: `limits` says how much one request may ask, `admission` holds what all together have, `errors` has the one
-table of statuses, `log` sends log lines to stderr, `gpu_check` is what `gpu-check` measures of all this.
+table of statuses, `log` sends log lines to stderr, `pipeline` is the whole of it as one call without a server, and
+`gpu_check` is what `gpu-check` measures of all this.
 """

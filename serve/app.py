@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -21,8 +19,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth.serve.admission import Admission
-from berth.serve.body import answer_body
-from berth.serve.codecs import JSON, answer_codec, request_codec
+from berth.serve.answering import Intake
+from berth.serve.codecs import JSON
 from berth.serve.errors import Kind, ServeError, foreseen
 from berth.serve.json_text import dump, encode
 from berth.serve.limits import RequestLimits
@@ -42,11 +40,11 @@ def create_app(service: Service, chosen: ServerSettings = _DEFAULTS) -> ASGIApp:
     parameters = execution_parameters(chosen, service.pool.size)
     limits = service.limits
     admission = Admission(limits, lambda: service.pool.waiting_seconds)
-    reader = Reader(service)
+    intake = Intake(Reader(), admission.unread, chosen.accept)
 
     async def ping(_request: Request) -> Response:
         service.check_ready()
-        return _json(200, {"status": "ready", "precision": service.precision})
+        return _json(200, {"status": "ready", **service.summary})
 
     async def batch_parameters(_request: Request) -> Response:
         return _json(200, parameters)
@@ -67,7 +65,7 @@ def create_app(service: Service, chosen: ServerSettings = _DEFAULTS) -> ASGIApp:
                 if refusal is not None:
                     raise refusal
                 with admission.requests.hold(1):
-                    return await _unless_gone(request, respond(body, request.headers))
+                    return await _unless_gone(request, service.answering.respond(body, request.headers, intake))
         except TimeoutError:
             sentence = f"no answer within {limits.seconds:.0f} s: send less at once, or send it again later"
             raise ServeError(Kind.TOO_LATE, sentence) from None
@@ -76,17 +74,6 @@ def create_app(service: Service, chosen: ServerSettings = _DEFAULTS) -> ASGIApp:
         finally:
             admission.bodies.give(received)
             service.active -= 1
-
-    async def respond(body: bytes, headers: Headers) -> Response:
-        form = request_codec(headers.get("content-type"))
-        # Before the model works for an answer that can't be sent.
-        codec = answer_codec(headers.get("accept"), form[0], chosen.accept)
-        with admission.unread.hold(len(body)):
-            prepared = await reader.read(body, form)
-        rows = prepared.rows
-        logits = await asyncio.wrap_future(service.pool.submit(rows)) if rows else []
-        answer = await run_in_threadpool(answer_body, prepared, logits, limits, codec)
-        return Response(answer, media_type=codec.media_type)
 
     routes = [
         Route("/ping", _with_error_bodies(ping), methods=["GET"]),

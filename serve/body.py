@@ -7,9 +7,8 @@ from typing import Any
 from berth.runtime.engines.engine import RowLogits, WindowTokens, row_of
 from berth.serve.codecs import Codec, Records, text_of
 from berth.serve.errors import ServeError
-from berth.serve.handler import PreparedRequest, Reading, answers, prepare
 from berth.serve.json_text import encode
-from berth.serve.limits import RequestLimits
+from berth.serve.question_answering import PreparedRequest, Reading, answers, prepare
 from berth.serve.request import parse
 
 
@@ -56,7 +55,7 @@ def _prepare_record(value: Any, reading: Reading) -> PreparedRequest:
     return prepare(parse(value), reading)
 
 
-def answer_body(prepared: PreparedBody, logits: Sequence[RowLogits], limits: RequestLimits, codec: Codec) -> bytes:
+def answer_body(prepared: PreparedBody, logits: Sequence[RowLogits], codec: Codec) -> bytes:
     """The answer's bytes; ServeError if it can't be given, of a single record also if that one can't."""
     outcomes: list[Any] = []
     begin = 0
@@ -66,7 +65,7 @@ def answer_body(prepared: PreparedBody, logits: Sequence[RowLogits], limits: Req
             continue
         end = begin + len(request.windows)
         try:
-            outcomes.append(answers(request, logits[begin:end], limits))
+            outcomes.append(answers(request, logits[begin:end]))
         except ServeError as error:
             if not prepared.records.separate:
                 raise

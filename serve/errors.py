@@ -24,6 +24,7 @@ class Kind(StrEnum):
     INTERNAL = "internal"
     BROKEN_MODEL = "broken_model"
     GIVEN_UP = "given_up"
+    HANDLER_FAILED = "handler_failed"
     NOT_READY = "not_ready"
     OVERLOADED = "overloaded"
     TOO_LATE = "too_late"
@@ -40,6 +41,7 @@ STATUS: dict[Kind, HTTPStatus] = {
     Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.BROKEN_MODEL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.GIVEN_UP: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Kind.HANDLER_FAILED: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.TOO_LATE: HTTPStatus.GATEWAY_TIMEOUT,

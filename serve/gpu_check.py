@@ -3,7 +3,6 @@
 The way is the server's, without HTTP: find and load the model's files, check the request, windows, engine, answer.
 """
 
-import json
 import statistics
 import string
 import tempfile
@@ -13,7 +12,6 @@ from typing import Any
 
 from berth.runtime.cpus import model_threads
 from berth.runtime.gpu.bench.record import Check, Measured
-from berth.serve.codecs import JSON
 
 QUESTION = "What does the image do before it is used?"
 CONTEXT = "The image checks the GPUs of its host before it is used, and says in a table what they do. " * 12
@@ -35,20 +33,20 @@ def inference(device: str) -> Measured:
     logging.disable_progress_bar()
     from berth.runtime.engines import choose
     from berth.runtime.engines.choose import EngineSettings
-    from berth.serve.handler import QuestionAnsweringHandler
+    from berth.serve.limits import RequestLimits
+    from berth.serve.pipeline import QuestionAnsweringPipeline
 
-    handler = QuestionAnsweringHandler()
     with tempfile.TemporaryDirectory() as folder:
         _save(Path(folder), MODEL[device])
         model = choose.load(Path(folder), EngineSettings(model_threads(), cuda=True), print)
     described = model.engine.info.description
     if not described.endswith(f" on {device}"):
         raise RuntimeError(f"the engine is {described}, and not on {device}")
-    body = json.dumps({"inputs": {"question": QUESTION, "context": CONTEXT}})
+    ask = QuestionAnsweringPipeline(model, RequestLimits())
     seconds = []
     for _ in range(WARM_UP + QUESTIONS[device]):
         began = time.perf_counter()
-        answer = handler.default_predict_fn(handler.default_input_fn(body, JSON), model)
+        answer = ask(question=QUESTION, context=CONTEXT)
         seconds.append(time.perf_counter() - began)
         if answer["answer"] != CONTEXT[answer["start"] : answer["end"]]:
             raise ArithmeticError(f"the answer {answer['answer']!r} is not the text at its offsets")

@@ -1,6 +1,7 @@
 """JSON as text and back, as RFC 8259 has it and no more."""
 
 import json
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from berth.serve.errors import Kind, ServeError
@@ -20,9 +21,11 @@ def decode(text: str, what: str) -> Any:
         raise ServeError(Kind.BAD_REQUEST, f"{what} is not JSON that can be read ({reason})") from error
 
 
-def dump(value: Any) -> str:
-    """`value` on one line, characters as themselves. NaN and infinity are a ValueError: they are no JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+def dump(value: Any, plain: Callable[[Any], Any] | None = None) -> str:
+    """`value` on one line, characters as themselves. NaN and infinity are a ValueError: they are no JSON. `plain` makes
+    JSON's values of others.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
 
 
 def encode(text: str) -> bytes:

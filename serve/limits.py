@@ -20,7 +20,13 @@ PAYLOAD_VARIABLE = "SAGEMAKER_MAX_PAYLOAD_IN_MB"
 
 # Of `parameters`, the least and the most; the model's own limits are tighter for the three that count tokens. No answer
 # is longer than a window of the default length, 384 tokens; more than 1,000 answers are nobody's shortlist.
-BOUNDS = {"top_k": (1, 1000), "max_answer_len": (1, 384), "max_seq_len": (1, 100_000), "doc_stride": (0, 100_000)}
+BOUNDS = {
+    "top_k": (1, 1000),
+    "max_answer_len": (1, 384),
+    "max_question_len": (1, 100_000),
+    "max_seq_len": (1, 100_000),
+    "doc_stride": (0, 100_000),
+}
 
 
 @dataclass(frozen=True, slots=True)

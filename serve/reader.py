@@ -7,10 +7,10 @@ import asyncio
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
-from berth.serve.body import PreparedBody
+from berth.serve.body import PreparedBody, prepare_body
 from berth.serve.codecs import Codec
 from berth.serve.errors import ServeError
-from berth.serve.service import Service
+from berth.serve.question_answering import Reading
 
 _LARGE = 65_536
 """Bytes of a body from which on the memory that was needed to read it is given back to the system."""
@@ -19,28 +19,28 @@ _LARGE = 65_536
 class Reader:
     """Reads requests in order of arrival."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "reader")
 
-    async def read(self, body: bytes, form: tuple[Codec, str]) -> PreparedBody:
+    async def read(self, body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
         """What the model needs to answer; ServeError if the request can't be read, or asks too much."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, form)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, body, form, reading)
 
-    def _read(self, body: bytes, form: tuple[Codec, str]) -> PreparedBody:
-        refusal: ServeError | None = None
-        prepared: PreparedBody | None = None
-        try:
-            prepared = self._service.prepare(body, form)
-        except ServeError as error:
-            # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
-            refusal = ServeError(error.kind, error.message)
-        if len(body) > _LARGE:
-            _trim()
-        if refusal is not None:
-            raise refusal
-        assert prepared is not None
-        return prepared
+
+def _read(body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
+    refusal: ServeError | None = None
+    prepared: PreparedBody | None = None
+    try:
+        prepared = prepare_body(body, form, reading)
+    except ServeError as error:
+        # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
+        refusal = ServeError(error.kind, error.message)
+    if len(body) > _LARGE:
+        _trim()
+    if refusal is not None:
+        raise refusal
+    assert prepared is not None
+    return prepared
 
 
 def _trim() -> None:

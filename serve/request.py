@@ -10,7 +10,7 @@ ServeError (400) that names every fault with its place, such as `inputs[2].conte
 
 import difflib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -34,11 +34,16 @@ class Parameters:
 
     top_k: int = 1  # answers per question; more than 1 makes each question's answer a list
     max_answer_len: int = 15  # tokens
+    max_question_len: int = 64  # without effect, as in the pipeline with the tokenizers that models have today
     max_seq_len: int | None = None  # tokens of a window: question, context and special tokens
     doc_stride: int | None = None  # tokens that neighbouring windows share
     handle_impossible_answer: bool = False  # let "no answer" (an empty string at 0 to 0) compete
+    align_to_words: bool = True  # widen an answer that begins or ends inside a word to the whole word
 
 
+_ALIASES = {"topk": "top_k"}  # older names, which the pipeline took as well
+_DEFAULTS = {field.name: field.default for field in fields(Parameters)}
+_DEFAULTS |= {alias: _DEFAULTS[name] for alias, name in _ALIASES.items()}
 _EXAMPLE = 'send {"inputs": {"question": "…", "context": "…"}}'
 
 
@@ -60,7 +65,8 @@ def parse(value: Any) -> Request:
     inputs: Any = _bare(value) or value["inputs"]
     single = not isinstance(inputs, list)
     questions = tuple(Question(item["question"], item["context"]) for item in ([inputs] if single else inputs))
-    return Request(questions, single, Parameters(**(value.get("parameters") or {})))
+    parameters = {_ALIASES.get(name, name): given for name, given in (value.get("parameters") or {}).items()}
+    return Request(questions, single, Parameters(**parameters))
 
 
 def _bare(value: object) -> dict[str, Any]:
@@ -127,18 +133,21 @@ def _question_faults(value: object, place: str) -> Iterator[str]:
 
 
 def _parameter_faults(value: object) -> Iterator[str]:
-    known = Parameters.__dataclass_fields__
-    yield from _object_faults(value, "`parameters`", known)
-    for name, given in value.items() if isinstance(value, dict) else ():
-        if name == "handle_impossible_answer":
+    yield from _object_faults(value, "`parameters`", _DEFAULTS)
+    if not isinstance(value, dict):
+        return
+    for name, given in value.items():
+        if _ALIASES.get(name) in value:
+            yield f"`parameters.{name}` is another name of `{_ALIASES[name]}`: send one of the two"
+        elif isinstance(_DEFAULTS.get(name), bool):
             if not isinstance(given, bool):
                 yield f"`parameters.{name}` is {_kind_of(given)}: it must be true or false"
-        elif name in known:
+        elif name in _DEFAULTS:
             yield from _number_faults(name, given)
 
 
 def _number_faults(name: str, value: object) -> Iterator[str]:
-    least, most = BOUNDS[name]
+    least, most = BOUNDS[_ALIASES.get(name, name)]
     if type(value) is not int:  # bool is an int in Python, and true is no number of tokens
         kind = "no whole number" if isinstance(value, float) else _kind_of(value)
         yield f"`parameters.{name}` is {kind}: it must be a whole number"

@@ -8,12 +8,11 @@ import logging
 from collections.abc import Callable
 
 from berth.qa.tokenizer import PairTokenizer
-from berth.serve.body import PreparedBody, prepare_body
-from berth.serve.codecs import Codec
+from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
 from berth.serve.errors import Kind, ServeError
-from berth.serve.handler import Reading
 from berth.serve.limits import RequestLimits
-from berth.serve.workers.messages import Ready
+from berth.serve.question_answering import Reading
+from berth.serve.workers.messages import HandlerReady, Ready
 from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ class Service:
         self.stopping = False
         self.active = 0
         """Requests that are being read or answered; the event loop's to count."""
-        self._reading: Reading | None = None  # once a worker is ready
+        self._answering: Answering | None = None  # once a worker is ready
 
     def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
         """Hear of the workers, which are on their way; `on_failure` is called when none can be had."""
@@ -53,7 +52,7 @@ class Service:
             raise ServeError(Kind.NOT_READY, self.failure)
         if self.stopping:
             raise ServeError(Kind.NOT_READY, "the server stops: send the request to another")
-        if self._reading is None:
+        if self._answering is None:
             raise ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
 
     def check_ready(self) -> None:
@@ -63,23 +62,27 @@ class Service:
             raise ServeError(Kind.NOT_READY, "the workers have died and are started again: ask again in a few seconds")
 
     @property
-    def precision(self) -> str:
-        """In which the model computes, such as fp32; empty before it is loaded."""
-        return self.pool.first.info.precision if self.pool.first else ""
+    def answering(self) -> Answering:
+        """What answers; `check_open` was passed before, though the server may stop by now."""
+        assert self._answering is not None
+        return self._answering
 
-    def prepare(self, body: bytes, form: tuple[Codec, str]) -> PreparedBody:
-        """What a body of that media type and charset asks, in the caller's thread; ServeError if it can't be answered.
+    @property
+    def summary(self) -> dict[str, str]:
+        """What /ping says of a model that is ready."""
+        ready = self.pool.first
+        return {"precision": ready.info.precision} if isinstance(ready, Ready) else {"handler": "the model's own"}
 
-        `check_open` was passed before, though the server may stop by now: what was accepted is answered.
-        """
-        assert self._reading is not None
-        return prepare_body(body, form, self._reading)
-
-    def _begin(self, ready: Ready) -> None:
-        self._reading = Reading(PairTokenizer.from_json(ready.tokenizer), ready.info.max_length, self.limits)
+    def _begin(self, ready: Ready | HandlerReady) -> None:
+        if isinstance(ready, HandlerReady):
+            self._answering = HandlerAnswering(self.pool)
+            log.info("handler: %s (%s)", ready.file, ", ".join(ready.functions))
+            log.info("ready: loaded in %.1f s", ready.load_seconds)
+            return
+        tokenizer = PairTokenizer.from_json(ready.tokenizer)
+        reading = Reading(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
+        self._answering = QuestionAnswering(self.pool, reading)
         log.info("model: %s", ready.model)
         log.info("engine: %s", ready.info.description)
-        if ready.user_code:
-            log.warning("%s is not run: this image answers with its own handler", ready.user_code)
         warm_up = 1000 * ready.warm_up_seconds
         log.info("ready: loaded in %.1f s, warm-up question in %.0f ms", ready.load_seconds, warm_up)

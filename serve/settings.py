@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve.codecs import CODECS
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
+from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, find_code
 from berth.serve.workers.pool import WorkerSettings
 
 QUEUE = 2048  # connections that the kernel holds until they are accepted
@@ -21,7 +23,7 @@ TASK = "question-answering"
 LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 # What SageMaker, its SDKs and other servers' users set, and this server has no use for.
-_IDLE = ("SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_PROGRAM", "SAGEMAKER_SUBMIT_DIRECTORY", "HF_MODEL_ID")
+_IDLE = ("SAGEMAKER_SAFE_PORT_RANGE", "HF_MODEL_ID")
 _OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_")
 
 
@@ -53,6 +55,7 @@ class ServerSettings:
     transform: TransformSettings = TransformSettings()
     accept: str | None = None  # SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT
     log_level: int = 20  # logging's; SAGEMAKER_CONTAINER_LOG_LEVEL
+    task: str = TASK  # HF_TASK
 
 
 def read_settings(environ: Mapping[str, str]) -> ServerSettings:
@@ -65,10 +68,6 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
         if not text.isdecimal() or not least <= int(text) <= most:
             raise SettingError(f"{name} is `{text}`: it must be a whole number from {least} to {most}")
         return int(text)
-
-    task = environ.get("HF_TASK", "").strip()
-    if task not in ("", TASK):
-        raise SettingError(f"HF_TASK is `{task}`: this image answers questions ({TASK})")
 
     def one_of(name: str, known: Collection[str]) -> str:
         text = environ.get(name, "").strip()
@@ -96,7 +95,23 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
         ),
         accept=one_of("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", CODECS) or None,
         log_level=_log_level(environ.get("SAGEMAKER_CONTAINER_LOG_LEVEL", "").strip()),
+        task=environ.get("HF_TASK", "").strip() or TASK,
     )
+
+
+def check_task(chosen: ServerSettings, environ: Mapping[str, str]) -> None:
+    """Pass if the task is one that this image can do, or that the model's own code might; SettingError otherwise."""
+    if chosen.task == TASK or environ.get(SUBMIT_VARIABLE, "").startswith(S3):
+        return
+    try:
+        code = find_code(chosen.model_dir, environ)
+    except ModelFilesError as error:
+        raise SettingError(str(error)) from error
+    if code is None:
+        raise SettingError(
+            f"HF_TASK is `{chosen.task}`: this image answers questions ({TASK}); for another task give the model a "
+            "code/inference.py of its own"
+        )
 
 
 def _log_level(text: str) -> int:

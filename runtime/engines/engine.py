@@ -23,6 +23,11 @@ class WindowTokens(NamedTuple):
     input_ids: IntArray
     token_type_ids: IntArray | None
 
+    @property
+    def length(self) -> int:
+        """Tokens."""
+        return len(self.input_ids)
+
 
 class RowLogits(NamedTuple):
     """Start and end logits of a row, (tokens,) each."""

@@ -6,12 +6,13 @@ archive itself lying next to its contents. Both are accepted.
 """
 
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from berth.contract.model_files import CONFIG, TOKENIZERS, WEIGHTS, first_file, model_homes
-
-USER_CODE = "code/inference.py"
+from berth.contract.model_files import CONFIG, NULL_THRESHOLD, TOKENIZERS, WEIGHTS, first_file, model_homes
 
 
 class ModelFilesError(Exception):
@@ -25,14 +26,14 @@ class ModelFiles:
     folder: Path
     weights: str  # the file that was found, for the log
     tokenizer: str
-    user_code: Path | None  # the user's own inference.py, if the archive brought one
+    null_threshold: float = 0.0  # see contract's NULL_THRESHOLD
 
 
 def find(model_dir: Path) -> ModelFiles:
     """The model in `model_dir`, or in the one folder inside it; ModelFilesError says all that is missing."""
     folder = _model_folder(model_dir)
     weights, tokenizer = first_file(folder, WEIGHTS), first_file(folder, TOKENIZERS)
-    faults = [fault for fault in [_config_fault(folder / CONFIG)] if fault]
+    config, faults = _read_config(folder / CONFIG)
     if weights is None:
         faults.append(
             f"{folder} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`): save the model next to its {CONFIG}"
@@ -41,20 +42,21 @@ def find(model_dir: Path) -> ModelFiles:
         faults.append(f"{folder} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it next to the model")
     if weights is None or tokenizer is None or faults:
         raise ModelFilesError("; ".join(faults))
-    candidates = (model_dir / USER_CODE, folder / USER_CODE)
-    user_code = next((path for path in candidates if path.is_file()), None)
-    return ModelFiles(folder, weights, tokenizer, user_code)
+    return ModelFiles(folder, weights, tokenizer, float(config.get(NULL_THRESHOLD) or 0.0))
 
 
-def _config_fault(path: Path) -> str:
-    """What is wrong with a config.json; empty if nothing."""
+def _read_config(path: Path) -> tuple[Mapping[str, Any], list[str]]:
+    """What is in a config.json, and what is wrong with it."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        return f"{path} can't be read ({error}): save the model again"
+        return {}, [f"{path} can't be read ({error}): save the model again"]
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        return f"{path} names no `model_type`: save the model with `save_pretrained`"
-    return ""
+        return {}, [f"{path} names no `model_type`: save the model with `save_pretrained`"]
+    threshold = config.get(NULL_THRESHOLD)
+    if threshold is None or (type(threshold) in (int, float) and math.isfinite(threshold)):
+        return config, []
+    return config, [f"{path} has `{NULL_THRESHOLD}`: {json.dumps(threshold)}: it must be a number, such as 0.0"]
 
 
 def _model_folder(model_dir: Path) -> Path:

@@ -3,10 +3,39 @@
 Both are of one container, one version and one user: no message comes from anywhere else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from berth.runtime.engines.engine import EngineInfo, RowLogits, WindowTokens
+from berth.runtime.engines.engine import EngineInfo
+
+
+class QueuedRow(Protocol):
+    """What a worker makes a result of: a window, of which it gives the logits, or a request to a user's handler."""
+
+    @property
+    def length(self) -> int:
+        """Tokens, or what stands for them in the queue."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRequest:
+    """A request for a user's handler, as it came: header names in lower case."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    length: int = 1
+    """What a handler will make of it can't be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerAnswer:
+    """What a user's handler answers, whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +47,31 @@ class Ready:
     """See berth.qa.tokenizer: the server makes the windows."""
     model: str
     """Where the model is, for the log."""
-    user_code: str
+    null_threshold: float
+    """See berth.contract.model_files.NULL_THRESHOLD."""
     load_seconds: float
     warm_up_seconds: float
+
+    @property
+    def slots(self) -> int:
+        """Batches at one time."""
+        return self.info.slots
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch, at most."""
+        return self.info.rows
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerReady:
+    """From a worker that runs a user's handler, whose model is loaded: one request at a time."""
+
+    file: str
+    functions: Collection[str]
+    load_seconds: float
+    slots: int = 1
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +86,25 @@ class Batch:
     """To a worker: the rows of one batch. `alone`: nothing else waits or runs."""
 
     number: int
-    rows: Sequence[WindowTokens]
+    rows: Sequence[Any]  # WindowTokens, or a HandlerRequest
     alone: bool
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLogits:
-    """From a worker: what came of a batch."""
+class BatchResults:
+    """From a worker: what came of each row of a batch."""
 
     number: int
-    logits: Sequence[RowLogits]
+    results: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """From a worker: the engine raised; `trace` is for the log."""
+    """From a worker: it raised; `trace` is for the log."""
 
     number: int
     error: str
     trace: str
 
 
-FromWorker = Ready | Failed | BatchLogits | BatchError
+FromWorker = Ready | HandlerReady | Failed | BatchResults | BatchError

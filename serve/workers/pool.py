@@ -22,11 +22,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from berth.runtime.engines.engine import RowLogits, WindowTokens
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.workers import scheduler
-from berth.serve.workers.messages import Batch, BatchError, BatchLogits, Failed, Ready
+from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, HandlerReady, QueuedRow, Ready
 from berth.serve.workers.scheduler import PendingRequest, Scheduler, WaitingWindow
 
 log = logging.getLogger(__name__)
@@ -35,6 +34,9 @@ PROCESS = (sys.executable, "-P", "-m", "berth.serve.workers.process")
 _MOST_STARTS = 3
 """A worker that dies so often, one time after the other, before it is ready is given up."""
 _MOST_DEATHS = 2
+"""Workers that may die over a request before it is given up."""
+_LOOKED_AFTER = 0.5
+"""Seconds without a word of a worker, after which it is seen to that it is not stuck."""
 _SLOW_START = 1.0 / 4000
 """Seconds for a token, before the first batch has told."""
 _MEMORY = 0.9
@@ -62,7 +64,7 @@ class _Worker:
     settings: WorkerSettings
     process: subprocess.Popen[bytes]
     connection: "Connection[Any, Any]"
-    ready: Ready | None = None
+    ready: Ready | HandlerReady | None = None
     batches: dict[int, tuple[float, bool, list[WaitingWindow]]] = field(default_factory=dict)
     """In flight, by number: when each began, whether alone, and what it is."""
     failure: str = ""
@@ -71,7 +73,7 @@ class _Worker:
     def free(self) -> bool:
         """Whether it can take a batch: not next to a request over which a worker has died."""
         suspects = any(window.request.deaths for _, _, batch in self.batches.values() for window in batch)
-        return self.ready is not None and len(self.batches) < self.ready.info.slots and not suspects
+        return self.ready is not None and len(self.batches) < self.ready.slots and not suspects
 
     def seconds(self) -> float:
         """For how long the oldest of its batches has been with it."""
@@ -94,10 +96,10 @@ class WorkerPool:
         self._seconds_per_token = _SLOW_START
         self._unready_deaths = 0
         self._stopped = False
-        self._on_ready: Callable[[Ready], None] = lambda _: None
+        self._on_ready: Callable[[Ready | HandlerReady], None] = lambda _: None
         self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
-        self.first: Ready | None = None
+        self.first: Ready | HandlerReady | None = None
         """What the first worker said of its model when it was ready, and every other says, too."""
 
     def start(self) -> None:
@@ -106,7 +108,7 @@ class WorkerPool:
             for settings in self._settings:
                 self._start(settings)
 
-    def tell(self, on_ready: Callable[[Ready], None], on_failure: Callable[[str], None]) -> None:
+    def tell(self, on_ready: Callable[[Ready | HandlerReady], None], on_failure: Callable[[str], None]) -> None:
         """Have `on_ready` called once, with what the first worker that is ready says, and `on_failure` once when no
         worker can be had: at once where that has come to pass already.
         """
@@ -139,14 +141,8 @@ class WorkerPool:
 
     @property
     def available(self) -> bool:
-        """Whether a worker is ready. One that has not come back from a batch for as long as a request may take is
-        killed: it would keep its slot for ever.
-        """
+        """Whether a worker is ready."""
         with self._lock:
-            for worker in self._workers:
-                if worker.seconds() > self._limits.seconds:
-                    log.error("a worker has not come back from a batch for %.0f s: it is killed", worker.seconds())
-                    worker.process.kill()
             return any(worker.ready and worker.process.poll() is None for worker in self._workers)
 
     @property
@@ -155,11 +151,12 @@ class WorkerPool:
         with self._lock:
             return self._scheduler.tokens * self._seconds_per_token
 
-    def submit(self, rows: Sequence[WindowTokens]) -> Future[list[RowLogits]]:
+    def submit(self, rows: Sequence[QueuedRow], *, repeatable: bool = True) -> Future[list[Any]]:
         """Queue a request's rows; ServeError (503) if too much waits already. The future can be cancelled until its
-        logits are there, and ends with ServeError or EngineError if they can't be had.
+        results, one for each row, are there, and ends with ServeError or EngineError if they can't be had.
+        `repeatable`: whether another worker may begin with it where one has died over it.
         """
-        request = PendingRequest(rows, time.monotonic())
+        request = PendingRequest(rows, time.monotonic(), repeatable)
         with self._lock:
             if self.failure is not None:
                 raise ServeError(Kind.NOT_READY, self.failure)
@@ -168,6 +165,15 @@ class WorkerPool:
             self._dispatch()
         request.future.add_done_callback(lambda _: self._drop(request))
         return request.future
+
+    def _end_if_stuck(self, worker: _Worker) -> None:
+        """One that has not come back for as long as a request may take would keep its slot for ever."""
+        with self._lock:
+            seconds = worker.seconds()
+        if seconds > self._limits.seconds:
+            log.error("a worker has not come back from a batch for %.0f s: it is killed", seconds)
+            worker.process.kill()
+            worker.process.wait()
 
     def _check(self, tokens: int) -> None:
         seconds = self.waiting_seconds
@@ -202,6 +208,8 @@ class WorkerPool:
         """Hear what a worker says until it ends."""
         try:
             while True:
+                while not worker.connection.poll(_LOOKED_AFTER):
+                    self._end_if_stuck(worker)
                 message = worker.connection.recv()
                 with self._lock:
                     self._hear(worker, message)
@@ -218,7 +226,7 @@ class WorkerPool:
 
     def _hear(self, worker: _Worker, message: Any) -> None:
         match message:
-            case Ready():
+            case Ready() | HandlerReady():
                 worker.ready = message
                 self._unready_deaths = 0
                 if self.first is None:
@@ -226,11 +234,11 @@ class WorkerPool:
                     self._on_ready(message)
             case Failed(sentence):
                 worker.failure = sentence
-            case BatchLogits(number, logits):
+            case BatchResults(number, results):
                 began, alone, batch = worker.batches.pop(number)
                 self._note_speed(worker, time.monotonic() - began, batch, alone=alone)
-                for request in scheduler.finish(batch, logits):
-                    _resolve(request, [request.logits[index] for index in range(len(request.rows))])
+                for request in scheduler.finish(batch, results):
+                    _resolve(request, [request.results[index] for index in range(len(request.rows))])
             case BatchError(number, error, trace):
                 _, _, batch = worker.batches.pop(number)
                 for request in {window.request: None for window in batch}:
@@ -242,7 +250,7 @@ class WorkerPool:
         """A batch that ran next to others had a slot's share of all workers' speed, one that ran alone a worker's."""
         assert worker.ready is not None
         ready = sum(1 for each in self._workers if each.ready)
-        share = ready * (1 if alone else worker.ready.info.slots)
+        share = ready * (1 if alone else worker.ready.slots)
         measured = seconds / share / sum(window.length for window in batch)
         self._seconds_per_token = _MEMORY * self._seconds_per_token + (1 - _MEMORY) * measured
 
@@ -254,8 +262,8 @@ class WorkerPool:
                 return
             worker = min(free, key=lambda each: len(each.batches))
             assert worker.ready is not None
-            slots = sum(each.ready.info.slots for each in self._workers if each.ready)
-            batch = self._scheduler.next_batch(worker.ready.info.rows, slots, idle=not worker.batches)
+            slots = sum(each.ready.slots for each in self._workers if each.ready)
+            batch = self._scheduler.next_batch(worker.ready.rows, slots, idle=not worker.batches)
             if not batch:
                 return
             self._send(worker, batch)
@@ -276,11 +284,10 @@ class WorkerPool:
             request.deaths += 1
             if request.future.done():
                 continue  # nobody waits for it any more
-            if request.deaths < _MOST_DEATHS:
+            if request.repeatable and request.deaths < _MOST_DEATHS:
                 self._scheduler.add(request, self._seconds_per_token)
             else:
-                sentence = f"{request.deaths} workers in turn have died over this request: it is given up"
-                _reject(request, ServeError(Kind.GIVEN_UP, sentence))
+                _reject(request, ServeError(Kind.GIVEN_UP, _given_up(request.deaths, code)))
         if worker.ready is not None:
             log.warning("a worker has died (%s): another one is started in its place", _end(code))
             self._start(worker.settings)
@@ -315,9 +322,14 @@ def _end(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def _resolve(request: PendingRequest, logits: list[RowLogits]) -> None:
+def _given_up(deaths: int, code: int) -> str:
+    who = "the worker has died" if deaths == 1 else f"{deaths} workers in turn have died"
+    return f"{who} ({_end(code)}) over this request: it is given up"
+
+
+def _resolve(request: PendingRequest, results: list[Any]) -> None:
     if not request.future.done() and request.future.set_running_or_notify_cancel():
-        request.future.set_result(logits)
+        request.future.set_result(results)
 
 
 def _reject(request: PendingRequest, error: Exception) -> None:

@@ -1,7 +1,8 @@
 """A worker: `python -m berth.serve.workers.process SOCKET MODEL THREADS cpu|cuda`, started by the pool.
 
 It loads the model, answers the warm-up question, and then turns batches into logits until the socket's other end is
-closed: with the server goes every worker, however the server ended.
+closed: with the server goes every worker, however the server ended. Where the model brings a handler of its own, that
+is loaded and run instead, by the python that has the packages it asks for.
 """
 
 import logging
@@ -9,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -16,18 +18,24 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve import log
 from berth.serve.errors import ServeError
-from berth.serve.handler import warm_up
-from berth.serve.workers.messages import Batch, BatchError, BatchLogits, Failed, FromWorker, Ready
+from berth.serve.limits import RequestLimits
+from berth.serve.question_answering import warm_up
+from berth.serve.user_code.environment import interpreter_for
+from berth.serve.user_code.fetch import fetch
+from berth.serve.user_code.find import UserCode, find_code
+from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
 
 logger = logging.getLogger("berth.serve.workers.process")
 
+SCRATCH = Path(tempfile.gettempdir()) / "berth-code"
+"""For what a handler needs besides the model's files."""
 _CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
 
 
@@ -73,7 +81,7 @@ def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[LoadedModel, Rea
         info=loaded.engine.info,
         tokenizer=loaded.tokenizer.to_json(),
         model=f"{files.folder} ({files.weights}, {files.tokenizer})",
-        user_code=str(files.user_code or ""),
+        null_threshold=files.null_threshold,
         load_seconds=there - began,
         warm_up_seconds=time.monotonic() - there,
     )
@@ -90,7 +98,7 @@ def run(channel: Channel, loaded: LoadedModel, batch: Batch) -> None:
         if is_cuda_error(error):
             _end_unless_warm(loaded, str(error).partition("\n")[0])
     else:
-        channel.send(BatchLogits(batch.number, logits))
+        channel.send(BatchResults(batch.number, logits))
 
 
 def _end_unless_warm(loaded: LoadedModel, said: str) -> None:
@@ -110,6 +118,9 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     socket, model_dir, threads, device = arguments
     channel = Channel(Connection(int(socket)))
     try:
+        code = _user_code(Path(model_dir), arguments)
+        if code is not None:
+            _run_handler(channel, code, Path(model_dir), int(threads), cuda=device == "cuda")
         loaded, ready = load(Path(model_dir), int(threads), cuda=device == "cuda")
     except (ModelFilesError, ServeError) as error:
         channel.send(Failed(str(error)))
@@ -123,6 +134,33 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     with ThreadPoolExecutor(ready.info.slots, "engine") as slots:
         while True:
             slots.submit(run, channel, loaded, channel.receive())
+
+
+def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | None:
+    """The model's own handler, if there is one to run; this process becomes one of the python that has its packages."""
+    environ = fetch(os.environ, SCRATCH)
+    code = find_code(model_dir, environ)
+    if code is None:
+        return None
+    python = interpreter_for(code, SCRATCH, logger.info)
+    if Path(python).parent != Path(sys.executable).parent:
+        os.execve(python, [python, "-P", "-m", "berth.serve.workers.process", *arguments], environ)
+    return code
+
+
+def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int, *, cuda: bool) -> NoReturn:
+    """Answer with the user's handler, in the main thread, where any library works."""
+    began = time.monotonic()
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    from berth.serve.user_code.defaults import DefaultHandler
+    from berth.serve.user_code.handler import UserHandler  # with the toolkit, and SciPy: a second
+
+    default = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), RequestLimits())
+    handler = UserHandler(code, model_dir, default, gpu_id=0 if cuda else None)
+    channel.send(HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began))
+    while True:
+        batch = channel.receive()
+        channel.send(BatchResults(batch.number, [handler.answer(request) for request in batch.rows]))
 
 
 if __name__ == "__main__":

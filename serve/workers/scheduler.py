@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from berth.runtime.engines.batches import WASTE
-from berth.runtime.engines.engine import RowLogits, WindowTokens
+from berth.serve.workers.messages import QueuedRow
 
 _LOOKED_AT = 64
 """Waiting windows among which a batch is chosen."""
@@ -20,18 +20,22 @@ _LOOKED_AT = 64
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A request's rows on their way through the workers. `deaths`: workers that died over it."""
+    """A request's rows on their way through the workers.
 
-    rows: Sequence[WindowTokens]
+    `repeatable`: whether a worker may begin with it where another has died over it, `deaths` of them up to now.
+    """
+
+    rows: Sequence[QueuedRow]
     arrived: float
-    future: Future[list[RowLogits]] = field(default_factory=Future)
+    repeatable: bool = True
+    future: Future[list[Any]] = field(default_factory=Future)
     deaths: int = 0
-    logits: dict[int, RowLogits] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
         """Of all its rows."""
-        return sum(len(row.input_ids) for row in self.rows)
+        return sum(row.length for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,14 +48,14 @@ class WaitingWindow:
     index: int = field(compare=False)
 
     @property
-    def row(self) -> WindowTokens:
-        """What the model sees of it."""
+    def row(self) -> QueuedRow:
+        """What a worker sees of it."""
         return self.request.rows[self.index]
 
     @property
     def length(self) -> int:
         """Tokens."""
-        return len(self.row.input_ids)
+        return self.row.length
 
 
 class Scheduler:
@@ -69,7 +73,7 @@ class Scheduler:
         """Queue all windows of a request, or those that a worker took with it when it died."""
         turn = request.arrived
         for index in range(len(request.rows)):
-            if index not in request.logits:
+            if index not in request.results:
                 self._number += 1
                 window = WaitingWindow(turn, self._number, request, index)
                 insort(self._waiting, window)
@@ -121,17 +125,17 @@ def _alike(first: WaitingWindow, others: Sequence[WaitingWindow], size: int) -> 
             yield other
 
 
-def rows_of(batch: Sequence[WaitingWindow]) -> list[WindowTokens]:
-    """What the model sees of a batch."""
+def rows_of(batch: Sequence[WaitingWindow]) -> list[QueuedRow]:
+    """What a worker sees of a batch."""
     return [window.row for window in batch]
 
 
-def finish(batch: Sequence[WaitingWindow], logits: Sequence[Any]) -> list[PendingRequest]:
+def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[PendingRequest]:
     """Note what came of a batch; the requests that are complete by it."""
     complete = []
-    for window, one in zip(batch, logits, strict=True):
+    for window, one in zip(batch, results, strict=True):
         request = window.request
-        request.logits[window.index] = one
-        if len(request.logits) == len(request.rows):
+        request.results[window.index] = one
+        if len(request.results) == len(request.rows):
             complete.append(request)
     return complete

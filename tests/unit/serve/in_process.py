@@ -20,18 +20,18 @@ ONE = {
 _SERVICES: list[Service] = []
 
 
-def service_of(model_dir: Path, limits: RequestLimits | None = None) -> Service:
+def service_of(model_dir: Path, limits: RequestLimits | None = None, **environment: str) -> Service:
     """A service with one worker for the model in that folder, whose graph is kept next to it; `stop_all` ends it."""
     limits = limits or RequestLimits()
-    kept = {FOLDER_VARIABLE: str(model_dir.parent / f"graph of {model_dir.name}")}
+    kept = {FOLDER_VARIABLE: str(model_dir.parent / f"graph of {model_dir.name}"), **environment}
     service = Service(WorkerPool([WorkerSettings(model_dir, 1, "cpu", kept)], limits), limits)
     _SERVICES.append(service)
     service.pool.start()
     return service
 
 
-def ready_service(model_dir: Path, limits: RequestLimits | None = None) -> Service:
-    service = service_of(model_dir, limits)
+def ready_service(model_dir: Path, limits: RequestLimits | None = None, **environment: str) -> Service:
+    service = service_of(model_dir, limits, **environment)
     service.start()
     deadline = time.monotonic() + 60
     while not service.pool.available:
@@ -39,6 +39,18 @@ def ready_service(model_dir: Path, limits: RequestLimits | None = None) -> Servi
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return service
+
+
+def failure_of(model_dir: Path, **environment: str) -> str:
+    """Why a service of that model can't be."""
+    service = service_of(model_dir, **environment)
+    service.start()
+    deadline = time.monotonic() + 60
+    while service.failure is None:
+        assert time.monotonic() < deadline
+        assert not service.pool.available
+        time.sleep(0.02)
+    return service.failure
 
 
 def stop_all() -> None:

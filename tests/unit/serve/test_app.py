@@ -12,9 +12,9 @@ import torch
 from starlette.testclient import TestClient
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from berth.runtime.engines.engine import RowLogits, WindowTokens
 from berth.serve.app import create_app
 from berth.serve.settings import ServerSettings
+from berth.serve.workers.messages import QueuedRow
 from berth.serve.workers.pool import EngineError, WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
@@ -223,11 +223,11 @@ class BrokenPool(WorkerPool):
 
     broken = True
 
-    def submit(self, rows: Sequence[WindowTokens]) -> Future[list[RowLogits]]:
+    def submit(self, rows: Sequence[QueuedRow], *, repeatable: bool = True) -> Future[list[Any]]:
         if not self.broken:
             return super().submit(rows)
         self.broken = False
-        future: Future[list[RowLogits]] = Future()
+        future: Future[list[Any]] = Future()
         future.set_exception(EngineError("KeyError: 'a secret of the inside'"))
         return future
 

@@ -15,9 +15,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from berth.qa.tokenizer import PairTokenizer
-from berth.runtime.engines.engine import RowLogits, WindowTokens
+from berth.serve.answering import QuestionAnswering
 from berth.serve.app import create_app
 from berth.serve.limits import RequestLimits
+from berth.serve.workers.messages import QueuedRow
 from berth.serve.workers.pool import WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_for, error_of, ready_service
 
@@ -51,9 +52,11 @@ class NoTokenizer(PairTokenizer):
 )
 def test_lengths_are_checked_before_texts_are_tokenised(tiny_model: Path, inputs: Any, sentence: str) -> None:
     service = ready_service(tiny_model)
-    assert service._reading is not None
-    there = service._reading.tokenizer
-    service._reading = replace(service._reading, tokenizer=NoTokenizer(there.library, there.token_types))
+    answering = service.answering
+    assert isinstance(answering, QuestionAnswering)
+    there = answering.reading.tokenizer
+    reading = replace(answering.reading, tokenizer=NoTokenizer(there.library, there.token_types))
+    service._answering = replace(answering, reading=reading)
     status, kind, said = error_for(TestClient(create_app(service)), inputs)
     assert (status, kind) == (413, "too_large")
     assert said.startswith(sentence)
@@ -105,12 +108,12 @@ class HeldPool(WorkerPool):
     def hold(self) -> None:
         self.begun = 0
         self.answered: list[int] = []
-        self._held: list[tuple[Sequence[WindowTokens], Future[list[RowLogits]]]] | None = []
+        self._held: list[tuple[Sequence[QueuedRow], Future[list[Any]]]] | None = []
 
-    def submit(self, rows: Sequence[WindowTokens]) -> Future[list[RowLogits]]:
+    def submit(self, rows: Sequence[QueuedRow], *, repeatable: bool = True) -> Future[list[Any]]:
         if self._held is None:
             return super().submit(rows)
-        future: Future[list[RowLogits]] = Future()
+        future: Future[list[Any]] = Future()
         self._held.append((rows, future))
         self.begun += 1
         return future

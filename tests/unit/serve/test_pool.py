@@ -103,7 +103,8 @@ def test_a_request_that_kills_two_workers_is_given_up_and_nothing_else(start: Po
     good = [pool.submit([row(SLOW)]) for _ in range(3)]
     poison = pool.submit([row(40), row(DIES)])
     good += [pool.submit([row(60)]) for _ in range(5)]
-    with pytest.raises(ServeError, match="2 workers in turn have died over this request: it is given up") as refused:
+    sentence = r"2 workers in turn have died \(exit code 7\) over this request: it is given up"
+    with pytest.raises(ServeError, match=sentence) as refused:
         poison.result(30)
     assert (refused.value.kind, refused.value.status) == (Kind.GIVEN_UP, 500)
     assert [int(future.result(20)[0].start[0]) for future in good] == [SLOW] * 3 + [60] * 5

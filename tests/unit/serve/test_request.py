@@ -17,10 +17,17 @@ def test_a_list_of_one_stays_a_list() -> None:
 
 
 def test_parameters() -> None:
-    given = {"top_k": 3, "doc_stride": 0, "max_answer_len": 30, "max_seq_len": 256, "handle_impossible_answer": True}
-    assert parse({"inputs": ONE, "parameters": given}).parameters == Parameters(
-        top_k=3, doc_stride=0, max_answer_len=30, max_seq_len=256, handle_impossible_answer=True
-    )
+    given = {
+        "top_k": 3,
+        "doc_stride": 0,
+        "max_answer_len": 30,
+        "max_seq_len": 256,
+        "max_question_len": 32,
+        "handle_impossible_answer": True,
+        "align_to_words": False,
+    }
+    assert parse({"inputs": ONE, "parameters": given}).parameters == Parameters(**given)
+    assert parse({"inputs": ONE, "parameters": {"topk": 3}}).parameters == Parameters(top_k=3)
     assert parse({"inputs": ONE, "parameters": None}).parameters == Parameters()
 
 
@@ -47,8 +54,8 @@ def with_parameters(**parameters: object) -> object:
             {"inputs": [{"question": ""}, 3], "params": {}, "parameters": {"top_k": 0, "topk": 1}},
             "unknown key `params` in the body: did you mean `parameters`?; `inputs[0].question` is empty: send some "
             "text; `inputs[0].context` is missing: a question needs `question` and `context`; `inputs[1]` is a number: "
-            "it must be an object with `question` and `context`; unknown key `topk` in `parameters`: did you mean "
-            "`top_k`?; `parameters.top_k` is out of range: it must be from 1 to 1000",
+            "it must be an object with `question` and `context`; `parameters.top_k` is out of range: it must be from 1 "
+            "to 1000; `parameters.topk` is another name of `top_k`: send one of the two",
         ),
         (
             {"inputs": [1] * 11},
@@ -78,10 +85,14 @@ def with_parameters(**parameters: object) -> object:
         ),
         (
             {"inputs": ONE, "parameters": [1]},
-            "`parameters` is a list: it must be an object with `top_k`, `max_answer_len`, `max_seq_len`, `doc_stride` "
-            "and `handle_impossible_answer`",
+            "`parameters` is a list: it must be an object with `top_k`, `max_answer_len`, `max_question_len`, "
+            "`max_seq_len`, `doc_stride`, `handle_impossible_answer`, `align_to_words` and `topk`",
         ),
-        (with_parameters(topk=3), "unknown key `topk` in `parameters`: did you mean `top_k`?"),
+        (with_parameters(topk=0), "`parameters.topk` is out of range: it must be from 1 to 1000"),
+        (
+            with_parameters(max_question_len=0),
+            "`parameters.max_question_len` is out of range: it must be from 1 to 100000",
+        ),
         (with_parameters(top_k=0), "`parameters.top_k` is out of range: it must be from 1 to 1000"),
         (with_parameters(top_k=True), "`parameters.top_k` is true or false: it must be a whole number"),
         (with_parameters(top_k="3"), "`parameters.top_k` is a string: it must be a whole number"),
@@ -97,6 +108,7 @@ def with_parameters(**parameters: object) -> object:
             with_parameters(handle_impossible_answer=1),
             "`parameters.handle_impossible_answer` is a number: it must be true or false",
         ),
+        (with_parameters(align_to_words="no"), "`parameters.align_to_words` is a string: it must be true or false"),
     ],
 )
 def test_refusals(value: object, sentence: str) -> None:

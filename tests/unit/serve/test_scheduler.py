@@ -93,4 +93,4 @@ def test_a_request_is_complete_with_its_last_window_and_not_computed_twice() -> 
     made.add(one, PACE)  # as after a death of the worker that had the first
     assert [window.index for window in made.next_batch(4, 1, idle=True)] == [first.index]
     assert finish([first], ["a"]) == [one]
-    assert [one.logits[index] for index in range(2)] == ["a", "b"]
+    assert [one.results[index] for index in range(2)] == ["a", "b"]

@@ -19,6 +19,7 @@ from berth.serve.settings import (
     ServerSettings,
     SettingError,
     TransformSettings,
+    check_task,
     execution_parameters,
     idle_variables,
     listen,
@@ -323,11 +324,18 @@ def test_a_level_of_the_log_that_is_none_is_refused() -> None:
         read_settings({"SAGEMAKER_CONTAINER_LOG_LEVEL": "loud"})
 
 
-def test_another_task_is_refused() -> None:
+def test_another_task_is_for_the_models_own_code_only(tmp_path: Path) -> None:
     assert read_settings({"HF_TASK": "question-answering"}) == ServerSettings()
+    other = {"HF_TASK": "text-classification", "SAGEMAKER_BASE_DIR": str(tmp_path)}
     with pytest.raises(SettingError) as caught:
-        read_settings({"HF_TASK": "text-classification"})
-    assert str(caught.value) == "HF_TASK is `text-classification`: this image answers questions (question-answering)"
+        check_task(read_settings(other), other)
+    assert str(caught.value) == (
+        "HF_TASK is `text-classification`: this image answers questions (question-answering); for another task give "
+        "the model a code/inference.py of its own"
+    )
+    (tmp_path / "model/code").mkdir(parents=True)
+    (tmp_path / "model/code/inference.py").write_text("def predict_fn(data, model): ...")
+    check_task(read_settings(other), other)
 
 
 def test_what_is_set_without_effect_is_known() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from berth.runtime.engines.engine import EngineInfo, RowLogits
-from berth.serve.workers.messages import Batch, BatchError, BatchLogits, Failed, Ready
+from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, Ready
 
 DIES, RAISES, SLOW, SLEEPS = 1, 2, 3, 4
 TOKENIZER = '{"token_types": false, "library": {}}'
@@ -32,7 +32,7 @@ def run(connection: "Connection[object, object]", batch: Batch) -> None:
     if SLOW in first:
         time.sleep(0.3)
     logits = [RowLogits(row.input_ids.astype(np.float32), row.input_ids.astype(np.float32)) for row in batch.rows]
-    connection.send(BatchLogits(batch.number, logits))
+    connection.send(BatchResults(batch.number, logits))
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     if " " in name and name != "dies later":
         connection.send(Failed(name))
         return
-    connection.send(Ready(EngineInfo("a double", "fp32", 128, int(threads), 4), TOKENIZER, model, "", 0.0, 0.0))
+    connection.send(Ready(EngineInfo("a double", "fp32", 128, int(threads), 4), TOKENIZER, model, 0.0, 0.0, 0.0))
     while True:
         batch = connection.recv()
         assert isinstance(batch, Batch)

@@ -1,5 +1,6 @@
 """Finding the model under /opt/ml/model."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,13 +38,16 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 def test_found(tmp_path: Path, files: dict[str, str], folder: str, weights: str, tokenizer: str) -> None:
     found = find(write(tmp_path, files))
     assert (found.folder, found.weights, found.tokenizer) == (tmp_path / folder, weights, tokenizer)
-    assert found.user_code is None
 
 
-@pytest.mark.parametrize("where", ["code", "m/code"])
-def test_user_code_is_seen(tmp_path: Path, where: str) -> None:
-    write(tmp_path, {f"m/{name}": text for name, text in COMPLETE.items()} | {f"{where}/inference.py": ""})
-    assert find(tmp_path).user_code == tmp_path / where / "inference.py"
+def test_the_threshold_of_the_config(tmp_path: Path) -> None:
+    said = {"model_type": "bert", "null_score_diff_threshold": -1.5}
+    assert find(write(tmp_path / "a", COMPLETE)).null_threshold == 0.0
+    assert find(write(tmp_path / "b", {**COMPLETE, "config.json": json.dumps(said)})).null_threshold == -1.5
+    for wrong in ("high", True, float("inf")):
+        text = json.dumps(said | {"null_score_diff_threshold": wrong})
+        with pytest.raises(ModelFilesError, match=r"has `null_score_diff_threshold`: .*: it must be a number"):
+            find(write(tmp_path / "c", {**COMPLETE, "config.json": text}))
 
 
 def without(name: str) -> dict[str, str]:

@@ -1,0 +1,76 @@
+"""Who answers a request's body: our own handler of questions, or a user's in the workers."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from berth.serve.admission import Share
+from berth.serve.body import answer_body
+from berth.serve.codecs import answer_codec, request_codec
+from berth.serve.question_answering import Reading
+from berth.serve.reader import Reader
+from berth.serve.workers.messages import HandlerAnswer, HandlerRequest
+from berth.serve.workers.pool import WorkerPool
+
+ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What all requests share on their way in. `unread`: bytes of bodies; `accept`: the type of an answer that nobody
+    asked for in another.
+    """
+
+    reader: Reader
+    unread: Share
+    accept: str | None
+
+
+class Answering(Protocol):
+    """What makes an answer of a body and its headers, whose names are in lower case."""
+
+    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake) -> Response:
+        """The response; ServeError if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswering:
+    """Ours: the front makes windows and answers, the workers compute."""
+
+    pool: WorkerPool
+    reading: Reading
+
+    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake) -> Response:
+        form = request_codec(headers.get("content-type"))
+        # Before the model works for an answer that can't be sent.
+        codec = answer_codec(headers.get("accept"), form[0], intake.accept)
+        with intake.unread.hold(len(body)):
+            prepared = await intake.reader.read(body, form, self.reading)
+        rows = prepared.rows
+        logits = await asyncio.wrap_future(self.pool.submit(rows)) if rows else []
+        answer = await run_in_threadpool(answer_body, prepared, logits, codec)
+        return Response(answer, media_type=codec.media_type, headers=_attributes(headers))
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerAnswering:
+    """A user's: a worker does it all."""
+
+    pool: WorkerPool
+
+    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake) -> Response:
+        # A handler may have begun what must not be done twice.
+        future = self.pool.submit([HandlerRequest(body, dict(headers))], repeatable=False)
+        answer: HandlerAnswer
+        (answer,) = await asyncio.wrap_future(future)
+        return Response(answer.body, answer.status, {**_attributes(headers), **answer.headers})
+
+
+def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
+    """What the caller gave along for itself, or for a handler that changes it, and SageMaker hands back to it."""
+    return {ATTRIBUTES: headers[ATTRIBUTES]} if ATTRIBUTES in headers else {}

@@ -1,0 +1,90 @@
+"""What a handler's functions are given as `context`: of Multi Model Server's, which handlers are written for, all that
+concerns a request. One at a time runs in a process, and for each the object is filled anew.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+
+class RequestHeaders(dict[str, str]):
+    """Headers as a client sent them, by names in any case."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__({name.title(): value for name, value in headers.items()})
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.title())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(name.title())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value, or `default`."""
+        return super().get(name.title(), default)
+
+
+class RequestContext:
+    """`context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")` and its like. The index of a request in its
+    batch, which many of the methods take, is 0: there is one.
+    """
+
+    def __init__(self, model_dir: str, model_name: str, gpu_id: int | None) -> None:
+        self.model_name = model_name
+        self.manifest = {"model": {"modelName": model_name}}
+        self.system_properties: dict[str, Any] = {
+            "model_dir": model_dir,
+            "gpu_id": gpu_id,
+            "batch_size": 1,
+            "server_name": "berth",
+        }
+        self.begin({}, "")
+
+    def begin(self, headers: Mapping[str, str], request_id: str) -> None:
+        """Stand for the next request."""
+        self.request_ids = {0: request_id}
+        self._request = RequestHeaders(headers)
+        self._status: tuple[int, str] | None = None
+        self._answer: dict[str, str] = {}
+
+    @property
+    def request_processor(self) -> "list[RequestContext]":
+        """Multi Model Server has an object for each request of a batch."""
+        return [self]
+
+    def get_request_id(self, idx: int = 0) -> str:
+        return self.request_ids[idx]
+
+    def get_request_header(self, idx: int, key: str) -> str | None:
+        value: str | None = self._request.get(key)
+        return value
+
+    def get_all_request_header(self, idx: int) -> RequestHeaders:
+        return self._request
+
+    def get_request_property(self, key: str) -> str | None:
+        return self.get_request_header(0, key)
+
+    def get_request_properties(self) -> RequestHeaders:
+        return self._request
+
+    def set_response_content_type(self, idx: int, value: str) -> None:
+        self._answer["content-type"] = value
+
+    def get_response_content_type(self, idx: int) -> str | None:
+        return self._answer.get("content-type")
+
+    def set_response_header(self, idx: int, key: str, value: str) -> None:
+        self._answer[key.lower()] = value
+
+    def get_response_headers(self, idx: int) -> dict[str, str]:
+        return self._answer
+
+    def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
+        self._status = (int(code), phrase)
+
+    def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
+        self.set_response_status(code, phrase)
+
+    def get_response_status(self, idx: int) -> tuple[int, str]:
+        return self._status or (int(HTTPStatus.OK), "")

@@ -1,0 +1,171 @@
+"""What stands in for the functions that a user's handler does not have; as in Hugging Face's inference toolkit.
+
+Bodies are decoded to what they hold, not to an array as SageMaker's own toolkit does; nothing is unpickled.
+"""
+
+import csv
+import io
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from berth.runtime.engines import choose
+from berth.runtime.engines.choose import EngineSettings
+from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES
+from berth.serve.errors import Kind, ServeError
+from berth.serve.json_text import decode, dump, encode
+from berth.serve.limits import RequestLimits
+from berth.serve.media_types import best_of, split
+from berth.serve.pipeline import QuestionAnsweringPipeline
+
+log = logging.getLogger(__name__)
+
+NPY = "application/x-npy"
+TEXT_TYPES = (*CODECS,)
+ENCODED = (JSON, JSON_LINES, CSV, NPY)
+_HEADERS = {"question", "context", "inputs"}
+
+
+class DefaultHandler:
+    """The four functions, by the names that `sagemaker_inference.transformer.Transformer` asks for."""
+
+    def __init__(self, settings: EngineSettings, limits: RequestLimits) -> None:
+        self._settings = settings
+        self._limits = limits
+
+    def default_model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
+        """Our model under `model_dir`; ModelFilesError if it can't be served."""
+        loaded = choose.load(Path(model_dir), self._settings, log.info)
+        return QuestionAnsweringPipeline(loaded, self._limits)
+
+    def default_input_fn(self, input_data: bytes | str, content_type: str | None) -> Any:
+        """What the body holds: a JSON value, for JSON lines a list of them, an array for .npy, and for CSV a list of
+        rows, which are `{"inputs": …}` where the first line has names. ServeError (400, 415) if it can't be read.
+        """
+        media_type = split(content_type or JSON)[0]
+        if media_type == NPY:
+            return _array(input_data.encode() if isinstance(input_data, str) else input_data)
+        text = input_data if isinstance(input_data, str) else input_data.decode("utf-8", "replace")
+        match media_type:
+            case "application/json":
+                return decode(text, "the body")
+            case "application/jsonlines":
+                return [decode(line, "the line") for line in text.split("\n") if line.strip()]
+            case "text/csv":
+                return _rows(text)
+        known = ", ".join(ENCODED)
+        raise ServeError(
+            Kind.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type `{media_type[:80]}` can't be read: send one of {known}, or write an input_fn that reads it",
+        )
+
+    def default_predict_fn(self, data: Any, model: Any) -> Any:
+        """`model` called with the body's `inputs` and `parameters`, or with all of the body where it has none."""
+        if not callable(model):
+            raise TypeError("what model_fn returned can't be called: write a predict_fn that uses it")
+        if not isinstance(data, dict):
+            return model(data)
+        inputs = data.pop("inputs", None)
+        parameters = data.pop("parameters", None) or {}
+        return model(data if inputs is None else inputs, **parameters)
+
+    def default_output_fn(self, prediction: Any, accept: str | None) -> tuple[bytes, str]:
+        """The prediction (JSON values, arrays and tensors) in the type that is wanted; ServeError (406) if it has no
+        such form.
+        """
+        media_type = best_of(accept or JSON, ENCODED)
+        if media_type is None:
+            known = ", ".join(ENCODED)
+            sentence = f"Accept `{(accept or '')[:80]}` can't be written: accept one of {known}, or write an output_fn"
+            raise ServeError(Kind.NOT_ACCEPTABLE, sentence)
+        if isinstance(prediction, bytes | bytearray):
+            return bytes(prediction), media_type
+        return _WRITERS[media_type](prediction), media_type
+
+
+def media_type_for(accept: str | None, default: str | None) -> str:
+    """The one type that a function gets as `accept`, for it compares it with names: the best of ours in a list or with
+    wildcards, else the first that the client names.
+    """
+    first = default or JSON
+    if not accept or not accept.strip():
+        return first
+    named = [split(part)[0] for part in accept.split(",")]
+    if len(named) == 1 and "*" not in named[0]:
+        return named[0]
+    return best_of(accept, [first, *(each for each in ENCODED if each != first)]) or named[0]
+
+
+def _array(body: bytes) -> Any:
+    try:
+        return np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
+    except (ValueError, MemoryError, OverflowError) as error:
+        raise ServeError(Kind.BAD_REQUEST, f"the body is no array in NumPy's format ({error})") from error
+
+
+def _rows(text: str) -> Any:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = [row for row in reader if row]
+    except csv.Error as error:
+        raise ServeError(Kind.BAD_REQUEST, f"the body is not CSV ({error} at line {reader.line_num})") from error
+    if not rows:
+        raise ServeError(Kind.BAD_REQUEST, "the body is empty: send a row of CSV")
+    names = [name.strip() for name in rows[0]]
+    if not _HEADERS & {name.lower() for name in names}:
+        return rows
+    named = [dict(zip(names, row, strict=False)) for row in rows[1:]]
+    return {"inputs": [row["inputs"] for row in named] if "inputs" in names else named}
+
+
+def _plain(value: Any) -> Any:
+    """An array or tensor as lists, a NumPy number as a number: for json.dumps."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} has no form in JSON: return lists, numbers, strings or arrays")
+
+
+def _text(value: Any) -> str:
+    try:
+        return dump(value, _plain)
+    except ValueError as error:
+        raise ValueError(f"the prediction has no form in JSON ({error})") from error
+
+
+def _json(value: Any) -> bytes:
+    return encode(_text(value))
+
+
+def _json_lines(value: Any) -> bytes:
+    lines = value if isinstance(value, list | tuple) else [value]
+    return encode("".join(f"{_text(line)}\n" for line in lines))
+
+
+def _csv(value: Any) -> bytes:
+    rows = value.tolist() if hasattr(value, "tolist") else value
+    rows = rows if isinstance(rows, list | tuple) else [rows]
+    text = io.StringIO(newline="")
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        table = csv.DictWriter(text, names, lineterminator="\r\n")
+        table.writeheader()
+        table.writerows(rows)
+    else:
+        lines = [row if isinstance(row, Sequence) and not isinstance(row, str) else [row] for row in rows]
+        csv.writer(text, lineterminator="\r\n").writerows(lines)
+    return encode(text.getvalue())
+
+
+def _npy(value: Any) -> bytes:
+    stream = io.BytesIO()
+    try:
+        np.save(stream, np.asarray(value), allow_pickle=False)
+    except ValueError as error:
+        raise ServeError(Kind.NOT_ACCEPTABLE, f"the prediction is no array of numbers: accept `{JSON}`") from error
+    return stream.getvalue()
+
+
+_WRITERS: Mapping[str, Callable[[Any], bytes]] = {JSON: _json, JSON_LINES: _json_lines, CSV: _csv, NPY: _npy}

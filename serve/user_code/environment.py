@@ -1,0 +1,51 @@
+"""The packages that a handler's requirements.txt asks for: an environment of their own, laid over the image's.
+
+So the server's own packages stay as they are whatever a model wants, and the image may be read-only.
+"""
+
+import fcntl
+import hashlib
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+from berth.runtime import requirements
+from berth.runtime.engines.model_folder import ModelFilesError
+from berth.runtime.requirements import RequirementsError
+from berth.serve.user_code.find import UserCode
+
+_DONE = "installed"
+
+
+def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -> str:
+    """The python to run this handler with: the present one, or of an environment below `scratch` that has what it wants
+    and sees the present one's packages behind. Made by the first that comes, in the order of seconds to minutes, and
+    found by the others; ModelFilesError if it can't be had.
+    """
+    if code.requirements is None:
+        return sys.executable
+    asked = code.requirements.read_bytes() + str(code.folder).encode()
+    place = scratch / f"packages-{hashlib.sha256(asked).hexdigest()[:16]}"
+    python = str(place / "bin/python")
+    scratch.mkdir(parents=True, exist_ok=True)
+    with (scratch / "packages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        if not (place / _DONE).is_file():
+            say(f"installing {code.requirements}")
+            _lay_over(place)
+            try:
+                requirements.install(code.folder, python, lambda line: say(f"pip: {line}"))
+            except RequirementsError as error:
+                raise ModelFilesError(f"{code.folder}: {error}") from None
+            (place / _DONE).touch()
+    return python
+
+
+def _lay_over(place: Path) -> None:
+    """An empty environment that sees this one's packages, those in links (.pth) as well, behind its own."""
+    venv.create(place, clear=True, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
+    below = sysconfig.get_path("purelib")
+    (packages / "image.pth").write_text(f"import site; site.addsitedir({below!r})\n", "utf-8")

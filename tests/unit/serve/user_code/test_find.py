@@ -1,0 +1,99 @@
+"""Which file is a user's handler, by looks alone."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.engines.model_folder import ModelFilesError
+from berth.serve.user_code.find import find_code
+
+HANDLER = "def predict_fn(data, model):\n    return data\n"
+
+
+def write(root: Path, name: str, text: str = HANDLER) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def found(root: Path, **environ: str) -> Path | None:
+    code = find_code(root / "model", environ)
+    return code.file.relative_to(root) if code else None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model/code/inference.py", "model/bert/code/inference.py", "code/inference.py"],
+    ids=["in the archive", "a folder deeper", "mounted"],
+)
+def test_where_a_handler_is_looked_for(tmp_path: Path, name: str) -> None:
+    assert found(tmp_path) is None
+    write(tmp_path, "model/bert/config.json", "{}")
+    write(tmp_path, name)
+    assert found(tmp_path) == Path(name)
+    # As the SDK sets them for a model without code, and with it.
+    assert found(tmp_path, SAGEMAKER_PROGRAM="", SAGEMAKER_SUBMIT_DIRECTORY="") == Path(name)
+    nowhere = str(tmp_path / "nowhere")
+    assert found(tmp_path, SAGEMAKER_PROGRAM="inference.py", SAGEMAKER_SUBMIT_DIRECTORY=nowhere) == Path(name)
+
+
+def test_the_variables_name_it(tmp_path: Path) -> None:
+    write(tmp_path, "model/code/inference.py")
+    write(tmp_path, "mine/sub/handler.py")
+    mine = str(tmp_path / "mine")
+    named = {"SAGEMAKER_PROGRAM": "sub/handler.py", "SAGEMAKER_SUBMIT_DIRECTORY": mine}
+    assert found(tmp_path, **named) == Path("mine/sub/handler.py")
+    assert found(tmp_path, **{**named, "SAGEMAKER_SUBMIT_DIRECTORY": f"file://{mine}"}) == Path("mine/sub/handler.py")
+    assert found(tmp_path, **{**named, "SAGEMAKER_PROGRAM": "sub/handler"}) == Path("mine/sub/handler.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "functions"),
+    [
+        (HANDLER, {"predict_fn"}),
+        (
+            "try:\n    from mine import model_fn, run as transform_fn\nexcept ImportError:\n    pass\n",
+            {"model_fn", "transform_fn"},
+        ),
+        ("output_fn = lambda prediction, accept: prediction\n", {"output_fn"}),
+        ("from mine import *\n", {"model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn"}),
+        ("import torch\n\ndef main():\n    def predict_fn(): ...\n\nmain()\n", set()),
+        ("class Model:\n    def predict_fn(self): ...\n", set()),
+        ("", set()),
+    ],
+    ids=["def", "import", "assignment", "star", "a training program", "a method", "empty"],
+)
+def test_a_file_without_one_of_the_functions_is_no_handler(tmp_path: Path, text: str, functions: set[str]) -> None:
+    write(tmp_path, "model/code/train.py", text)
+    code = find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.py"})
+    assert (set(code.functions) if code else set()) == functions
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [
+        ("other.py", "SAGEMAKER_PROGRAM is `other.py`, and there is no such file in {0}/model/code, {0}/code: pack it"),
+        ("../other.py", "SAGEMAKER_PROGRAM is `../other.py`: it must be a file inside the model's code folder"),
+        ("/etc/other.py", "SAGEMAKER_PROGRAM is `/etc/other.py`: it must be a file inside the model's code folder"),
+        (
+            "broken.py",
+            "{0}/model/code/broken.py is no Python that can be run: '(' was never closed (broken.py, line 1)",
+        ),
+    ],
+)
+def test_what_is_named_and_can_not_be_had(tmp_path: Path, program: str, sentence: str) -> None:
+    write(tmp_path, "model/code/broken.py", "def predict_fn(\n")
+    with pytest.raises(ModelFilesError) as caught:
+        find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": program})
+    assert str(caught.value).startswith(sentence.format(tmp_path))
+
+
+def test_requirements_are_those_next_to_it(tmp_path: Path) -> None:
+    write(tmp_path, "model/code/inference.py")
+    write(tmp_path, "model/code/requirements.txt", " \n")
+    code = find_code(tmp_path / "model", {})
+    assert code is not None
+    assert code.requirements is None
+    path = write(tmp_path, "model/code/requirements.txt", "tabulate\n")
+    assert code.requirements == path

@@ -1,0 +1,307 @@
+"""A user's handler in a worker: which of its functions run, with what, and what clients read when they fail."""
+
+import io
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from berth.serve.limits import RequestLimits
+from tests.unit.serve.in_process import ONE, error_of
+
+NPY = "application/x-npy"
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+
+
+def test_model_fn_and_predict_fn(serve: Any) -> None:
+    client = serve(
+        """
+def model_fn(model_dir):
+    return {"name": model_dir.rsplit("/", 1)[1]}
+
+def predict_fn(data, model):
+    return [model["name"], data]
+"""
+    )
+    response = client.post("/invocations", json={"any": ["thing"]})
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    assert response.json() == ["model", {"any": ["thing"]}]
+    assert client.get("/ping").json() == {"status": "ready", "handler": "the model's own"}
+
+
+def test_predict_fn_alone_gets_our_model_as_the_pipeline(tiny_model: Path, model: Any, serve: Any) -> None:
+    shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
+    client = serve(
+        """
+def predict_fn(data, model):
+    one = model(question=data["q"], context=data["c"])
+    assert model({"question": data["q"], "context": data["c"]}) == one
+    assert model([{"question": data["q"], "context": data["c"]}]) == [one]
+    assert model(question=[data["q"]] * 2, context=data["c"]) == [one, one]
+    return model(question=data["q"], context=data["c"], top_k=2)
+"""
+    )
+    first, second = client.post("/invocations", json={"q": ONE["question"], "c": ONE["context"]}).json()
+    assert first["score"] >= second["score"]
+    assert first["answer"] == ONE["context"][first["start"] : first["end"]]
+    refused = client.post("/invocations", json={"q": "", "c": ONE["context"]})
+    assert error_of(refused) == (400, "bad_request", "`inputs.question` is empty: send some text")
+
+
+def test_input_fn_and_output_fn_around_our_model(tiny_model: Path, model: Any, serve: Any) -> None:
+    shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
+    client = serve(
+        """
+def input_fn(data, content_type):
+    question, context = data.decode().split("|") if content_type == "text/x-mine" else (None, None)
+    return {"inputs": {"question": question, "context": context}, "parameters": {"top_k": 2}}
+
+def output_fn(prediction, accept):
+    return "; ".join(each["answer"] for each in prediction), "text/plain"
+"""
+    )
+    body = f"{ONE['question']}|{ONE['context']}"
+    response = client.post("/invocations", content=body, headers={"content-type": "text/x-mine"})
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/plain")
+    assert all(part in ONE["context"] for part in response.text.split("; "))
+    assert response.text.count("; ") == 1
+
+
+def test_transform_fn(serve: Any) -> None:
+    client = serve(
+        """
+def model_fn(model_dir):
+    return 3
+
+def transform_fn(model, data, content_type, accept):
+    return f"{model} {data} {content_type} {accept}", "text/plain"
+"""
+    )
+    said = {"content-type": "application/json; charset=UTF-16", "accept": "text/html;q=0.1, application/json"}
+    response = client.post("/invocations", content='"ä"'.encode("utf-16"), headers=said)
+    assert (response.status_code, response.text) == (200, '3 "ä" application/json application/json')
+    assert client.post("/invocations", content="1").text == "3 1 application/json application/json"
+
+
+def test_the_context_is_each_requests_own(serve: Any) -> None:
+    client = serve(
+        f"""
+def model_fn(model_dir, context):
+    return context.system_properties["model_dir"] == model_dir
+
+def predict_fn(data, model, context):
+    header = context.get_request_header(0, "{ATTRIBUTES}")
+    context.set_response_header(0, "{ATTRIBUTES}", f"seen {{header}}")
+    context.set_response_header(0, "X-Mine", data)
+    if data == "teapot":
+        context.set_response_status(418, "short and stout")
+    return [model, context.get_all_request_header(0).get("x-one")]
+"""
+    )
+    for one in ("first", "second"):
+        response = client.post("/invocations", json=one, headers={ATTRIBUTES: one, "X-One": one})
+        assert response.json() == [True, one]
+        assert response.headers[ATTRIBUTES] == f"seen {one}"
+        assert response.headers["x-mine"] == one
+    assert client.post("/invocations", json="teapot").status_code == 418
+    assert client.post("/invocations", json="a\nb").headers.get("x-mine") is None
+
+
+def test_custom_attributes_go_back_as_they_came(serve: Any, tiny_client: TestClient) -> None:
+    own = serve("def model_fn(model_dir):\n    return len\n")
+    assert own.post("/invocations", json=[1, 2], headers={ATTRIBUTES: "trace=1"}).headers[ATTRIBUTES] == "trace=1"
+    ours = tiny_client.post("/invocations", json={"inputs": ONE}, headers={ATTRIBUTES: "trace=2"})
+    assert ours.headers[ATTRIBUTES] == "trace=2"
+    assert ATTRIBUTES not in tiny_client.post("/invocations", json={"inputs": ONE}).headers
+
+
+def test_a_handler_for_text_classification(serve: Any, model: Any, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from tests.unit.small_models import tiny_tokenizer
+
+    tokenizer = tiny_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    BertForSequenceClassification(config).save_pretrained(model())
+    tokenizer.save_pretrained(model())
+    client = serve(
+        """
+from transformers import pipeline
+
+def model_fn(model_dir):
+    return pipeline("text-classification", model=model_dir, tokenizer=model_dir)
+"""
+    )
+    (found,) = client.post("/invocations", json={"inputs": "what a day"}).json()
+    assert found["label"] in ("LABEL_0", "LABEL_1")
+    both = client.post("/invocations", json={"inputs": ["a", "b"], "parameters": {"top_k": 2}}).json()
+    assert [len(each) for each in both] == [2, 2]
+    table = client.post("/invocations", content="inputs\r\na day\r\n", headers={"content-type": "text/csv"}).json()
+    assert len(table) == 1
+
+
+ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
+
+
+def npy(value: Any, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, value, **options)
+    return stream.getvalue()
+
+
+def test_types_in_and_out(serve: Any) -> None:
+    client = serve(ECHO)
+
+    def said(body: Any, content_type: str, accept: str) -> Any:
+        return client.post("/invocations", content=body, headers={"content-type": content_type, "accept": accept})
+
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert said(npy(array), NPY, "application/json").json() == array.tolist()
+    assert np.array_equal(np.load(io.BytesIO(said(npy(array), NPY, NPY).content)), array)
+    assert said(npy(array), NPY, "text/csv").text == "0.0,1.0,2.0\r\n3.0,4.0,5.0\r\n"
+    assert said('{"a": 1}\n{"a": 2}\n', "application/jsonlines", "text/csv").text == "a\r\n1\r\n2\r\n"
+    assert said("[1, [2]]", "application/json", "application/jsonlines").text == "1\n[2]\n"
+    assert said("a,b\n1,2\n", "text/csv", "*/*").json() == [["a", "b"], ["1", "2"]]
+    row = {"question": "q", "context": "c"}
+    assert said("question,context\nq,c\n", "text/csv", "*/*").json() == [row]
+    assert error_of(said(b"", "image/png", "*/*")) == (
+        415,
+        "unsupported_media_type",
+        "Content-Type `image/png` can't be read: send one of application/json, application/jsonlines, text/csv, "
+        "application/x-npy, or write an input_fn that reads it",
+    )
+    assert error_of(said("[1]", "application/json", "image/png"))[:2] == (406, "not_acceptable")
+    assert error_of(said('{"a": "b"}', "application/json", NPY))[:2] == (406, "not_acceptable")
+
+
+def test_no_pickle_is_loaded(serve: Any, tmp_path: Path) -> None:
+    class Touches:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "loaded",)
+
+    client = serve(ECHO)
+    for body in (npy(np.array([Touches()], dtype=object), allow_pickle=True), b"\x80\x04junk", npy(1)[:-3], b""):
+        status, kind, sentence = error_of(client.post("/invocations", content=body, headers={"content-type": NPY}))
+        assert (status, kind) == (400, "bad_request")
+        assert sentence.startswith("the body is no array in NumPy's format (")
+    assert not (tmp_path / "loaded").exists()
+
+
+FAULTS = """
+import os, sys, time
+from sagemaker_inference.errors import GenericInferenceToolkitError
+
+def model_fn(model_dir):
+    return None
+
+def input_fn(data, content_type):
+    if data == '"input"':
+        raise ValueError("of input\\nand a second line")
+    return data.strip('"')
+
+def predict_fn(data, model):
+    if data == "predict":
+        {}["a key"]
+    if data == "exit":
+        sys.exit(3)
+    if data == "die":
+        os._exit(9)
+    if data == "hang":
+        time.sleep(600)
+    if data == "refuse":
+        raise GenericInferenceToolkitError(422, "too few words")
+    if data == "print":
+        for _ in range(200):
+            print("x" * 100_000)
+    if data == "nan":
+        return float("nan")
+    if data == "object":
+        return object()
+    return data
+
+def output_fn(prediction, accept):
+    if prediction == "output":
+        raise RuntimeError
+    if prediction == "password":
+        raise RuntimeError("password=hunter2 is wrong")
+    return prediction if prediction != "dict" else {"made": "by output_fn"}
+"""
+
+
+def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    client = serve(FAULTS, RequestLimits(seconds=4.0))
+
+    def said(body: str) -> tuple[int, str, str]:
+        return error_of(client.post("/invocations", json=body))
+
+    for body, reason in {
+        "input": "input_fn of the model's inference.py raised ValueError: of input",
+        "predict": "predict_fn of the model's inference.py raised KeyError: 'a key'",
+        "exit": "predict_fn of the model's inference.py raised SystemExit: 3",
+        "output": "output_fn of the model's inference.py raised RuntimeError",
+        "password": "output_fn of the model's inference.py raised RuntimeError: password=*** is wrong",
+        "object": "the model's inference.py failed (TypeError: a object has no form in JSON: return lists, numbers, "
+        "strings or arrays)",
+        "nan": "the model's inference.py failed (ValueError: the prediction has no form in JSON (Out of range float "
+        "values are not JSON compliant))",
+    }.items():
+        status, kind, sentence = said(body)
+        assert (status, kind) == (500, "handler_failed")
+        identifier = sentence.removeprefix(f"{reason}: the log has the traceback under the id ")
+        assert len(identifier) == 8, sentence
+        assert f"id {identifier}" in capfd.readouterr().err
+    assert said("refuse") == (422, "handler_failed", "too few words")
+    assert said("die") == (
+        500,
+        "given_up",
+        "the worker has died (exit code 9) over this request: it is given up",
+    )
+    assert said("hang")[:2] == (504, "too_late")
+    deadline = time.monotonic() + 30
+    while client.post("/invocations", json="well").status_code != 200:
+        assert time.monotonic() < deadline
+    assert client.post("/invocations", json="print").status_code == 200
+    assert client.post("/invocations", json="well").text == "well"
+    assert client.post("/invocations", json="dict").json() == {"made": "by output_fn"}
+
+
+def test_requests_wait_for_each_other_and_ping_for_none(serve: Any) -> None:
+    client = serve(ECHO + "\nimport time\n\ndef predict_fn(data, model):\n    time.sleep(data)\n    return data\n")
+    found: list[int] = []
+
+    def ask() -> None:
+        found.append(client.post("/invocations", json=0.4).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    asked = time.monotonic()
+    assert client.get("/ping").status_code == 200
+    assert time.monotonic() - asked < 0.2
+    for thread in threads:
+        thread.join()
+    assert found == [200] * 4
+    assert time.monotonic() - began >= 1.6
+
+
+def test_a_body_of_the_former_pipeline_reaches_a_users_model(serve: Any) -> None:
+    client = serve("def model_fn(model_dir):\n    return lambda inputs, **parameters: [inputs, parameters]\n")
+    body = {"inputs": "text", "parameters": {"top_k": 3}}
+    assert client.post("/invocations", json=body).json() == ["text", {"top_k": 3}]
+    assert client.post("/invocations", json={"a": 1}).json() == [{"a": 1}, {}]
+    assert json.loads(client.post("/invocations", json=[1]).content) == [[1], {}]

@@ -1,0 +1,120 @@
+"""Handlers that can't be loaded, and what they ask for: packages, and code that lies in S3."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from starlette.testclient import TestClient
+
+from berth.serve.app import create_app
+from tests.unit.serve.in_process import failure_of, ready_service
+
+ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
+
+
+@pytest.mark.parametrize(
+    ("handler", "sentence"),
+    [
+        (
+            "import no_such_module\n" + ECHO,
+            "the model's inference.py can't be imported, it raised ModuleNotFoundError: No module named "
+            "'no_such_module': the log has the traceback",
+        ),
+        (
+            "def model_fn(model_dir):\n    raise OSError('no weights')\n",
+            "model_fn of the model's inference.py raised OSError: no weights: the log has the traceback",
+        ),
+        (
+            "import sys\nsys.exit('I go')\n" + ECHO,
+            "the model's inference.py can't be imported, it raised SystemExit: I go: the log has the traceback",
+        ),
+        (
+            ECHO + "def transform_fn(model, data, content_type, accept): ...\ndef input_fn(data, content_type): ...\n",
+            "the model's inference.py failed (ValueError: Cannot use transform_fn implementation in conjunction "
+            "with input_fn, predict_fn, and/or output_fn implementation): the log has the traceback",
+        ),
+        (
+            "def model_fn():\n    return 1\n",
+            "the model's inference.py failed (TypeError: model_fn takes 0 arguments but 1 were given.): the log "
+            "has the traceback",
+        ),
+    ],
+    ids=["import", "model_fn", "exit", "too many functions", "no arguments"],
+)
+def test_a_handler_that_can_not_be_loaded(model: Any, handler: str, sentence: str) -> None:
+    assert failure_of(model(inference_py=handler)) == sentence
+
+
+def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:
+    folder = model(inference_py="def predict_fn(data, model): ...")
+    assert (
+        failure_of(folder) == f"{folder} has no config.json, nor has a folder in it: put the files of one model there"
+    )
+
+
+def test_its_packages_are_its_own(model: Any, wheel: Any) -> None:
+    """A package that only the handler wants, and an older one in place of the image's, which the server keeps."""
+    handler = """
+import h11, vendored_here
+
+def model_fn(model_dir):
+    return lambda data: [vendored_here.VALUE, h11.VALUE]
+"""
+    folder = model(inference_py=handler, requirements_txt="--no-index --find-links .\nvendored_here\nh11==1.0\n")
+    wheel(folder / "code", "vendored_here")
+    wheel(folder / "code", "h11")
+    client = TestClient(create_app(ready_service(folder)))
+    assert client.post("/invocations", json=[]).json() == [7, 7]
+    import h11
+
+    assert not hasattr(h11, "VALUE")
+
+
+def test_packages_that_can_not_be_had(model: Any) -> None:
+    folder = model(inference_py=ECHO, requirements_txt="--no-index --find-links .\nno-such-package==1.0\n")
+    sentence = failure_of(folder)
+    assert sentence.startswith(
+        f"{folder}/code: requirements.txt could not be installed (Could not find a version that satisfies the "
+        "requirement no-such-package==1.0 (from versions: none); index: "
+    )
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    _, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    there = boto3.client("s3")
+    there.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    yield there
+    server.stop()
+
+
+def test_code_in_s3(model: Any, bucket: Any, tmp_path: Path) -> None:
+    folder = model()
+    (tmp_path / "mine.py").write_text(ECHO)
+    with tarfile.open(tmp_path / "sourcedir.tar.gz", "w:gz") as packed:
+        packed.add(tmp_path / "mine.py", "mine.py")
+    bucket.upload_file(str(tmp_path / "sourcedir.tar.gz"), "bucket", "a/sourcedir.tar.gz")
+    said = {
+        "SAGEMAKER_PROGRAM": "mine.py",
+        "SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/a/sourcedir.tar.gz",
+    }
+    client = TestClient(create_app(ready_service(folder, **said)))
+    assert client.post("/invocations", json=[5]).json() == [5]
+    gone = {**said, "SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/b/sourcedir.tar.gz"}
+    sentence = failure_of(folder, **gone)
+    assert sentence.startswith(
+        "SAGEMAKER_SUBMIT_DIRECTORY is `s3://bucket/b/sourcedir.tar.gz`, which can't be fetched ("
+    )
+    assert "404" in sentence
