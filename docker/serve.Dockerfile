@@ -254,7 +254,8 @@ LABEL berth.kit="serve" \
     berth.cudnn="${CUDNN}" \
     berth.nccl="${NCCL}" \
     berth.cuda-compat="${CUDA_COMPAT}" \
-    com.amazonaws.sagemaker.capabilities.accept-bind-to-port="true"
+    com.amazonaws.sagemaker.capabilities.accept-bind-to-port="true" \
+    com.amazonaws.sagemaker.capabilities.multi-models="true"
 
 EXPOSE 8080
 

@@ -7,13 +7,20 @@ runs is one sentence on stderr and a non-zero exit code.
 import logging
 import os
 import signal
+import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from berth.runtime.dispatch import OwnCommand, run_command
 from berth.runtime.gpu import driver, start
 from berth.serve import log
+
+if TYPE_CHECKING:  # what serving imports, other commands needn't wait for
+    from berth.serve.limits import RequestLimits
+    from berth.serve.settings import ServerSettings
 
 logger = logging.getLogger("berth.serve.entry")  # and not `__main__`, which is its name when run by -m
 
@@ -70,11 +77,32 @@ def _serve() -> int:
         logger.warning("set, and without effect on this server: %s", ", ".join(idle))
     limits = settings.request_limits(chosen)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen.multi_model:
+        return _serve_many(sock, limits, chosen, found.gpus)
     pool = WorkerPool(settings.worker_settings(chosen, found.gpus, model_threads(), visible), limits)
     pool.start()
-    from berth.serve import server  # next to the workers, which take as long
+    from berth.serve import server, service  # next to the workers, which take as long
 
-    return server.run(sock, pool, limits, chosen)
+    return server.run(sock, service.Service(pool, limits), chosen)
+
+
+def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSettings", gpus: int) -> int:
+    from berth.runtime.cpus import model_threads
+    from berth.serve import models, server, settings
+    from berth.serve.workers.pool import WorkerPool
+
+    if gpus:
+        logger.error("a multi-model endpoint of this image runs on CPUs: choose an instance type without a GPU")
+        return 1
+
+    def start_pool(folder: Path, scratch: Path) -> WorkerPool:
+        pool = WorkerPool([settings.model_worker(model_threads(), folder, scratch)], limits)
+        pool.start()
+        return pool
+
+    roots = [chosen.model_dir.with_name("models"), Path("/models")]
+    scratch = Path(tempfile.gettempdir()) / "berth-models"
+    return server.run(sock, models.ModelRegistry(start_pool, roots, scratch, limits), chosen)
 
 
 if __name__ == "__main__":

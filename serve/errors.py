@@ -17,6 +17,7 @@ class Kind(StrEnum):
     BAD_REQUEST = "bad_request"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    CONFLICT = "conflict"
     NOT_ACCEPTABLE = "not_acceptable"
     TIMEOUT = "timeout"
     TOO_LARGE = "too_large"
@@ -28,12 +29,14 @@ class Kind(StrEnum):
     NOT_READY = "not_ready"
     OVERLOADED = "overloaded"
     TOO_LATE = "too_late"
+    NO_MEMORY = "no_memory"
 
 
 STATUS: dict[Kind, HTTPStatus] = {
     Kind.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
     Kind.NOT_FOUND: HTTPStatus.NOT_FOUND,
     Kind.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
+    Kind.CONFLICT: HTTPStatus.CONFLICT,
     Kind.NOT_ACCEPTABLE: HTTPStatus.NOT_ACCEPTABLE,
     Kind.TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -45,6 +48,7 @@ STATUS: dict[Kind, HTTPStatus] = {
     Kind.NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.TOO_LATE: HTTPStatus.GATEWAY_TIMEOUT,
+    Kind.NO_MEMORY: HTTPStatus.INSUFFICIENT_STORAGE,
 }
 
 

@@ -23,10 +23,9 @@ import uvicorn
 
 from berth.serve.app import create_app
 from berth.serve.connection import ClientConnection, WaitingConnections
-from berth.serve.limits import RequestLimits
+from berth.serve.models import ModelRegistry
 from berth.serve.service import Service
 from berth.serve.settings import QUEUE, ServerSettings
-from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +41,9 @@ class Server(uvicorn.Server):
     port until what was accepted is answered.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, served: Service | ModelRegistry) -> None:
         super().__init__(config)
-        self._service = service
+        self._served = served
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen: uvicorn and asyncio have one number for the two."""
@@ -54,28 +53,27 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: stop when everything is answered, or the time for it is over; the second one stops at once."""
-        if self._service.stopping:
+        if self._served.stopping:
             super().handle_exit(sig, frame)
             return
-        self._service.stop()
+        self._served.stop()
 
         def finish() -> None:
             deadline = time.monotonic() + FINISH_WITHIN
-            while self._service.active and time.monotonic() < deadline:
+            while self._served.active and time.monotonic() < deadline:
                 time.sleep(0.05)
             self.should_exit = True
 
         threading.Thread(target=finish, name="stop", daemon=True).start()
 
 
-def run(sock: socket.socket, pool: WorkerPool, limits: RequestLimits, chosen: ServerSettings) -> int:
+def run(sock: socket.socket, served: Service | ModelRegistry, chosen: ServerSettings) -> int:
     """Serve at the socket until a signal, or until the model proves unusable and `failure_grace` seconds have passed;
-    the exit code. The pool's workers are on their way.
+    the exit code. The workers are on their way.
     """
-    service = Service(pool, limits)
-    protocol: Any = partial(ClientConnection, WaitingConnections(limits))
+    protocol: Any = partial(ClientConnection, WaitingConnections(served.limits))
     config = uvicorn.Config(
-        create_app(service, chosen),
+        create_app(served, chosen),
         loop="asyncio",
         http=protocol,
         backlog=ACCEPTED_AT_ONCE,
@@ -88,7 +86,7 @@ def run(sock: socket.socket, pool: WorkerPool, limits: RequestLimits, chosen: Se
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=1,  # when everything is answered, or the time for it is over
     )
-    server = Server(config, service)
+    server = Server(config, served)
 
     def stop_after_grace() -> None:
         timer = threading.Timer(chosen.failure_grace, setattr, (server, "should_exit", True))
@@ -99,11 +97,11 @@ def run(sock: socket.socket, pool: WorkerPool, limits: RequestLimits, chosen: Se
     # default there would end the process as killed, or, in process 1 of a container, do nothing at all.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
-    service.start(stop_after_grace)
+    served.start(stop_after_grace)
     where = sock.getsockname()[1]
-    log.info("listening on port %d, workers: %s, %d s for a request", where, pool.description, chosen.seconds)
+    log.info("listening on port %d, workers: %s, %d s for a request", where, served.description, chosen.seconds)
     server.run(sockets=[sock])
-    service.pool.stop()
-    code = 1 if service.failure is not None else 0
+    served.close()
+    code = 1 if served.failure is not None else 0
     log.info("stopped, exit code %d", code)
     return code

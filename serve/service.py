@@ -30,19 +30,49 @@ class Service:
         """Requests that are being read or answered; the event loop's to count."""
         self._answering: Answering | None = None  # once a worker is ready
 
-    def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Hear of the workers, which are on their way; `on_failure` is called when none can be had."""
+    def start(self, on_failure: Callable[[], None] = lambda: None, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Hear of the workers, which are on their way; `on_ready` is called when the first is ready, `on_failure` when
+        none can be had, both from any thread.
+        """
+
+        def begin(ready: Ready | HandlerReady) -> None:
+            self._begin(ready)
+            on_ready()
 
         def fail(sentence: str) -> None:
             self.failure = sentence
             log.error("%s", sentence)
             on_failure()
 
-        self.pool.tell(self._begin, fail)
+        self.pool.tell(begin, fail)
 
     def stop(self) -> None:
         """Take nothing more from now on."""
         self.stopping = True
+
+    def close(self) -> None:
+        """End the workers, whatever they do."""
+        self.pool.stop()
+
+    @property
+    def workers(self) -> int:
+        """How many there are when all are well."""
+        return self.pool.size
+
+    @property
+    def description(self) -> str:
+        """Of the workers, for the log."""
+        return self.pool.description
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long one more request would wait, as far as can be told."""
+        return self.pool.waiting_seconds
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a worker has been ready."""
+        return self._answering is not None
 
     def check_open(self) -> None:
         """Pass if a request can be taken; ServeError (503) with the reason otherwise. While a worker that has died is

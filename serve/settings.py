@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from berth.runtime.engines import choose
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve.codecs import CODECS
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
-from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, find_code
+from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, find_code, is_multi_model
 from berth.serve.workers.pool import WorkerSettings
 
 QUEUE = 2048  # connections that the kernel holds until they are accepted
@@ -56,6 +57,7 @@ class ServerSettings:
     accept: str | None = None  # SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT
     log_level: int = 20  # logging's; SAGEMAKER_CONTAINER_LOG_LEVEL
     task: str = TASK  # HF_TASK
+    multi_model: bool = False  # SAGEMAKER_MULTI_MODEL
 
 
 def read_settings(environ: Mapping[str, str]) -> ServerSettings:
@@ -96,12 +98,13 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
         accept=one_of("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", CODECS) or None,
         log_level=_log_level(environ.get("SAGEMAKER_CONTAINER_LOG_LEVEL", "").strip()),
         task=environ.get("HF_TASK", "").strip() or TASK,
+        multi_model=is_multi_model(environ),
     )
 
 
 def check_task(chosen: ServerSettings, environ: Mapping[str, str]) -> None:
     """Pass if the task is one that this image can do, or that the model's own code might; SettingError otherwise."""
-    if chosen.task == TASK or environ.get(SUBMIT_VARIABLE, "").startswith(S3):
+    if chosen.task == TASK or chosen.multi_model or environ.get(SUBMIT_VARIABLE, "").startswith(S3):
         return
     try:
         code = find_code(chosen.model_dir, environ)
@@ -170,6 +173,11 @@ def worker_settings(chosen: ServerSettings, gpus: int, threads: int, visible: st
         WorkerSettings(chosen.model_dir, share, "cuda", {"CUDA_VISIBLE_DEVICES": names[number % gpus]})
         for number in range(count)
     ]
+
+
+def model_worker(threads: int, folder: Path, scratch: Path) -> WorkerSettings:
+    """How the one worker of a model among many is started: it keeps a graph of its own below `scratch`."""
+    return WorkerSettings(folder, threads, "cpu", {choose.FOLDER_VARIABLE: str(scratch / "graph")})
 
 
 def execution_parameters(chosen: ServerSettings, workers: int) -> dict[str, int | str]:

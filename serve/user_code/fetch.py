@@ -7,7 +7,7 @@ from pathlib import Path
 
 from berth.contract.archive import ArchiveError, unpack
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.serve.user_code.find import S3, SUBMIT_VARIABLE
+from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, is_multi_model
 
 
 def fetch(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
@@ -15,7 +15,7 @@ def fetch(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
     ModelFilesError if it can't be had.
     """
     uri = environ.get(SUBMIT_VARIABLE, "").strip()
-    if not uri.startswith(S3):
+    if not uri.startswith(S3) or is_multi_model(environ):
         return dict(environ)
     folder = scratch / f"fetched-{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
     if not folder.is_dir():

@@ -16,6 +16,7 @@ from berth.runtime.engines.model_folder import ModelFilesError
 PROGRAM_VARIABLE = "SAGEMAKER_PROGRAM"
 SUBMIT_VARIABLE = "SAGEMAKER_SUBMIT_DIRECTORY"
 DEFAULT_PROGRAM = "inference.py"
+MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
 S3 = "s3://"
 FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
 
@@ -42,8 +43,10 @@ class UserCode:
 def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | None:
     """The handler, None where there is none; ModelFilesError for one that is named and not there, or is no Python.
 
-    What an s3:// address names is fetched before (berth.serve.user_code.fetch).
+    What an s3:// address names is fetched before (berth.serve.user_code.fetch). On a multi-model endpoint the variables
+    are those of all models, of which some may have no code, and none may install packages for itself.
     """
+    shared = is_multi_model(environ)
     named = environ.get(PROGRAM_VARIABLE, "").strip()
     program = named or DEFAULT_PROGRAM
     if Path(program).suffix != ".py":
@@ -53,23 +56,36 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | None:
     folders = list(dict.fromkeys(_folders(model_dir, environ)))
     file = next((folder / program for folder in folders if (folder / program).is_file()), None)
     if file is None:
-        if not named:
+        if not named or shared:
             return None
         looked = ", ".join(map(str, folders))
         raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`, and there is no such file in {looked}: pack it there")
     functions = _functions(file)
-    return UserCode(file, functions) if functions else None
+    code = UserCode(file, functions)
+    if shared and functions and code.requirements:
+        raise ModelFilesError(
+            f"{code.requirements} is not installed on a multi-model endpoint, where models share the container: build "
+            "an image with these packages from this one, and leave the file out"
+        )
+    return code if functions else None
+
+
+def is_multi_model(environ: Mapping[str, str]) -> bool:
+    """Whether SageMaker says that this container is to hold many models."""
+    return environ.get(MULTI_VARIABLE, "").strip().lower() == "true"
 
 
 def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     """Where it may lie, in the order in which it is looked for."""
+    shared = is_multi_model(environ)
     given = environ.get(SUBMIT_VARIABLE, "").strip()
-    if given and not given.startswith(S3):
+    if given and not shared and not given.startswith(S3):
         yield Path(given.removeprefix("file://"))
     yield model_dir / "code"
     for home in model_homes(model_dir):
         yield home / "code"
-    yield model_dir.parent / "code"
+    if not shared:
+        yield model_dir.parent / "code"
 
 
 def _functions(file: Path) -> frozenset[str]:

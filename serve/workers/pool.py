@@ -99,6 +99,8 @@ class WorkerPool:
         self._on_ready: Callable[[Ready | HandlerReady], None] = lambda _: None
         self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
+        self.was_killed = False
+        """Whether the last worker that died before it was ready was killed, as the kernel does where memory lacks."""
         self.first: Ready | HandlerReady | None = None
         """What the first worker said of its model when it was ready, and every other says, too."""
 
@@ -298,6 +300,7 @@ class WorkerPool:
     def _note_unready_death(self, worker: _Worker, code: int) -> None:
         """A sentence of its own is final, for the files are the same the next time; so is a first start that fails."""
         self._unready_deaths += 1
+        self.was_killed = code == -signal.SIGKILL
         if not worker.failure and self.first is not None and self._unready_deaths < _MOST_STARTS:
             log.warning("a worker has died while it loaded the model (%s): once more", _end(code))
             self._start(worker.settings)
