@@ -73,7 +73,7 @@ def _serve() -> int:
         logger.error("%s", error)
         return 1
     log.set_level(chosen.log_level)
-    if idle := settings.idle_variables(os.environ):
+    if idle := settings.idle_variables(chosen, os.environ):
         logger.warning("set, and without effect on this server: %s", ", ".join(idle))
     limits = settings.request_limits(chosen)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

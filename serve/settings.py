@@ -10,6 +10,7 @@ from pathlib import Path
 from berth.runtime.engines import choose
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve.codecs import CODECS
+from berth.serve.hub import ID_VARIABLE, REVISION_VARIABLE, wants_hub
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
 from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, find_code, is_multi_model
 from berth.serve.workers.pool import WorkerSettings
@@ -24,7 +25,7 @@ TASK = "question-answering"
 LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 # What SageMaker, its SDKs and other servers' users set, and this server has no use for.
-_IDLE = ("SAGEMAKER_SAFE_PORT_RANGE", "HF_MODEL_ID")
+_IDLE = ("SAGEMAKER_SAFE_PORT_RANGE",)
 _OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_")
 
 
@@ -126,9 +127,12 @@ def _log_level(text: str) -> int:
     return names.get(text.lower(), LOG_LEVELS["info"])
 
 
-def idle_variables(environ: Mapping[str, str]) -> list[str]:
+def idle_variables(chosen: ServerSettings, environ: Mapping[str, str]) -> list[str]:
     """Those of `environ` that are set and have no effect on this server, by name."""
-    return sorted(name for name in environ if environ[name] and (name in _IDLE or name.startswith(_OTHER_SERVERS)))
+    idle = set(_IDLE)
+    if chosen.multi_model or not wants_hub(chosen.model_dir, environ):
+        idle |= {ID_VARIABLE, REVISION_VARIABLE}
+    return sorted(name for name in environ if environ[name] and (name in idle or name.startswith(_OTHER_SERVERS)))
 
 
 def listen(port: int) -> socket.socket:

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.serve import log
+from berth.serve import hub, log
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import warm_up
@@ -118,10 +118,11 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     socket, model_dir, threads, device = arguments
     channel = Channel(Connection(int(socket)))
     try:
-        code = _user_code(Path(model_dir), arguments)
+        folder = hub.model_folder(Path(model_dir), os.environ, SCRATCH, logger.info)
+        code = _user_code(folder, arguments)
         if code is not None:
-            _run_handler(channel, code, Path(model_dir), int(threads), cuda=device == "cuda")
-        loaded, ready = load(Path(model_dir), int(threads), cuda=device == "cuda")
+            _run_handler(channel, code, folder, int(threads), cuda=device == "cuda")
+        loaded, ready = load(folder, int(threads), cuda=device == "cuda")
     except (ModelFilesError, ServeError) as error:
         channel.send(Failed(str(error)))
         return

@@ -338,10 +338,15 @@ def test_another_task_is_for_the_models_own_code_only(tmp_path: Path) -> None:
     check_task(read_settings(other), other)
 
 
-def test_what_is_set_without_effect_is_known() -> None:
+def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
     given = ("TS_MAX_REQUEST_SIZE", "SAGEMAKER_SAFE_PORT_RANGE", "MMS_JOB_QUEUE_SIZE", "SAGEMAKER_TS_BATCH_SIZE")
     others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
-    assert idle_variables(dict.fromkeys(given, "1") | others) == sorted(given)
+    settings = ServerSettings(model_dir=tmp_path)
+    assert idle_variables(settings, dict.fromkeys(given, "1") | others) == sorted(given)
+    hub = {"HF_MODEL_ID": "a/b", "HF_MODEL_REVISION": "main"}
+    assert idle_variables(settings, hub) == []
+    (tmp_path / "config.json").touch()
+    assert idle_variables(settings, hub) == sorted(hub)
 
 
 def test_workers_share_what_there_is() -> None:

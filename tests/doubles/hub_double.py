@@ -1,0 +1,102 @@
+"""A double of the hub: serves the files of folders as the models of an account, over the parts of its API that a
+download of a whole model needs. `X-Error-Code` is how the hub says what is wrong.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class HubDouble:
+    """What the double has, and what was asked of it. `token`: without which no model is shown."""
+
+    models: Mapping[str, Path]
+    token: str = ""
+    gated: frozenset[str] = frozenset()
+    url: str = ""
+    asked: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def hub_of(hub: HubDouble) -> Iterator[HubDouble]:
+    """The double on a port of this machine."""
+
+    class Handler(_Handler):
+        pass
+
+    Handler.hub = hub
+    server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: HubDouble
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append(f"{self.command} {path}")
+        parts = path.strip("/").split("/")
+        if parts[:2] == ["api", "models"]:
+            name, rest = "/".join(parts[2:4]), parts[4:]
+        else:
+            name, rest = "/".join(parts[:2]), parts[2:]
+        folder = self.hub.models.get(name)
+        if folder is None or (self.hub.token and self.headers["Authorization"] != f"Bearer {self.hub.token}"):
+            return self._send(401, b"{}", {"X-Error-Code": "RepoNotFound"})
+        if name in self.hub.gated:
+            return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"})
+        kind, revision, *inner = [*rest, "", ""][: max(2, len(rest))]
+        if revision not in ("main", COMMIT):
+            return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+        files = {str(each.relative_to(folder)): each for each in sorted(folder.rglob("*")) if each.is_file()}
+        if kind == "revision":
+            found = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
+            return self._send(200, json.dumps(found).encode())
+        if kind == "tree":
+            tree = [
+                {"type": "file", "path": each, "size": path.stat().st_size, "oid": _hash(path.read_bytes())}
+                for each, path in files.items()
+            ]
+            return self._send(200, json.dumps(tree).encode())
+        file = files.get("/".join(inner))
+        if kind != "resolve" or file is None:
+            return self._send(404, b"{}", {"X-Error-Code": "EntryNotFound"})
+        content = file.read_bytes()
+        return self._send(200, content, {"ETag": f'"{_hash(content)}"', "X-Repo-Commit": COMMIT})
+
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha1(content).hexdigest()

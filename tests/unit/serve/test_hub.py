@@ -1,0 +1,86 @@
+"""A model of the hub in place of an empty folder, from a double of the hub."""
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from berth.serve.app import create_app
+from berth.serve.hub import wanted_files, wants_hub
+from tests.doubles.hub_double import COMMIT, HubDouble, hub_of
+from tests.unit.serve.in_process import ONE, failure_of, ready_service, stop_all
+
+
+def environment(hub: HubDouble, name: str, **more: str) -> dict[str, str]:
+    return {"HF_ENDPOINT": hub.url, "HF_MODEL_ID": name, "HF_HUB_OFFLINE": "1", **more}
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+@pytest.mark.parametrize("revision", ["", COMMIT])
+def test_an_empty_folder_is_filled_from_the_hub(tiny_model: Path, tmp_path: Path, revision: str) -> None:
+    (tmp_path / "model").mkdir()
+    with hub_of(HubDouble({"me/tiny": tiny_model}, token="hf_secret")) as hub:
+        given = environment(hub, "me/tiny", HF_TOKEN="hf_secret", HF_MODEL_REVISION=revision)
+        client = TestClient(create_app(ready_service(tmp_path / "model", **given)))
+        first = client.post("/invocations", json=ONE).json()
+        assert first["answer"] in ONE["context"]
+        asked = len(hub.asked)
+        stop_all()
+        again = TestClient(create_app(ready_service(tmp_path / "model", **given)))
+        assert again.post("/invocations", json=ONE).json() == first
+        assert len(hub.asked) == asked  # fetched once
+
+
+def test_what_can_not_be_fetched_is_one_sentence(tiny_model: Path, tmp_path: Path) -> None:
+    with hub_of(HubDouble({"me/tiny": tiny_model, "me/gated": tiny_model}, gated=frozenset({"me/gated"}))) as hub:
+        for name, revision, reason in (
+            ("me/other", "", "there is no such model, or it is private: check the name, or set HF_TOKEN"),
+            ("me/tiny", "v9", "it has no revision v9: set HF_MODEL_REVISION to a branch, a tag or a commit"),
+            ("me/gated", "", "it is gated: accept its terms, and give HF_TOKEN the token of that account"),
+            ("a/b/c", "", "it is no name of the hub, such as owner/model"),
+        ):
+            given = environment(hub, name, HF_MODEL_REVISION=revision)
+            expected = f"HF_MODEL_ID is `{name}`, which can't be fetched: {reason}"
+            assert failure_of(tmp_path / "model", **given) == expected
+        gone = hub.url
+    unreached = failure_of(tmp_path / "model", HF_ENDPOINT=gone, HF_MODEL_ID="me/tiny")
+    assert unreached.startswith("HF_MODEL_ID is `me/tiny`, which can't be fetched: ")
+    assert unreached.endswith(": give the container a way to the hub, or put the model into model.tar.gz")
+
+
+def test_a_model_that_is_there_goes_before(tiny_model: Path, tmp_path: Path) -> None:
+    assert not wants_hub(tiny_model, {"HF_MODEL_ID": "me/tiny"})
+    assert not wants_hub(tmp_path, {})
+    assert wants_hub(tmp_path, {"HF_MODEL_ID": "me/tiny"})
+    assert wants_hub(tmp_path / "none", {"HF_MODEL_ID": "me/tiny"})
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (
+            ["config.json", "tokenizer.json", "vocab.txt", "model.safetensors", "pytorch_model.bin", "tf_model.h5"],
+            ["config.json", "tokenizer.json", "vocab.txt", "model.safetensors"],
+        ),
+        (
+            ["config.json", "pytorch_model.bin", "training_args.bin", "README.md", "onnx/model.onnx"],
+            ["config.json", "pytorch_model.bin"],
+        ),
+        (
+            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"],
+            ["model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+        ),
+        (
+            ["openvino/graph.json", "openvino/fp32.bin", "code/inference.py"],
+            ["openvino/fp32.bin", "openvino/graph.json"],
+        ),
+        (["openvino/openvino_model.xml", "spiece.model"], ["spiece.model"]),
+    ],
+    ids=["one form of the weights", "older weights", "parts", "a graph of ours", "a graph of others"],
+)
+def test_no_more_than_a_served_model_consists_of(names: list[str], wanted: list[str]) -> None:
+    assert wanted_files(names) == wanted
