@@ -51,29 +51,37 @@ Serve = Callable[..., Served]
 @pytest.fixture(scope="module")
 def start(client: docker.DockerClient) -> Iterator[StartContainer]:
     """`start(model, {"NAME": "value"}, mem_limit="1g")`: a container on two CPUs, by default, that goes with its tests.
-    What it printed holds no traceback.
+    What it printed holds no traceback, but those of a handler that is made to fail (`faulty`). `at`: where the folder
+    is in the container.
     """
-    containers: list[Container] = []
+    containers: list[tuple[Container, bool]] = []
 
-    def start_container(model: Path, environment: Mapping[str, str] | None = None, **options: Any) -> Container:
+    def start_container(
+        model: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        at: str = "/opt/ml/model",
+        faulty: bool = False,
+        **options: Any,
+    ) -> Container:
         container = client.containers.run(
             IMAGE,
             detach=True,
-            volumes=[f"{model}:/opt/ml/model:ro"],
+            volumes=[f"{model}:{at}:ro"],
             environment=dict(environment or {}),
             ports={"8080/tcp": ("127.0.0.1", None)},
             labels={"berth.test": "1"},
             **{"nano_cpus": 2_000_000_000, **options},
         )
-        containers.append(container)
+        containers.append((container, faulty))
         return container
 
     yield start_container
-    for container in containers:
+    for container, faulty in containers:
         log = container.logs().decode()
-        print(log)
+        print(log[-20_000:])
         container.remove(force=True)
-        assert "Traceback" not in log
+        assert faulty or "Traceback" not in log
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from collections.abc import Mapping
 from http.client import HTTPConnection
 from typing import Any
 
@@ -39,11 +40,19 @@ class Served:
     def request(self, path: str, body: bytes | None = None) -> tuple[int, Any, float]:
         """Status, body and seconds of a POST, or of a GET where there is no body."""
         began = time.monotonic()
+        status, answer, _ = self.exchange("GET" if body is None else "POST", path, body)
+        return status, json.loads(answer), time.monotonic() - began
+
+    def exchange(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """Status, body and headers of an answer; `content_type` is the header Content-Type."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=90)
         try:
-            connection.request("GET" if body is None else "POST", path, body)
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, named)
             response = connection.getresponse()
-            return response.status, json.loads(response.read()), time.monotonic() - began
+            return response.status, response.read(), response.headers
         finally:
             connection.close()
 

@@ -1,0 +1,123 @@
+"""A container that holds many models, asked as SageMaker asks it."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.runtime.engines import convert
+from berth.runtime.engines.graph import FOLDER
+from berth.runtime.engines.model_folder import find
+from tests.images.serve.conftest import Serve
+from tests.images.serve.served import Served
+from tests.unit.small_models import save_tiny_model
+
+QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
+LOADS = 25  # a short version of `python -m bench.loads`
+MULTI = {"SAGEMAKER_MULTI_MODEL": "true"}
+
+
+class Models:
+    """What SageMaker does to a container of many models."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+
+    def ask(self, method: str, path: str, value: Any = None) -> tuple[int, Any]:
+        status, body, _ = self.served.exchange(method, path, None if value is None else json.dumps(value).encode())
+        return status, json.loads(body)
+
+    def load(self, name: str, of: str = "") -> int:
+        status, _ = self.ask("POST", "/models", {"model_name": name, "url": f"/opt/ml/models/{of or name}/model"})
+        return status
+
+    def answer(self, name: str) -> Any:
+        return self.ask("POST", f"/models/{name}/invoke", QUESTION)
+
+    def unload(self, name: str) -> int:
+        return self.ask("DELETE", f"/models/{name}")[0]
+
+
+@pytest.fixture(scope="module")
+def folder(model_with_graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """/opt/ml/models as SageMaker fills it."""
+    folder = tmp_path_factory.mktemp("models")
+    shutil.copytree(model_with_graph, folder / "minilm/model")
+    for seed in (0, 1):
+        tiny = folder / f"tiny{seed}/model"
+        save_tiny_model(tiny, seed)
+        convert.convert(find(tiny), tiny / FOLDER)
+    (folder / "code/model/code").mkdir(parents=True)
+    (folder / "code/model/code/inference.py").write_text("def model_fn(model_dir):\n    return lambda data: data\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(serve_model: Serve, folder: Path) -> Models:
+    return Models(serve_model(folder, MULTI, at="/opt/ml/models", mem_limit="1500m", memswap_limit="1500m"))
+
+
+def test_two_models_answer_differently(models: Models) -> None:
+    assert models.ask("GET", "/ping") == (200, {"status": "ready", "models": 0})
+    assert [models.load("tiny0"), models.load("tiny1"), models.load("code")] == [200, 200, 200]
+    (first, one), (second, two) = models.answer("tiny0"), models.answer("tiny1")
+    assert (first, second) == (200, 200)
+    assert one["score"] != two["score"]
+    assert models.answer("code") == (200, QUESTION)
+    assert models.ask("GET", "/models")[1]["models"] == [
+        {"modelName": name, "modelUrl": f"/opt/ml/models/{name}/model"} for name in ("code", "tiny0", "tiny1")
+    ]
+    assert models.load("tiny0") == 409
+    assert [models.unload(name) for name in ("tiny0", "tiny1", "code", "code")] == [200, 200, 200, 404]
+    assert models.answer("tiny0")[0] == 404
+
+
+def test_memory_comes_back_with_a_model_and_after_many(models: Models) -> None:
+    before = models.served.megabytes()
+    assert models.load("minilm") == 200
+    assert models.answer("minilm")[0] == 200
+    assert models.served.megabytes() > before + 200
+    assert models.unload("minilm") == 200
+    assert models.served.megabytes() < 1.1 * before
+    for number in range(LOADS):
+        name = f"tiny{number % 2}"
+        assert models.load(name) == 200
+        assert models.answer(name)[0] == 200
+        assert models.unload(name) == 200
+    assert models.served.megabytes() < 1.1 * before
+    assert models.served.workers() == []
+
+
+def test_what_does_not_fit_is_507_and_what_is_loaded_stays(models: Models) -> None:
+    loaded = []
+    for number in range(6):
+        status, body = models.ask(
+            "POST", "/models", {"model_name": f"copy{number}", "url": "/opt/ml/models/minilm/model"}
+        )
+        if status != 200:
+            break
+        loaded.append(f"copy{number}")
+    assert (status, body["error_type"]) == (507, "no_memory")
+    assert 1 <= len(loaded) < 6
+    assert [models.answer(name)[0] for name in loaded] == [200] * len(loaded)
+    assert models.unload(loaded[0]) == 200
+    assert models.load("again", "minilm") == 200
+    for name in [*loaded[1:], "again"]:
+        assert models.unload(name) == 200
+
+
+def test_a_stop_ends_it(models: Models) -> None:
+    assert models.load("tiny0") == 200
+    began = time.monotonic()
+    models.served.container.stop(timeout=20)
+    assert time.monotonic() - began < 5
+    models.served.container.reload()
+    assert models.served.container.attrs["State"]["ExitCode"] == 0
+
+
+def test_the_image_says_that_it_can(models: Models) -> None:
+    labels = models.served.container.image.labels
+    assert labels["com.amazonaws.sagemaker.capabilities.multi-models"] == "true"

@@ -1,0 +1,125 @@
+"""A model's own inference.py in the built image: its packages, its faults, and a container without rights."""
+
+import json
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from docker.types import LogConfig
+
+from tests.images.serve.conftest import Serve
+from tests.images.serve.served import Served
+
+HANDLER = """
+import os, sys, time
+import vendored
+
+def model_fn(model_dir, context):
+    return vendored.VALUE
+
+def predict_fn(data, model, context):
+    match data:
+        case "raise": raise ValueError("of predict_fn")
+        case "exit": sys.exit(3)
+        case "die": os._exit(9)
+        case "hang": time.sleep(600)
+        case "print":
+            line = "x" * 999_999
+            for _ in range(1000):
+                print(line)
+    return [model, data, context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")]
+"""
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is code alone, with a package in its archive."""
+    folder = tmp_path_factory.mktemp("handler") / "model"
+    (folder / "code").mkdir(parents=True)
+    (folder / "code/inference.py").write_text(HANDLER)
+    (folder / "code/requirements.txt").write_text("--no-index --find-links .\nvendored\n")
+    metadata = "vendored-1.0.dist-info"
+    with zipfile.ZipFile(folder / "code/vendored-1.0-py3-none-any.whl", "w") as packed:
+        packed.writestr("vendored.py", "VALUE = 7\n")
+        packed.writestr(f"{metadata}/METADATA", "Metadata-Version: 2.1\nName: vendored\nVersion: 1.0\n")
+        packed.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr(f"{metadata}/RECORD", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(serve_model: Serve, folder: Path) -> Served:
+    few = LogConfig(type="json-file", config={"max-size": "2m"})
+    return serve_model(folder, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "20"}, faulty=True, log_config=few)
+
+
+def said(served: Served, data: str) -> tuple[int, object]:
+    status, body, _ = served.exchange("POST", "/invocations", json.dumps(data).encode())
+    return status, json.loads(body)
+
+
+def test_its_functions_run_with_its_packages(served: Served) -> None:
+    status, body, headers = served.exchange("POST", "/invocations", b'"a"', **{ATTRIBUTES: "trace=1"})
+    assert (status, json.loads(body), headers[ATTRIBUTES]) == (200, [7, "a", "trace=1"], "trace=1")
+    assert served.ping()[:2] == (200, {"status": "ready", "handler": "the model's own"})
+    assert served.run("import importlib.util as u; print(u.find_spec('vendored'))") == "None"
+
+
+def test_the_endpoint_lives_whatever_it_does(served: Served) -> None:
+    for data, sentence in {
+        "raise": "predict_fn of the model's inference.py raised ValueError: of predict_fn: the log has the traceback",
+        "exit": "predict_fn of the model's inference.py raised SystemExit: 3: the log has the traceback",
+        "die": "the worker has died (exit code 9) over this request: it is given up",
+    }.items():
+        status, body = said(served, data)
+        assert isinstance(body, dict)
+        assert status == 500
+        assert body["error"].startswith(sentence)
+    served.wait_until_ready()
+    status, body = said(served, "hang")
+    assert status == 504
+    deadline = time.monotonic() + 30
+    while said(served, "well")[0] != 200:
+        assert time.monotonic() < deadline
+
+
+def test_a_gigabyte_on_its_output_stops_nobody(served: Served) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        printing = pool.submit(said, served, "print")
+        pings = []
+        while not printing.done():
+            pings.append(served.ping())
+            time.sleep(0.1)
+    assert {status for status, _, _ in pings} == {200}
+    assert printing.result()[0] in (200, 504)  # as fast as the engine takes it
+    deadline = time.monotonic() + 30
+    while said(served, "well")[0] != 200:
+        assert time.monotonic() < deadline
+
+
+def test_no_rights_are_needed(serve_model: Serve, folder: Path, model: Path) -> None:
+    """A handler with packages, and a model whose graph is made at the start."""
+    bare = {"user": "1000:1000", "read_only": True, "tmpfs": {"/tmp": "exec"}, "cap_drop": ["ALL"]}
+    assert said(serve_model(folder, **bare), "a") == (200, [7, "a", None])
+    ours = serve_model(model, **bare)
+    status, body, _ = ours.ask({"question": "Who?", "context": "It is me."})
+    assert (status, body["answer"] in "It is me.") == (200, True)
+    assert ours.run("import os; print(os.getuid())") == "1000"
+
+
+def test_a_package_that_is_not_there_is_named(start: object, tmp_path: Path) -> None:
+    from tests.images.serve.conftest import StartContainer
+
+    begin: StartContainer = start  # type: ignore[assignment]
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/inference.py").write_text(HANDLER)
+    (tmp_path / "code/requirements.txt").write_text("--no-index\nno-such-package==1.0\n")
+    container = begin(tmp_path, {"BERTH_FAILURE_GRACE": "0"})
+    assert container.wait(timeout=60)["StatusCode"] == 1
+    log = container.logs().decode()
+    assert "no-such-package==1.0" in log.splitlines()[-2]
+    assert "requirements.txt could not be installed (" in log
