@@ -111,7 +111,7 @@ def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
         ),
         LockRequest(
             lock("deps-serve"),
-            pinned("torch", "transformers", "starlette", "uvicorn", "pip", *serve),
+            pinned("torch", "transformers", "starlette", "uvicorn", "prometheus-client", "pip", *serve),
             below=torch if profile.openvino("serve") == NONE else (*torch, openvino),
             omit=serve,
         ),

@@ -27,6 +27,7 @@ from berth.local.endpoint import EndpointOptions, ask, deploy
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
 from berth.local.output_folders import check_writable
 from berth.local.plot import write_plot
+from berth.local.screenshot import find_browser, take_screenshot
 from berth.local.training_progress import EvaluationProgress, TrainingStep, is_metric, read_progress
 
 F1_FLOOR = 45.0
@@ -63,6 +64,7 @@ class DemoQuestion:
     gold: str
 
 
+PAGE = "page.png"
 QUESTIONS = (
     DemoQuestion(
         "What is used for inference?",
@@ -109,8 +111,9 @@ def run_demo(
 
     console.rule("3. ask the inference image")
     console.print(_answers(outcome.model_archive, serve_image, console))
+    pictures = f"plot:  {plot}\n" + (f"page:  {page}\n" if (page := out / PAGE).is_file() else "")
     console.print(
-        f"model: {outcome.model_archive}\nplot:  {plot}\nlogs:  {out / 'train.log'}, {out / 'serve.log'}",
+        f"model: {outcome.model_archive}\n{pictures}logs:  {out / 'train.log'}, {out / 'serve.log'}",
         highlight=False,
     )
     console.print(f"The demo took {time.monotonic() - began:.0f} s.", highlight=False)
@@ -226,7 +229,9 @@ def _sizes(*images: str) -> Table:
 
 
 def _answers(model: Path, image: str, console: Console) -> Table:
-    """Serves the model on a free loopback port and asks it the demo's questions."""
+    """Serves the model on a free loopback port and asks it the demo's questions; a browser, if there is one, takes a
+    picture of its page.
+    """
     table = Table("question", "answer", "score", "a person's answer")
     with (
         (model.parent / "serve.log").open("w", buffering=1) as file,
@@ -241,4 +246,8 @@ def _answers(model: Path, image: str, console: Console) -> Table:
             endpoint.session.interrupts.check()
             answer = ask(endpoint.url, each.question, each.context)
             table.add_row(each.question, Text(str(answer["answer"])), f"{answer['score']:.3f}", each.gold)
+        page = model.parent / PAGE
+        page.unlink(missing_ok=True)
+        if browser := find_browser():
+            take_screenshot(browser, f"{endpoint.url}/#ask", page)
     return table

@@ -73,7 +73,7 @@ def serve_until_interrupted(
     """
     try:
         with deploy(options, log=log, say=say) as endpoint:
-            say(f"Ready at {endpoint.url}; Ctrl-C ends it. Ask it a question:")
+            say(f"Ready at {endpoint.url}; Ctrl-C ends it. Open it in a browser, or ask it a question:")
             say(curl_line(endpoint.url))
             code = endpoint.wait_for_end()
             say(f"The container ended by itself with exit code {code}.")

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from berth.serve.admission import Share
 from berth.serve.body import answer_body
 from berth.serve.codecs import answer_codec, request_codec
+from berth.serve.figures import StageTimes
 from berth.serve.question_answering import Reading
 from berth.serve.reader import Reader
 from berth.serve.workers.messages import HandlerAnswer, HandlerRequest
@@ -33,8 +34,8 @@ class Intake:
 class Answering(Protocol):
     """What makes an answer of a body and its headers, whose names are in lower case."""
 
-    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake) -> Response:
-        """The response; ServeError if there is none."""
+    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
+        """The response; ServeError if there is none. `times` gets the stages."""
         ...
 
 
@@ -45,15 +46,16 @@ class QuestionAnswering:
     pool: WorkerPool
     reading: Reading
 
-    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake) -> Response:
+    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
         form = request_codec(headers.get("content-type"))
         # Before the model works for an answer that can't be sent.
         codec = answer_codec(headers.get("accept"), form[0], intake.accept)
-        with intake.unread.hold(len(body)):
+        with intake.unread.hold(len(body)), times.measure("read"):
             prepared = await intake.reader.read(body, form, self.reading)
         rows = prepared.rows
-        logits = await asyncio.wrap_future(self.pool.submit(rows)) if rows else []
-        answer = await run_in_threadpool(answer_body, prepared, logits, codec)
+        logits = await asyncio.wrap_future(self.pool.submit(rows, times=times)) if rows else []
+        with times.measure("answer"):
+            answer = await run_in_threadpool(answer_body, prepared, logits, codec)
         return Response(answer, media_type=codec.media_type, headers=_attributes(headers))
 
 
@@ -63,9 +65,9 @@ class HandlerAnswering:
 
     pool: WorkerPool
 
-    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake) -> Response:
+    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
         # A handler may have begun what must not be done twice.
-        future = self.pool.submit([HandlerRequest(body, dict(headers))], repeatable=False)
+        future = self.pool.submit([HandlerRequest(body, dict(headers))], repeatable=False, times=times)
         answer: HandlerAnswer
         (answer,) = await asyncio.wrap_future(future)
         return Response(answer.body, answer.status, {**_attributes(headers), **answer.headers})

@@ -6,6 +6,7 @@ with it, wherever it is, and so does the time limit.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,7 +20,9 @@ from berth.serve.admission import Admission
 from berth.serve.answering import Intake
 from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
+from berth.serve.metrics import CONTENT_TYPE, Metrics
 from berth.serve.models import ModelRegistry, requested_model
+from berth.serve.page import page
 from berth.serve.reader import Reader
 from berth.serve.responses import Endpoint, json_response, refusal, with_error_bodies
 from berth.serve.service import Service
@@ -32,6 +35,7 @@ def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAUL
     """The ASGI application over a service, or over a registry of them, within its limits."""
     parameters = execution_parameters(chosen, served.workers)
     admission = Admission(served.limits, lambda: served.waiting_seconds)
+    metrics = Metrics(lambda: replace(served.load_now(), bodies=admission.bodies.used))
     invoker = Invoker(served.limits, admission, Intake(Reader(), admission.unread, chosen.accept))
 
     async def ping(_request: Request) -> Response:
@@ -41,7 +45,14 @@ def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAUL
     async def batch_parameters(_request: Request) -> Response:
         return json_response(200, parameters)
 
-    routes = [_route("/ping", GET=ping), _route("/execution-parameters", GET=batch_parameters)]
+    async def prometheus(_request: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    routes = [
+        _route("/ping", GET=ping),
+        _route("/execution-parameters", GET=batch_parameters),
+        _route("/metrics", GET=prometheus),
+    ]
     if isinstance(served, ModelRegistry):
         routes += _routes_of_many(served, invoker)
     else:
@@ -50,8 +61,15 @@ def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAUL
         async def invocations(request: Request) -> Response:
             return await invoker.answer(request, service)
 
+        async def state(_request: Request) -> Response:
+            load, recent = service.load_now(), metrics.recent()
+            told = {**service.state, "queue_tokens": load.tokens, "recent": asdict(recent) if recent else None}
+            return json_response(200, told)
+
         routes.append(_route("/invocations", POST=invocations))
-    return AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _refusing(routes)}))
+        if chosen.page:
+            routes += [_route("/", GET=page), _route("/state", GET=state)]
+    return AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _refusing(routes)}), metrics)
 
 
 def _routes_of_many(models: ModelRegistry, invoker: Invoker) -> list[Route]:

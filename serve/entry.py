@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # finish.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     start.unblock_signals()
-    log.configure()
+    log.configure(os.environ)
     own = OwnCommand("serve", _serve, _refusal, _not_run)
     return run_command(sys.argv[1:] if arguments is None else arguments, own)
 

@@ -12,8 +12,12 @@ from starlette.responses import Response
 from berth.serve.admission import Admission
 from berth.serve.answering import Intake
 from berth.serve.errors import Kind, ServeError
+from berth.serve.figures import StageTimes
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
+
+TIMES = "berth.times"
+"""Where a request's scope has its stages."""
 
 
 class Invoker:
@@ -28,6 +32,7 @@ class Invoker:
         """What the service responds; ServeError if it can't, has no time, or there is too much at once."""
         received = 0
         limits = self._limits
+        times = request.scope[TIMES] = StageTimes()
         refusal = _refusal_now(service)  # by the time of its header: what comes before a stop is answered
         service.active += 1
 
@@ -38,11 +43,12 @@ class Invoker:
 
         try:
             async with asyncio.timeout(limits.seconds):
-                body = await read_body(request, limits, take)
+                with times.measure("receive"):
+                    body = await read_body(request, limits, take)
                 if refusal is not None:
                     raise refusal
                 with self._admission.requests.hold(1):
-                    responding = service.answering.respond(body, request.headers, self._intake)
+                    responding = service.answering.respond(body, request.headers, self._intake, times)
                     return await _unless_gone(request, responding)
         except TimeoutError:
             sentence = f"no answer within {limits.seconds:.0f} s: send less at once, or send it again later"

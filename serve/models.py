@@ -15,6 +15,7 @@ from typing import Any
 
 from berth.runtime.memory import available_memory
 from berth.serve.errors import Kind, ServeError
+from berth.serve.figures import Load
 from berth.serve.json_text import decode
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
@@ -97,6 +98,7 @@ class ModelRegistry:
         self._scratch = scratch
         self._available = available
         self._models: dict[str, _Model] = {}
+        self._unloaded = Load()
 
     @property
     def description(self) -> str:
@@ -107,6 +109,10 @@ class ModelRegistry:
     def active(self) -> int:
         """Requests that are being read or answered."""
         return sum(model.service.active for model in self._models.values())
+
+    def load_now(self) -> Load:
+        """Of all models together, those that were unloaded included."""
+        return sum((model.service.load_now() for model in self._models.values()), self._unloaded)
 
     @property
     def waiting_seconds(self) -> float:
@@ -177,6 +183,7 @@ class ModelRegistry:
         model.service.stop()
         while model.service.active:
             await asyncio.sleep(_UNLOAD_LOOK)
+        self._unloaded += model.service.load_now()
         await asyncio.to_thread(model.close)
 
     def service(self, name: str) -> Service:

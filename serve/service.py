@@ -6,10 +6,13 @@ ready to failed, and a stop from any of them to stopping, in which what was acce
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
 from berth.serve.errors import Kind, ServeError
+from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import Reading
 from berth.serve.workers.messages import HandlerReady, Ready
@@ -68,6 +71,21 @@ class Service:
     def waiting_seconds(self) -> float:
         """How long one more request would wait, as far as can be told."""
         return self.pool.waiting_seconds
+
+    def load_now(self) -> Load:
+        """What waits, and what has been computed."""
+        return replace(self.pool.load_now(), requests=self.active)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the page says of the model."""
+        ready = self.pool.first
+        match ready:
+            case Ready():
+                return {"description": f"{ready.model}, {ready.info.description}", "questions": True}
+            case HandlerReady():
+                return {"description": f"the model's own code, {ready.file}", "questions": False}
+        return {"description": self.failure or "the model is being loaded", "questions": False}
 
     @property
     def is_loaded(self) -> bool:

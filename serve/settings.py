@@ -9,6 +9,7 @@ from pathlib import Path
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.serve import log
 from berth.serve.codecs import CODECS
 from berth.serve.hub import ID_VARIABLE, REVISION_VARIABLE, wants_hub
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
@@ -59,6 +60,7 @@ class ServerSettings:
     log_level: int = 20  # logging's; SAGEMAKER_CONTAINER_LOG_LEVEL
     task: str = TASK  # HF_TASK
     multi_model: bool = False  # SAGEMAKER_MULTI_MODEL
+    page: bool = True  # BERTH_PAGE
 
 
 def read_settings(environ: Mapping[str, str]) -> ServerSettings:
@@ -78,6 +80,7 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
             raise SettingError(f"{name} is `{text}`: it must be one of {', '.join(known)}")
         return text
 
+    one_of(log.FORMAT_VARIABLE, log.FORMATS)  # which was followed before anything could be said
     batch = environ.get("SAGEMAKER_BATCH", "").strip().lower() == "true"
     payload_mb = number(PAYLOAD_VARIABLE, -1, 0, 1024)
     # The first counted minutes in Multi Model Server; whoever sets it means seconds.
@@ -100,6 +103,7 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
         log_level=_log_level(environ.get("SAGEMAKER_CONTAINER_LOG_LEVEL", "").strip()),
         task=environ.get("HF_TASK", "").strip() or TASK,
         multi_model=is_multi_model(environ),
+        page=one_of("BERTH_PAGE", ("on", "off")) != "off",
     )
 
 

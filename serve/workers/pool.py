@@ -17,12 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
+from berth.serve.figures import Load, StageTimes
 from berth.serve.limits import RequestLimits
 from berth.serve.workers import scheduler
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, HandlerReady, QueuedRow, Ready
@@ -95,6 +96,7 @@ class WorkerPool:
         self._numbers = 0
         self._seconds_per_token = _SLOW_START
         self._unready_deaths = 0
+        self._computed = Load()
         self._stopped = False
         self._on_ready: Callable[[Ready | HandlerReady], None] = lambda _: None
         self._on_failure: Callable[[str], None] = lambda _: None
@@ -147,18 +149,26 @@ class WorkerPool:
         with self._lock:
             return any(worker.ready and worker.process.poll() is None for worker in self._workers)
 
+    def load_now(self) -> Load:
+        """What waits, and what has been computed."""
+        with self._lock:
+            return replace(self._computed, tokens=self._scheduler.tokens)
+
     @property
     def waiting_seconds(self) -> float:
         """How long one more request would wait, as far as can be told."""
         with self._lock:
             return self._scheduler.tokens * self._seconds_per_token
 
-    def submit(self, rows: Sequence[QueuedRow], *, repeatable: bool = True) -> Future[list[Any]]:
+    def submit(
+        self, rows: Sequence[QueuedRow], *, repeatable: bool = True, times: StageTimes | None = None
+    ) -> Future[list[Any]]:
         """Queue a request's rows; ServeError (503) if too much waits already. The future can be cancelled until its
         results, one for each row, are there, and ends with ServeError or EngineError if they can't be had.
-        `repeatable`: whether another worker may begin with it where one has died over it.
+        `repeatable`: whether another worker may begin with it where one has died over it; `times` gets the time in the
+        queue and with the model.
         """
-        request = PendingRequest(rows, time.monotonic(), repeatable)
+        request = PendingRequest(rows, time.monotonic(), repeatable, times=times or StageTimes())
         with self._lock:
             if self.failure is not None:
                 raise ServeError(Kind.NOT_READY, self.failure)
@@ -240,6 +250,8 @@ class WorkerPool:
                 began, alone, batch = worker.batches.pop(number)
                 self._note_speed(worker, time.monotonic() - began, batch, alone=alone)
                 for request in scheduler.finish(batch, results):
+                    assert request.began is not None
+                    request.times.model = time.monotonic() - request.began
                     _resolve(request, [request.results[index] for index in range(len(request.rows))])
             case BatchError(number, error, trace):
                 _, _, batch = worker.batches.pop(number)
@@ -273,9 +285,26 @@ class WorkerPool:
     def _send(self, worker: _Worker, batch: list[WaitingWindow]) -> None:
         self._numbers += 1
         alone = not worker.batches and not len(self._scheduler)
-        worker.batches[self._numbers] = time.monotonic(), alone, batch
+        now = time.monotonic()
+        worker.batches[self._numbers] = now, alone, batch
+        self._note_batch(batch, now)
         with contextlib.suppress(OSError):  # it has died, and its thread is about to see that
             worker.connection.send(Batch(self._numbers, scheduler.rows_of(batch), alone))
+
+    def _note_batch(self, batch: Sequence[WaitingWindow], now: float) -> None:
+        lengths = [window.length for window in batch]
+        self._computed = replace(
+            self._computed,
+            batches=self._computed.batches + 1,
+            windows=self._computed.windows + len(batch),
+            window_tokens=self._computed.window_tokens + sum(lengths),
+            padded_tokens=self._computed.padded_tokens + len(batch) * max(lengths),
+        )
+        for window in batch:
+            request = window.request
+            if request.began is None:
+                request.began = now
+                request.times.queue = now - request.arrived
 
     def _replace(self, worker: _Worker) -> None:
         """Start another worker in place of one that has ended, and give its work to it or to others."""

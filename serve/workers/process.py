@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     # A stop is for the server to see, which lets its workers finish: Ctrl-C in a terminal reaches them all.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    log.configure()
+    log.configure(os.environ)
     socket, model_dir, threads, device = arguments
     channel = Channel(Connection(int(socket)))
     try:

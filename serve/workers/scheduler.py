@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from berth.runtime.engines.batches import WASTE
+from berth.serve.figures import StageTimes
 from berth.serve.workers.messages import QueuedRow
 
 _LOOKED_AT = 64
@@ -23,12 +24,15 @@ class PendingRequest:
     """A request's rows on their way through the workers.
 
     `repeatable`: whether a worker may begin with it where another has died over it, `deaths` of them up to now.
+    `arrived` and `began`: when it came, and when the first batch did that has a row of it; `times` gets both stages.
     """
 
     rows: Sequence[QueuedRow]
     arrived: float
     repeatable: bool = True
     future: Future[list[Any]] = field(default_factory=Future)
+    times: StageTimes = field(default_factory=StageTimes)
+    began: float | None = None
     deaths: int = 0
     results: dict[int, Any] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.serve.app import create_app
+from berth.serve.figures import StageTimes
 from berth.serve.settings import ServerSettings
 from berth.serve.workers.messages import QueuedRow
 from berth.serve.workers.pool import EngineError, WorkerPool
@@ -208,10 +209,11 @@ def test_a_body_that_is_too_large(client: TestClient, chunked: bool) -> None:
 
 
 def test_paths_and_methods(tiny_client: TestClient) -> None:
-    assert error_of(tiny_client.get("/")) == (
+    assert error_of(tiny_client.get("/nowhere")) == (
         404,
         "not_found",
-        "no such path: this server answers GET /ping, GET /execution-parameters and POST /invocations",
+        "no such path: this server answers GET /ping, GET /execution-parameters, GET /metrics, POST /invocations, "
+        "GET / and GET /state",
     )
     refused = tiny_client.get("/invocations")
     assert error_of(refused) == (405, "method_not_allowed", "/invocations does not take GET")
@@ -223,9 +225,11 @@ class BrokenPool(WorkerPool):
 
     broken = True
 
-    def submit(self, rows: Sequence[QueuedRow], *, repeatable: bool = True) -> Future[list[Any]]:
+    def submit(
+        self, rows: Sequence[QueuedRow], *, repeatable: bool = True, times: StageTimes | None = None
+    ) -> Future[list[Any]]:
         if not self.broken:
-            return super().submit(rows)
+            return super().submit(rows, times=times)
         self.broken = False
         future: Future[list[Any]] = Future()
         future.set_exception(EngineError("KeyError: 'a secret of the inside'"))

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from berth.qa.tokenizer import PairTokenizer
 from berth.serve.answering import QuestionAnswering
 from berth.serve.app import create_app
+from berth.serve.figures import StageTimes
 from berth.serve.limits import RequestLimits
 from berth.serve.workers.messages import QueuedRow
 from berth.serve.workers.pool import WorkerPool
@@ -110,7 +111,9 @@ class HeldPool(WorkerPool):
         self.answered: list[int] = []
         self._held: list[tuple[Sequence[QueuedRow], Future[list[Any]]]] | None = []
 
-    def submit(self, rows: Sequence[QueuedRow], *, repeatable: bool = True) -> Future[list[Any]]:
+    def submit(
+        self, rows: Sequence[QueuedRow], *, repeatable: bool = True, times: StageTimes | None = None
+    ) -> Future[list[Any]]:
         if self._held is None:
             return super().submit(rows)
         future: Future[list[Any]] = Future()

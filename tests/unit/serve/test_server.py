@@ -27,14 +27,9 @@ from berth.serve.settings import (
     worker_settings,
 )
 from berth.serve.workers.pool import WorkerSettings
+from tests.unit.serve.in_process import free_port
 
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Server:

@@ -1,0 +1,119 @@
+"""What is told of requests: counters for Prometheus, the page's state, and lines of the log."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from berth.serve.app import create_app
+from berth.serve.figures import Load, StageTimes
+from berth.serve.log import JsonFormatter
+from berth.serve.metrics import Metrics
+from berth.serve.settings import ServerSettings
+from tests.unit.serve.in_process import ONE, ready_service
+
+STAGES = {"receive", "read", "queue", "model", "answer"}
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """By name and labels."""
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture(scope="module")
+def own_client(tiny_model: Path) -> TestClient:
+    return TestClient(create_app(ready_service(tiny_model)))
+
+
+def test_prometheus_reads_what_the_server_counts(own_client: TestClient) -> None:
+    for _ in range(3):
+        assert own_client.post("/invocations", json=ONE).status_code == 200
+    assert own_client.post("/invocations", json={}).status_code == 400
+    assert own_client.get("/nowhere").status_code == 404
+    assert own_client.get("/ping").status_code == 200
+    response = own_client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = samples(response.text)
+    assert found["berth_requests_total", ("/invocations", "200")] == 3
+    assert found["berth_requests_total", ("/invocations", "400")] == 1
+    assert found["berth_requests_total", ("other", "404")] == 1
+    assert not [name for name, labels in found if "/ping" in labels]
+    for stage in STAGES:
+        assert found["berth_stage_seconds_count", (stage,)] == 3
+        assert 0 < found["berth_stage_seconds_sum", (stage,)] < 60
+    assert found["berth_batches_total", ()] >= 3
+    assert found["berth_batch_windows_total", ()] >= found["berth_batches_total", ()]
+    assert found["berth_batch_padded_tokens_total", ()] >= found["berth_batch_tokens_total", ()] > 0
+    for gauge in ("berth_queue_tokens", "berth_body_bytes", "berth_active_requests"):
+        assert found[gauge, ()] == 0
+
+
+def test_the_state_that_the_page_shows(own_client: TestClient) -> None:
+    assert own_client.post("/invocations", json=ONE).status_code == 200
+    state = own_client.get("/state").json()
+    assert state["questions"] is True
+    assert "OpenVINO" in state["description"]
+    assert state["queue_tokens"] == 0
+    assert 0 < state["recent"]["p50"] <= state["recent"]["p99"] < 60
+    assert state["recent"]["per_second"] > 0
+
+
+def test_figures_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    metrics = Metrics(Load)
+    assert metrics.recent() is None
+    for number in range(1, 101):
+        metrics.note("/invocations", 200, number / 100, StageTimes())
+        metrics.note("/invocations", 503, 0.0, StageTimes())
+    now = 1010.0
+    recent = metrics.recent()
+    assert recent is not None
+    assert (recent.per_second, recent.p50, recent.p99) == (10.0, 0.505, 0.99)
+    now = 1061.0
+    assert metrics.recent() is None
+
+
+def test_the_page_is_one_file_that_may_run_its_own_script_only(own_client: TestClient, tiny_model: Path) -> None:
+    response = own_client.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "http" not in response.text  # nothing from elsewhere
+    off = TestClient(create_app(ready_service(tiny_model), ServerSettings(page=False)))
+    assert off.get("/").status_code == 404
+    assert off.get("/state").status_code == 404
+
+
+def test_a_line_in_json_has_ids_and_stages(own_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    headers = {"X-Amzn-SageMaker-Inference-Id": "abc", "X-Amzn-SageMaker-Target-Model": "m.tar.gz"}
+    with caplog.at_level(logging.INFO):
+        own_client.post("/invocations", json=ONE, headers=headers)
+    (record,) = [each for each in caplog.records if each.name.endswith("access_log")]
+    line: dict[str, Any] = json.loads(JsonFormatter().format(record))
+    assert record.getMessage().startswith("POST /invocations 200 in ")
+    assert (line["method"], line["path"], line["status"], line["level"]) == ("POST", "/invocations", 200, "info")
+    assert (line["inference_id"], line["target_model"]) == ("abc", "m.tar.gz")
+    assert set(line["stages_ms"]) == STAGES
+    assert sum(line["stages_ms"].values()) <= line["ms"] + 5
+
+
+def test_a_traceback_is_a_field_of_a_line_in_json() -> None:
+    try:
+        raise ValueError("a\nb")
+    except ValueError:
+        record = logging.LogRecord("berth.x", logging.ERROR, "f", 1, "it %s", ("failed",), __import__("sys").exc_info())
+    text = JsonFormatter().format(record)
+    assert "\n" not in text
+    line = json.loads(text)
+    assert (line["message"], line["logger"]) == ("it failed", "berth.x")
+    assert line["traceback"].endswith("ValueError: a\nb")

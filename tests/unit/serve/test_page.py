@@ -1,0 +1,147 @@
+"""The page at / in Debian's headless Chromium, by keyboard alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import WebDriverWait
+
+from berth.local.screenshot import find_browser, take_screenshot
+from tests.unit.serve.in_process import free_port
+
+PARTY = "\N{PARTY POPPER}"
+
+
+@pytest.fixture(scope="module")
+def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of its own, with a model of 128 tokens."""
+    root = tmp_path_factory.mktemp("served")
+    shutil.copytree(tiny_model, root / "model")
+    port = free_port()
+    environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(root), "SAGEMAKER_BIND_TO_PORT": str(port)}
+    server = subprocess.Popen([sys.executable, "-P", "-m", "berth.serve.entry"], env=environment)
+    url = f"http://127.0.0.1:{port}/"
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}ping", timeout=5).close()
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    yield url
+    server.terminate()
+    assert server.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[WebDriver]:
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1100,1100", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.binary_location = shutil.which("chromium") or ""
+    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser: WebDriver, url: str) -> WebDriver:
+    browser.get(url)
+    wait(browser, lambda: "OpenVINO" in text_of(browser, "state"))
+    return browser
+
+
+def wait(browser: WebDriver, condition: "object") -> None:
+    WebDriverWait(browser, 20).until(lambda _: condition())  # type: ignore[operator]
+
+
+def text_of(browser: WebDriver, name: str) -> str:
+    return browser.find_element(By.ID, name).text
+
+
+def tabbed_to(browser: WebDriver, name: str) -> None:
+    """Go there with the tab key."""
+    for _ in range(12):
+        if browser.switch_to.active_element.get_attribute("id") == name:
+            return
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    pytest.fail(f"{name} is not reached by the tab key")
+
+
+def test_a_question_is_asked_by_keyboard_and_its_answer_marked(page: WebDriver) -> None:
+    for name, text in (("question", "who?"), ("context", f"a {PARTY} b c d {PARTY} e f g. h i j k l m n.")):
+        tabbed_to(page, name)
+        page.switch_to.active_element.send_keys(Keys.CONTROL + "a", Keys.DELETE)
+        # The driver types no characters beyond the first 65,536.
+        page.execute_script("document.activeElement.value = arguments[0]", text)
+    tabbed_to(page, "ask")
+    page.switch_to.active_element.send_keys(Keys.ENTER)
+    wait(page, lambda: page.find_element(By.ID, "found").is_displayed())
+    answer = text_of(page, "answer")
+    shown = page.find_element(By.ID, "text")
+    assert shown.text == f"a {PARTY} b c d {PARTY} e f g. h i j k l m n."
+    marks = [mark.text for mark in shown.find_elements(By.TAG_NAME, "mark")]
+    assert marks == ([answer] if answer != "none in the text" else [])
+    assert text_of(page, "score").endswith(" %")
+    assert 1 <= len(page.find_elements(By.CSS_SELECTOR, "#others li")) <= 3
+    wait(page, lambda: "p99" in text_of(page, "state"))
+
+
+def test_an_example_fills_the_form_and_enter_asks(page: WebDriver) -> None:
+    tabbed_to(page, "example")
+    page.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    tabbed_to(page, "question")
+    assert page.switch_to.active_element.get_attribute("value") == "What does Philipp do for a living?"
+    page.switch_to.active_element.send_keys(Keys.ENTER)
+    wait(page, lambda: page.find_element(By.ID, "found").is_displayed())
+    assert text_of(page, "text").startswith("My Name is Philipp")
+
+
+def test_a_refusal_is_a_sentence_that_is_read_aloud(page: WebDriver) -> None:
+    page.execute_script("document.getElementById('question').value = 'x '.repeat(300)")
+    tabbed_to(page, "question")
+    page.switch_to.active_element.send_keys(Keys.ENTER)
+    error = page.find_element(By.ID, "error")
+    wait(page, error.is_displayed)
+    assert "`inputs` can't be used" in error.text
+    assert error.get_attribute("role") == "alert"
+    assert not page.find_element(By.ID, "found").is_displayed()
+
+
+def test_nothing_is_blocked_and_nothing_comes_from_elsewhere(page: WebDriver, url: str) -> None:
+    """The policy allows the page's own script and style; a fault of it would stand in the console."""
+    wait(page, lambda: text_of(page, "state") != "…")
+    loaded = page.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
+    assert loaded
+    assert all(name.startswith(url) for name in loaded)
+    severe = [
+        line for line in page.get_log("browser") if line["level"] == "SEVERE" and "favicon" not in line["message"]
+    ]
+    assert [line for line in severe if "400" not in line["message"]] == []
+
+
+def test_a_picture_of_it(url: str, tmp_path: Path) -> None:
+    picture = tmp_path / "page.png"
+    browser = find_browser()
+    assert browser
+    assert take_screenshot(browser, f"{url}#ask", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert not take_screenshot("/no/browser", url, tmp_path / "none.png")
+
+
+def test_every_field_has_a_label(page: WebDriver) -> None:
+    for name in ("example", "question", "context"):
+        assert page.find_element(By.CSS_SELECTOR, f"label[for={name}]").text
+    assert page.find_element(By.TAG_NAME, "html").get_attribute("lang") == "en"
+    assert page.find_element(By.CSS_SELECTOR, "[aria-live]").get_attribute("aria-live") == "polite"
