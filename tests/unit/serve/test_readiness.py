@@ -31,7 +31,7 @@ def failed(model_dir: Path) -> tuple[Service, TestClient]:
     service = service_of(model_dir)
     done = threading.Event()
     service.start(done.set)
-    assert done.wait(30)
+    assert done.wait(90)
     return service, TestClient(create_app(service))
 
 
