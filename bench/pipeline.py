@@ -1,0 +1,164 @@
+"""Our answers next to those of the pipeline that transformers 5.3 removed: same weights, same questions.
+
+Usage: python -m bench.pipeline --model out/model.tar.gz [> bench/results/DATE-pipeline.md]
+       python -m bench.pipeline --write tests/unit/serve/former_pipeline.jsonl
+
+With --model a table of how often the answers are the same, and how far their scores are apart. Without it the model is
+MiniLM with a seeded head, and --write keeps the pipeline's answers, with which a test compares ours. The questions are
+the first of the embedded excerpt's held-out ones. Wants `make setup-tests`, and a package index for transformers 4.57
+and its torch, in an environment of their own for the length of the measurement. Progress goes to stderr.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.serving import questions, sides
+from berth.common.errors import UserError
+from berth.images import pins
+
+TRANSFORMERS = "transformers==4.57.6"  # the last minor version that has the pipeline
+FOUR = {"top_k": 4}
+SHORT = {"max_seq_len": 96, "doc_stride": 32}  # several windows for most paragraphs
+SETTINGS: tuple[tuple[int, Mapping[str, Any]], ...] = (
+    (500, {}),
+    (50, FOUR),
+    (50, SHORT),
+    (50, SHORT | {"top_k": 3, "max_answer_len": 40}),
+    (50, {"align_to_words": False}),
+    (50, FOUR | {"align_to_words": False}),
+    (50, {"handle_impossible_answer": True}),
+    (50, SHORT | FOUR | {"handle_impossible_answer": True}),
+    (20, {"max_question_len": 4}),
+)
+"""How many questions are asked with which parameters."""
+
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question; `number`: which setting it is asked with."""
+
+    number: int
+    question: str
+    context: str
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return SETTINGS[self.number][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of answers to one question: whether the best is the same span, and the farthest two scores of one rank."""
+
+    same: bool
+    score: float
+
+
+def cases() -> list[Case]:
+    """All of them, the same each time."""
+    articles = questions.read_articles(pins.ROOT / "sample" / "squad-heldout.json.xz")
+    pairs = [
+        (question["question"], paragraph["context"])
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    return [Case(number, *pair) for number, (count, _) in enumerate(SETTINGS) for pair in pairs[:count]]
+
+
+def difference(ours: Any, theirs: Any) -> Difference:
+    """Of what we answer and what the pipeline does, whose scores can pass 1; an answer or a list of answers each.
+
+    The pipeline leaves the list out where it has one answer only.
+    """
+    mine, its = (value if isinstance(value, list) else [value] for value in (ours, theirs))
+    if len(mine) != len(its):
+        return Difference(same=False, score=1.0)
+    same = all(mine[0][name] == its[0][name] for name in ("start", "end", "answer"))
+    apart = (abs(one["score"] - min(1.0, other["score"])) for one, other in zip(mine, its, strict=True))
+    return Difference(same, max(apart))
+
+
+def pipeline_answers(model: Path, asked: Sequence[Case], scratch: Path) -> list[Any]:
+    """What transformers 4.57 answers, in an environment that is made for it."""
+    place = scratch / "transformers-4.57"
+    venv.create(place, with_pip=True)
+    python = str(place / "bin/python")
+    profile = pins.load().profile(pins.DEFAULT_PROFILE)
+    index = ["--extra-index-url", profile.torch_index] if profile.torch_index else []
+    install = [python, "-m", "pip", "install", "--quiet", *index, TRANSFORMERS, f"torch=={profile.torch}", "numpy"]
+    subprocess.run(install, check=True, stdout=sys.stderr)
+    lines = "".join(json.dumps([case.question, case.context, case.parameters]) + "\n" for case in asked)
+    program = Path(__file__).parent / "serving" / "former_pipeline.py"
+    said = subprocess.run(
+        [python, str(program), str(model)], input=lines, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return [json.loads(line) for line in said.stdout.splitlines()]
+
+
+def our_answers(model: Path, asked: Sequence[Case]) -> list[Any]:
+    """What our pipeline answers, in this process."""
+    from berth.runtime.cpus import model_threads
+    from berth.runtime.engines import choose
+    from berth.runtime.engines.choose import EngineSettings
+    from berth.serve.limits import RequestLimits
+    from berth.serve.pipeline import QuestionAnsweringPipeline
+
+    loaded = choose.load(model, EngineSettings(model_threads(), folder=model.parent / "graph"), print)
+    answer = QuestionAnsweringPipeline(loaded, RequestLimits())
+    return [answer(question=case.question, context=case.context, **case.parameters) for case in asked]
+
+
+def render(asked: Sequence[Case], differences: Sequence[Difference]) -> str:
+    """A table with a row for each setting."""
+    lines = ["| parameters | questions | same best answer | scores apart by at most |", "|---|---:|---:|---:|"]
+    for number, (count, parameters) in enumerate(SETTINGS):
+        found = [each for case, each in zip(asked, differences, strict=True) if case.number == number]
+        same = sum(each.same for each in found)
+        name = f"`{json.dumps(dict(parameters))}`" if parameters else "none"
+        lines.append(f"| {name} | {count} | {same} | {max(each.score for each in found):.1e} |")
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", type=Path, help="a folder or model.tar.gz (default: MiniLM with a seeded head)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the pipeline's answers, a line each")
+    options = parser.parse_args(words)
+    asked = cases()
+    try:
+        with tempfile.TemporaryDirectory(prefix="berth-bench-") as folder:
+            scratch = Path(folder)
+            model = _model(options.model, scratch)
+            theirs = pipeline_answers(model, asked, scratch)
+            ours = our_answers(model, asked)
+    except UserError as error:
+        print(f"bench.pipeline: {error}", file=sys.stderr)
+        return 1
+    if options.write:
+        options.write.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in theirs), "utf-8")
+    print(render(asked, [difference(*pair) for pair in zip(ours, theirs, strict=True)]))
+    return 0
+
+
+def _model(given: Path | None, scratch: Path) -> Path:
+    if given:
+        return sides.model_at_hand(given, scratch)
+    from tests.unit.small_models import save_seeded_minilm
+
+    save_seeded_minilm(scratch / "model")
+    return scratch / "model"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

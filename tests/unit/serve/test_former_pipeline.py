@@ -1,0 +1,43 @@
+"""Our answers against those of the pipeline that transformers 5.3 removed, as `python -m bench.pipeline` kept them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.pipeline import SETTINGS, Difference, cases, difference, our_answers
+from tests.unit.small_models import add_graph, save_seeded_minilm
+
+KEPT = Path(__file__).with_name("former_pipeline.jsonl")
+
+
+@pytest.mark.slow
+def test_answers_and_scores_are_those_of_the_former_pipeline(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    save_seeded_minilm(model)
+    add_graph(model)
+    theirs = [json.loads(line) for line in KEPT.read_text("utf-8").splitlines()]
+    asked = cases()
+    found: list[list[Difference]] = [[] for _ in SETTINGS]
+    for case, ours, kept in zip(asked, our_answers(model, asked), theirs, strict=True):
+        found[case.number].append(difference(ours, kept))
+    for (count, parameters), differences in zip(SETTINGS, found, strict=True):
+        assert len(differences) == count
+        other = [each for each in differences if not each.same or each.score > 1e-3]
+        assert not other, parameters
+
+
+def test_kept_scores_are_of_all_sizes() -> None:
+    """So that an error in them would be seen."""
+    kept = [json.loads(line) for line in KEPT.read_text("utf-8").splitlines()[: SETTINGS[0][0]]]
+    scores = [answer["score"] for answer in kept]
+    assert min(scores) < 0.01
+    assert max(scores) > 0.9
+    assert sum(score > 0.01 for score in scores) > 100
+
+
+def test_a_score_over_one_counts_as_one() -> None:
+    theirs = {"score": 1.5, "start": 1, "end": 2, "answer": "a"}
+    assert difference({**theirs, "score": 1.0}, theirs) == Difference(same=True, score=0.0)
+    assert difference([{**theirs, "score": 0.9, "end": 3}], theirs) == Difference(same=False, score=pytest.approx(0.1))
+    assert not difference([theirs, theirs], theirs).same
