@@ -5,6 +5,7 @@ lacks, the load is refused with 507, upon which SageMaker unloads what it thinks
 """
 
 import asyncio
+import gc
 import logging
 import re
 import shutil
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.runtime.memory import available_memory
+from berth.runtime.memory import available_memory, give_back
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.json_text import decode
@@ -97,6 +98,7 @@ class ModelRegistry:
         self._roots = [root.resolve() for root in roots]
         self._scratch = scratch
         self._available = available
+        self._capacity = available()
         self._models: dict[str, _Model] = {}
         self._unloaded = Load()
 
@@ -155,7 +157,7 @@ class ModelRegistry:
             state = "loaded" if self._models[name].service.is_loaded else "being loaded"
             raise ServeError(Kind.CONFLICT, f"the model {name} is {state} already: unload it first")
         needed = needed_memory(folder)
-        room = self._available() - sum(model.needed for model in self._models.values() if not model.service.is_loaded)
+        room = self._room()
         if needed > room:
             raise ServeError(
                 Kind.NO_MEMORY,
@@ -185,6 +187,9 @@ class ModelRegistry:
             await asyncio.sleep(_UNLOAD_LOOK)
         self._unloaded += model.service.load_now()
         await asyncio.to_thread(model.close)
+        del model
+        gc.collect()  # the service and its pool, which know each other, with the tokenizer that the front had
+        give_back()
 
     def service(self, name: str) -> Service:
         """What answers for that model; ServeError (404) if there is none."""
@@ -202,6 +207,14 @@ class ModelRegistry:
         names = sorted(name for name, model in self._models.items() if model.service.is_loaded and name > (token or ""))
         page: dict[str, Any] = {"models": [self.description_of(name) for name in names[:size]]}
         return page | {"nextPageToken": names[size - 1]} if len(names) > size else page
+
+    def _room(self) -> int:
+        """Bytes for another model: what is free now, and would be if each that is there took what it will need, for a
+        model grows with its first requests.
+        """
+        models = self._models.values()
+        loading = sum(model.needed for model in models if not model.service.is_loaded)
+        return min(self._available() - loading, self._capacity - sum(model.needed for model in models))
 
     def _known(self, name: str) -> _Model:
         if name not in self._models:

@@ -4,9 +4,9 @@ One for all, because reading can take a hundred times a request's own size in me
 """
 
 import asyncio
-import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
+from berth.runtime.memory import give_back
 from berth.serve.body import PreparedBody, prepare_body
 from berth.serve.codecs import Codec
 from berth.serve.errors import ServeError
@@ -36,15 +36,8 @@ def _read(body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBod
         # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
         refusal = ServeError(error.kind, error.message)
     if len(body) > _LARGE:
-        _trim()
+        give_back()
     if refusal is not None:
         raise refusal
     assert prepared is not None
     return prepared
-
-
-def _trim() -> None:
-    """Let the C library give back what it keeps of freed memory (4 ms); other libraries than glibc do so unasked."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -254,6 +254,12 @@ def test_a_stop_refuses_loads_and_ends_every_worker(endpoint: Endpoint) -> None:
     assert [worker.process.poll() for pool in endpoint.pools for worker in pool._workers] == [-9]
 
 
+def test_models_that_are_loaded_keep_room_to_grow(endpoint: Endpoint, tiny_model: Path) -> None:
+    endpoint.models._capacity = 400_000_000  # two of 160 MB, whatever they take at first
+    folder = add_model(endpoint, "one", tiny_model)
+    assert [endpoint.load(name, folder).status_code for name in ("one", "two", "three")] == [200, 200, 507]
+
+
 def test_memory_that_a_model_will_need(tmp_path: Path) -> None:
     (tmp_path / "openvino").mkdir()
     (tmp_path / "openvino/fp32.bin").write_bytes(b"x" * 1000)
