@@ -7,6 +7,7 @@ archive itself lying next to its contents. Both are accepted.
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,11 @@ def find(model_dir: Path) -> ModelFiles:
         )
     if tokenizer is None:
         faults.append(f"{folder} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it next to the model")
+    faults += [
+        f"{folder / name} can't be read by this container's user ({os.getuid()}): give it the right to"
+        for name in (weights, tokenizer)
+        if name and not os.access(folder / name, os.R_OK)
+    ]
     if weights is None or tokenizer is None or faults:
         raise ModelFilesError("; ".join(faults))
     return ModelFiles(folder, weights, tokenizer, float(config.get(NULL_THRESHOLD) or 0.0))

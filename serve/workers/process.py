@@ -126,6 +126,10 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     except (ModelFilesError, ServeError) as error:
         channel.send(Failed(str(error)))
         return
+    except PermissionError as error:
+        sentence = f"{error.filename} can't be read by this container's user ({os.getuid()}): give it the right to"
+        channel.send(Failed(sentence))
+        return
     except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
         logger.exception("loading failed unforeseen")
         name = type(error).__name__

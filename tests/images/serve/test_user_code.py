@@ -1,6 +1,7 @@
 """A model's own inference.py in the built image: its packages, its faults, and a container without rights."""
 
 import json
+import shutil
 import time
 import zipfile
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from docker.types import LogConfig
 
-from tests.images.serve.conftest import Serve
+from tests.images.serve.conftest import Serve, StartContainer
 from tests.images.serve.served import Served
 
 HANDLER = """
@@ -101,24 +102,36 @@ def test_a_gigabyte_on_its_output_stops_nobody(served: Served) -> None:
         assert time.monotonic() < deadline
 
 
-def test_no_rights_are_needed(serve_model: Serve, folder: Path, model: Path) -> None:
+def test_no_rights_are_needed(serve_model: Serve, folder: Path, model: Path, tmp_path: Path) -> None:
     """A handler with packages, and a model whose graph is made at the start."""
     bare = {"user": "1000:1000", "read_only": True, "tmpfs": {"/tmp": "exec"}, "cap_drop": ["ALL"]}
     assert said(serve_model(folder, **bare), "a") == (200, [7, "a", None])
-    ours = serve_model(model, **bare)
+    readable = tmp_path / "model"
+    shutil.copytree(model, readable)
+    for path in (readable, *readable.iterdir()):
+        path.chmod(0o755)
+    ours = serve_model(readable, **bare)
     status, body, _ = ours.ask({"question": "Who?", "context": "It is me."})
     assert (status, body["answer"] in "It is me.") == (200, True)
     assert ours.run("import os; print(os.getuid())") == "1000"
 
 
-def test_a_package_that_is_not_there_is_named(start: object, tmp_path: Path) -> None:
-    from tests.images.serve.conftest import StartContainer
+def test_what_can_not_be_read_is_named(start: StartContainer, tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch(0o600)
+    tmp_path.chmod(0o700)
+    container = start(tmp_path, {"BERTH_FAILURE_GRACE": "0"}, user="1000:1000")
+    assert container.wait(timeout=60)["StatusCode"] == 1
+    said = container.logs().decode().splitlines()[-2]
+    assert said == (
+        "berth: error: /opt/ml/model/config.json can't be read by this container's user (1000): give it the right to"
+    )
 
-    begin: StartContainer = start  # type: ignore[assignment]
+
+def test_a_package_that_is_not_there_is_named(start: StartContainer, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/inference.py").write_text(HANDLER)
     (tmp_path / "code/requirements.txt").write_text("--no-index\nno-such-package==1.0\n")
-    container = begin(tmp_path, {"BERTH_FAILURE_GRACE": "0"})
+    container = start(tmp_path, {"BERTH_FAILURE_GRACE": "0"})
     assert container.wait(timeout=60)["StatusCode"] == 1
     log = container.logs().decode()
     assert "no-such-package==1.0" in log.splitlines()[-2]

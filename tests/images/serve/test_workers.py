@@ -106,7 +106,7 @@ def test_a_request_that_kills_every_worker_is_given_up(serve_model: Serve, model
             kill_worker(served)
         status, told, _ = asked.result(90)
     assert (status, told["error_type"]) == (500, "given_up")
-    assert "2 workers in turn have died over this request" in told["error"]
+    assert "2 workers in turn have died (SIGKILL) over this request" in told["error"]
     assert served.ask(SHORT)[0] == 200
 
 
