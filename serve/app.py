@@ -22,6 +22,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
 from berth.serve.metrics import CONTENT_TYPE, Metrics
 from berth.serve.models import ModelRegistry, requested_model
+from berth.serve.openapi import document
 from berth.serve.page import page
 from berth.serve.reader import Reader
 from berth.serve.responses import Endpoint, json_response, refusal, with_error_bodies
@@ -69,6 +70,12 @@ def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAUL
         routes.append(_route("/invocations", POST=invocations))
         if chosen.page:
             routes += [_route("/", GET=page), _route("/state", GET=state)]
+    described = document([*(route.path for route in routes), "/openapi.json"])
+
+    async def own_description(_request: Request) -> Response:
+        return json_response(200, described)
+
+    routes.append(_route("/openapi.json", GET=own_description))
     return AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _refusing(routes)}), metrics)
 
 

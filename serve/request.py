@@ -41,9 +41,9 @@ class Parameters:
     align_to_words: bool = True  # widen an answer that begins or ends inside a word to the whole word
 
 
-_ALIASES = {"topk": "top_k"}  # older names, which the pipeline took as well
+ALIASES = {"topk": "top_k"}  # older names, which the pipeline took as well
 _DEFAULTS = {field.name: field.default for field in fields(Parameters)}
-_DEFAULTS |= {alias: _DEFAULTS[name] for alias, name in _ALIASES.items()}
+_DEFAULTS |= {alias: _DEFAULTS[name] for alias, name in ALIASES.items()}
 _EXAMPLE = 'send {"inputs": {"question": "…", "context": "…"}}'
 
 
@@ -65,7 +65,7 @@ def parse(value: Any) -> Request:
     inputs: Any = _bare(value) or value["inputs"]
     single = not isinstance(inputs, list)
     questions = tuple(Question(item["question"], item["context"]) for item in ([inputs] if single else inputs))
-    parameters = {_ALIASES.get(name, name): given for name, given in (value.get("parameters") or {}).items()}
+    parameters = {ALIASES.get(name, name): given for name, given in (value.get("parameters") or {}).items()}
     return Request(questions, single, Parameters(**parameters))
 
 
@@ -137,8 +137,8 @@ def _parameter_faults(value: object) -> Iterator[str]:
     if not isinstance(value, dict):
         return
     for name, given in value.items():
-        if _ALIASES.get(name) in value:
-            yield f"`parameters.{name}` is another name of `{_ALIASES[name]}`: send one of the two"
+        if ALIASES.get(name) in value:
+            yield f"`parameters.{name}` is another name of `{ALIASES[name]}`: send one of the two"
         elif isinstance(_DEFAULTS.get(name), bool):
             if not isinstance(given, bool):
                 yield f"`parameters.{name}` is {_kind_of(given)}: it must be true or false"
@@ -147,7 +147,7 @@ def _parameter_faults(value: object) -> Iterator[str]:
 
 
 def _number_faults(name: str, value: object) -> Iterator[str]:
-    least, most = BOUNDS[_ALIASES.get(name, name)]
+    least, most = BOUNDS[ALIASES.get(name, name)]
     if type(value) is not int:  # bool is an int in Python, and true is no number of tokens
         kind = "no whole number" if isinstance(value, float) else _kind_of(value)
         yield f"`parameters.{name}` is {kind}: it must be a whole number"
