@@ -9,6 +9,7 @@ and where there are too many, the one that has waited longest gives way to a new
 import asyncio
 import json
 import logging
+import sys
 from typing import Any, Literal
 
 import h11
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 Stage = Literal["header", "body", "idle", "response"]
 
+MOST_OF_A_HEADER = 64 * 1024
+"""Bytes: SageMaker's own headers and a caller's custom attributes have a few thousand."""
+LARGE_HEADER = f"the request's header has more than {MOST_OF_A_HEADER} bytes: send less in it"
 NO_HTTP = "the request is no valid HTTP/1.1: send it with an HTTP library"
 
 
@@ -56,6 +60,8 @@ class StrictConnection(h11.Connection):
         """See h11.Connection.next_event."""
         if self.their_state is h11.IDLE:
             header, _, _ = self.trailing_data[0].partition(b"\r\n\r\n")
+            if len(header) > MOST_OF_A_HEADER:  # h11 looks at what has not come whole
+                raise h11.RemoteProtocolError(LARGE_HEADER, error_status_hint=431)
             if b"\n" in header.replace(b"\r\n", b""):
                 raise h11.RemoteProtocolError("a line of the header ends with a line feed alone")
         event = super().next_event()
@@ -71,7 +77,7 @@ class ClientConnection(H11Protocol):
 
     def __init__(self, waiting: WaitingConnections, **options: Any) -> None:
         super().__init__(**options)
-        self.conn = StrictConnection(h11.SERVER)
+        self.conn = StrictConnection(h11.SERVER, MOST_OF_A_HEADER)
         self._waiting = waiting
         self._limits = waiting.limits
         self._stage: Stage | None = None
@@ -109,8 +115,12 @@ class ClientConnection(H11Protocol):
         self._update_stage()
 
     def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls when h11 can't read a request."""
-        self._refuse(ServeError(Kind.BAD_REQUEST, NO_HTTP))
+        """What uvicorn calls when h11 can't read a request, where it handles the exception that says why."""
+        error = sys.exception()
+        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
+            self._refuse(ServeError(Kind.HEADER_TOO_LARGE, LARGE_HEADER))
+        else:
+            self._refuse(ServeError(Kind.BAD_REQUEST, NO_HTTP))
 
     def _update_stage(self) -> None:
         """Note the stage that the connection has come to; a new one has a deadline of its own."""

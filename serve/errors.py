@@ -22,6 +22,7 @@ class Kind(StrEnum):
     TIMEOUT = "timeout"
     TOO_LARGE = "too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    HEADER_TOO_LARGE = "header_too_large"
     INTERNAL = "internal"
     BROKEN_MODEL = "broken_model"
     GIVEN_UP = "given_up"
@@ -41,6 +42,7 @@ STATUS: dict[Kind, HTTPStatus] = {
     Kind.TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Kind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    Kind.HEADER_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.BROKEN_MODEL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.GIVEN_UP: HTTPStatus.INTERNAL_SERVER_ERROR,

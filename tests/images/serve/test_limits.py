@@ -144,9 +144,11 @@ def test_half_sent_requests_stop_nobody(served: Served) -> None:
 
 def test_idle_connections_stop_nobody(served: Served) -> None:
     with ExitStack() as clients:
-        for _ in range(1050):
+        before = served.megabytes()
+        for _ in range(10_000):
             clients.enter_context(served.connect())
         assert_it_answers(served)
+        assert served.megabytes() < before + 200
         # A client that has asked something before is no different.
         for _ in range(1050):
             client = clients.enter_context(served.connect(b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"))

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from berth.serve.connection import NO_HTTP, ClientConnection, WaitingConnections
+from berth.serve.connection import LARGE_HEADER, NO_HTTP, ClientConnection, WaitingConnections
 from berth.serve.limits import RequestLimits
 
 PING = b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -219,6 +219,23 @@ def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
 )
 def test_a_body_may_hold_what_a_header_may_not(connect: Connect, request_text: bytes) -> None:
     assert answer(connect(request_text)) == b"a\nb"
+
+
+def test_a_header_that_is_too_large(connect: Connect) -> None:
+    large = b"GET /ping HTTP/1.1\r\nHost: a\r\nX-Large: " + b"a" * 100_000 + b"\r\n\r\n"
+    assert refusal(connect(large)) == (431, {"error": LARGE_HEADER, "error_type": "header_too_large"})
+    assert answer(connect(PING.replace(b"Host: a", b"Host: a\r\nX-Large: " + b"a" * 60_000))) == b"pong"
+
+
+def test_requests_one_behind_the_other_are_answered_in_order(connect: Connect) -> None:
+    last = PING.replace(b"Host: a", b"Host: a\r\nConnection: close")
+    said = everything(connect(PING + b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + last))
+    assert [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]] == [b"pong", b"hi", b"pong"]
+
+
+def test_http_1_0_is_answered_and_closed(connect: Connect) -> None:
+    head, _, body = everything(connect(b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi")).partition(b"\r\n\r\n")
+    assert (head.split()[1], body) == (b"200", b"hi")
 
 
 def test_the_connection_that_has_waited_longest_gives_way(connect: Connect) -> None:
