@@ -51,8 +51,11 @@ class Server:
 
 
 @contextmanager
-def running(client: DockerClient, side: Side, cores: Sequence[int], first: bytes) -> Iterator[Server]:
-    """A server of this side for the length of a `with` block. first: the body of its first request.
+def running(
+    client: DockerClient, side: Side, cores: Sequence[int], first: bytes | None, at: str = "/opt/ml/model"
+) -> Iterator[Server]:
+    """A server of this side for the length of a `with` block. first: the body of its first request, None for a server
+    that answers none at once; at: where the model is in the container.
 
     UserError if it does not come up, with its last line.
     """
@@ -66,7 +69,7 @@ def running(client: DockerClient, side: Side, cores: Sequence[int], first: bytes
             labels=owner.this_process().labels(name),
             network_mode="host",
             cpuset_cpus=as_text(cores),
-            mounts=[Mount("/opt/ml/model", str(side.model), type="bind", read_only=True)],
+            mounts=[Mount(at, str(side.model), type="bind", read_only=True)],
             environment={"SAGEMAKER_BIND_TO_PORT": str(port), **side.environment},
         )
     except APIError as error:
@@ -80,7 +83,7 @@ def running(client: DockerClient, side: Side, cores: Sequence[int], first: bytes
             container.remove(force=True, v=True)
 
 
-def _ready(container: Container, port: int, first: bytes) -> Server:
+def _ready(container: Container, port: int, first: bytes | None) -> Server:
     container.reload()
     began = process_began(int(container.attrs["State"]["Pid"]))
     until = time.monotonic() + READY_WITHIN
@@ -91,6 +94,8 @@ def _ready(container: Container, port: int, first: bytes) -> Server:
             raise UserError(f"{container.name} is {container.status} and does not answer /ping; it says: {said}")
         time.sleep(_POLL_SECONDS)
     pinged = _uptime()
+    if first is None:
+        return Server(container, port, pinged - began, pinged - began)
     reply = closed_loop(port, [first], 1).replies[0]
     if reply.status != http.client.OK:
         said = reply.lost or reply.body.decode(errors="replace")
