@@ -27,6 +27,7 @@ class Served:
     def __init__(self, container: Container) -> None:
         self.container = container
         container.reload()
+        self.address = str(container.attrs["NetworkSettings"]["IPAddress"])
         self.port = int(container.ports["8080/tcp"][0]["HostPort"])
 
     def ask(self, inputs: Any) -> tuple[int, Any, float]:

@@ -1,6 +1,7 @@
 """The worst that a client can send, to a server with one CPU, 2 GB and 1,024 file descriptors."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -145,8 +146,9 @@ def test_half_sent_requests_stop_nobody(served: Served) -> None:
 def test_idle_connections_stop_nobody(served: Served) -> None:
     with ExitStack() as clients:
         before = served.megabytes()
+        # To the container itself: the engine's proxy of a published port has not as many descriptors.
         for _ in range(10_000):
-            clients.enter_context(served.connect())
+            clients.enter_context(socket.create_connection((served.address, 8080), timeout=10))
         assert_it_answers(served)
         assert served.megabytes() < before + 200
         # A client that has asked something before is no different.
