@@ -213,7 +213,7 @@ def test_paths_and_methods(tiny_client: TestClient) -> None:
         404,
         "not_found",
         "no such path: this server answers GET /ping, GET /execution-parameters, GET /metrics, POST /invocations, "
-        "GET / and GET /state",
+        "GET /, GET /state and GET /openapi.json",
     )
     refused = tiny_client.get("/invocations")
     assert error_of(refused) == (405, "method_not_allowed", "/invocations does not take GET")
