@@ -30,7 +30,7 @@ Fit = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def run_sdk(tmp_path: Path) -> Run:
+def run_sdk(tmp_path: Path, client: docker.DockerClient) -> Iterator[Run]:
     """Runs a program under SDK v2 or v3 with one argument and nothing of the developer's own AWS settings.
 
     Gives its result, the JSON of its last line that begins with RESULT, and everything that it printed.
@@ -65,7 +65,8 @@ def run_sdk(tmp_path: Path) -> Run:
         assert lines, f"the SDK's program ended with {done.returncode} and no result"
         return json.loads(lines[-1].removeprefix("RESULT ")), output + done.stdout
 
-    return run
+    yield run
+    remove_what_the_sdk_left(client, tmp_path)
 
 
 @pytest.fixture
@@ -80,15 +81,14 @@ def paste(run_sdk: Run) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def fit(tmp_path: Path, client: docker.DockerClient, run_sdk: Run) -> Iterator[Fit]:
+def fit(tmp_path: Path, run_sdk: Run) -> Fit:
     """Runs fit_and_predict.py; gives what it printed as a dictionary, with the log."""
 
     def run(**job: Any) -> dict[str, Any]:
         result, log = run_sdk(FIT, json.dumps(job | {"work": str(tmp_path)}))
         return dict(result | {"log": log})
 
-    yield run
-    remove_what_the_sdk_left(client, tmp_path)
+    return run
 
 
 def remove_what_the_sdk_left(client: docker.DockerClient, work: Path) -> None:

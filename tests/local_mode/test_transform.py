@@ -1,15 +1,14 @@
 """SDK v2's Transformer in local mode: a file of records in, a file of answers out, one a line and in order."""
 
 import json
-import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModelForQuestionAnswering
 
 from tests.local_mode.test_sdk_v2 import SERVE
+from tests.unit.small_models import add_graph, save_tiny_model
 
 PROGRAM = Path(__file__).with_name("transform.py")
 QUESTIONS = [
@@ -19,10 +18,10 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("strategy", ["MultiRecord", "SingleRecord"])
-def test_a_batch_transform(run_sdk: Any, tmp_path: Path, pretrained: Path, strategy: str) -> None:
+def test_a_batch_transform(run_sdk: Any, tmp_path: Path, strategy: str) -> None:
     model = tmp_path / "model"
-    shutil.copytree(pretrained, model)
-    AutoModelForQuestionAnswering.from_pretrained(pretrained).save_pretrained(model)
+    save_tiny_model(model)
+    add_graph(model)
     with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
         archive.add(model, ".")
     (tmp_path / "data").mkdir()
