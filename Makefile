@@ -87,12 +87,12 @@ SELF := $(MAKE)
 .PHONY: quick
 quick: .venv/tested ## lint, and next to it the unit tests that train nothing and wait for nothing; under 2 minutes
 	@$(SELF) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; code=0; \
-	$(PYTHON) -m pytest -q --numprocesses auto -m 'not slow' tests/unit || code=$$?; \
+	$(PYTHON) -m pytest -q --numprocesses auto --dist worksteal -m 'not slow' tests/unit || code=$$?; \
 	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
 
 .PHONY: unit
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; under 6 minutes
-	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto tests/unit
+	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal tests/unit
 
 .PHONY: images
 images: engine setup ## build both images

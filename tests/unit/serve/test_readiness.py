@@ -15,6 +15,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from berth.serve.app import create_app
 from berth.serve.service import Service
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service, service_of
+from tests.unit.small_models import add_graph
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def nan_model(tiny_model: Path, tmp_path: Path) -> Path:
         model.qa_outputs.bias.fill_(float("nan"))
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    add_graph(tmp_path)
     return tmp_path
 
 
