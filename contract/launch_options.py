@@ -4,7 +4,6 @@ Framework estimators send `sagemaker_*` hyperparameters; a generic Estimator sen
 do the same.
 """
 
-import difflib
 import re
 import shlex
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import UNSET, decode, unquote
+from berth.contract.variables import misspelt_ours
 
 MOST_PROCESSES = 256
 REQUIRE_EFA = "BERTH_REQUIRE_EFA"
@@ -19,6 +19,8 @@ LOG_LEVEL = "BERTH_LOG_LEVEL"
 _LOG_LEVELS = ("info", "debug")
 TIMEOUT_VARIABLE = "BERTH_RENDEZVOUS_TIMEOUT"
 _VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", TIMEOUT_VARIABLE, REQUIRE_EFA, LOG_LEVEL)
+OF_TRAINING = (*_VARIABLES, "BERTH_BACKEND", "BERTH_FAILURE_FILE")
+"""All names that the training image knows, with those that it sets for its own processes."""
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "mp_parameters": (
@@ -147,10 +149,7 @@ def _distribution(
 
 def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: list[str]) -> LaunchOptions:
     """The options with what the other BERTH_* variables say; a misspelt name is a problem, too."""
-    for name in environ:
-        near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8) if name not in _VARIABLES else []
-        if near and name.startswith("BERTH_"):
-            problems.append(f"the variable {name} is not known: did you mean {near[0]}?")
+    problems += misspelt_ours(environ, _VARIABLES)
     strict = False
     try:
         strict = decode(environ.get(REQUIRE_EFA, ""), bool) is True

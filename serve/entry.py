@@ -67,7 +67,6 @@ def _serve() -> int:
 
     try:
         chosen = settings.read_settings(os.environ)
-        settings.check_task(chosen, os.environ)
         sock = settings.listen(chosen.port)
     except settings.SettingError as error:
         logger.error("%s", error)

@@ -37,7 +37,7 @@ class RequestLimits:
     """Tokens that one request may put through the model, those of all its windows: 85 windows of 384, which a BERT-base
     on one core answers in 52 s. SageMaker waits 60 s for a real-time answer; a batch transform can wait longer."""
     payload: int = PAYLOAD
-    """Bytes of a body that SageMaker may pass."""
+    """Bytes of a body that may come; its tokens hold it to fewer, but in a batch transform (`body`)."""
     batch: bool = False
     """Whether requests come from a batch transform, which waits for minutes, and sends many records in one body."""
     open_files: int = 65_536
@@ -76,7 +76,12 @@ class RequestLimits:
     @property
     def body(self) -> int:
         """Bytes of one body: a character takes at most 12, an escaped pair of surrogates, and JSON stands around it."""
-        return min(self.payload, 16 * 4 * self.body_tokens)
+        return min(self.payload, self.body_of_tokens)
+
+    @property
+    def body_of_tokens(self) -> int:
+        """Bytes of one body, were they held to nothing but its tokens."""
+        return 16 * 4 * self.body_tokens
 
     @property
     def drained(self) -> int:

@@ -3,17 +3,27 @@
 import errno
 import resource
 import socket
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from berth.contract.launch_options import OF_TRAINING
+from berth.contract.variables import PREFIX, misspelt, misspelt_ours
 from berth.runtime.engines import choose
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve import log
 from berth.serve.codecs import CODECS
 from berth.serve.hub import ID_VARIABLE, REVISION_VARIABLE, wants_hub
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
-from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, find_code, is_multi_model
+from berth.serve.user_code.find import (
+    MULTI_VARIABLE,
+    PROGRAM_VARIABLE,
+    S3,
+    SUBMIT_VARIABLE,
+    find_code,
+    is_multi_model,
+)
 from berth.serve.workers.pool import WorkerSettings
 
 QUEUE = 2048  # connections that the kernel holds until they are accepted
@@ -29,9 +39,37 @@ LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 5
 _IDLE = ("SAGEMAKER_SAFE_PORT_RANGE",)
 _OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_")
 
+# What this server reads, here and elsewhere: another name that is nearly one of these was meant to be it.
+_OURS = (
+    "BERTH_FAILURE_GRACE",
+    "BERTH_PAGE",
+    choose.FOLDER_VARIABLE,
+    choose.PRECISION_VARIABLE,
+    log.FORMAT_VARIABLE,
+    TOKENS_VARIABLE,
+)
+_SAGEMAKERS = (
+    "SAGEMAKER_BASE_DIR",
+    "SAGEMAKER_BATCH",
+    "SAGEMAKER_BATCH_STRATEGY",
+    "SAGEMAKER_BIND_TO_PORT",
+    "SAGEMAKER_CONTAINER_LOG_LEVEL",
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
+    "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT",
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",
+    "SAGEMAKER_MODEL_SERVER_WORKERS",
+    "SAGEMAKER_REGION",
+    MULTI_VARIABLE,
+    PAYLOAD_VARIABLE,
+    PROGRAM_VARIABLE,
+    SUBMIT_VARIABLE,
+)
+_LIKENESS = 0.9  # of theirs, which begin alike: SAGEMAKER_MODEL_DIR is no SAGEMAKER_BASE_DIR
+
 
 class SettingError(Exception):
-    """An environment variable has a value that can't be used, or a port can't be had; one sentence."""
+    """Environment variables can't be used, with a sentence for each, or a port can't be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +101,61 @@ class ServerSettings:
     page: bool = True  # BERTH_PAGE
 
 
-def read_settings(environ: Mapping[str, str]) -> ServerSettings:
-    """The settings in `environ`; SettingError names the variable that can't be used."""
+class _Reader:
+    """Reads variables one by one, and collects what can't be used, so that all of it is told at once."""
 
-    def number(name: str, default: int, least: int, most: int) -> int:
-        text = environ.get(name, "").strip()
-        if not text:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.problems = misspelt_ours((name for name in environ if name not in OF_TRAINING), _OURS)
+
+    def text(self, name: str) -> str:
+        return self.environ.get(name, "").strip()
+
+    def wrong(self, name: str, needed: str) -> None:
+        self.problems.append(f"{name} is `{self.text(name)}`: it must be {needed}")
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        text = self.text(name)
+        if text and not (text.isdecimal() and least <= int(text) <= most):
+            self.wrong(name, f"a whole number from {least} to {most}")
             return default
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise SettingError(f"{name} is `{text}`: it must be a whole number from {least} to {most}")
-        return int(text)
+        return int(text) if text else default
 
-    def one_of(name: str, known: Collection[str]) -> str:
-        text = environ.get(name, "").strip()
+    def one_of(self, name: str, known: Collection[str]) -> str:
+        text = self.text(name)
         if text and text not in known:
-            raise SettingError(f"{name} is `{text}`: it must be one of {', '.join(known)}")
+            self.wrong(name, f"one of {', '.join(known)}")
+            return ""
         return text
 
+    def log_level(self, name: str) -> int:
+        """SageMaker's SDK sends logging's number, people write the name."""
+        names = {str(number): number for number in LOG_LEVELS.values()} | LOG_LEVELS
+        text = self.text(name).lower()
+        if text and text not in names:
+            self.wrong(name, f"one of {', '.join(LOG_LEVELS)} or logging's number")
+        return names.get(text, LOG_LEVELS["info"])
+
+    def check(self, read: Callable[[], Any]) -> Any:
+        """What `read` gives; None, and its sentence collected, where it can't."""
+        try:
+            return read()
+        except ModelFilesError as error:
+            self.problems.append(str(error))
+            return None
+
+
+def read_settings(environ: Mapping[str, str]) -> ServerSettings:
+    """The settings in `environ`; SettingError names every variable that can't be used, or that is misspelt."""
+    reader = _Reader(environ)
+    number, one_of = reader.number, reader.one_of
     one_of(log.FORMAT_VARIABLE, log.FORMATS)  # which was followed before anything could be said
-    batch = environ.get("SAGEMAKER_BATCH", "").strip().lower() == "true"
+    reader.check(lambda: choose.settings(environ, 1, cuda=False))  # which the workers follow
+    batch = reader.text("SAGEMAKER_BATCH").lower() == "true"
     payload_mb = number(PAYLOAD_VARIABLE, -1, 0, 1024)
     # The first counted minutes in Multi Model Server; whoever sets it means seconds.
     seconds = number("SAGEMAKER_MODEL_SERVER_TIMEOUT", BATCH_SECONDS if batch else SECONDS, 1, 86_400)
-    return ServerSettings(
+    chosen = ServerSettings(
         port=number("SAGEMAKER_BIND_TO_PORT", 8080, 1, 65535),
         model_dir=Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "model",
         payload={-1: PAYLOAD, 0: UNLIMITED}.get(payload_mb, payload_mb * MEBIBYTE),
@@ -100,43 +170,46 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
             payload_mb=None if payload_mb < 0 else payload_mb,
         ),
         accept=one_of("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", CODECS) or None,
-        log_level=_log_level(environ.get("SAGEMAKER_CONTAINER_LOG_LEVEL", "").strip()),
-        task=environ.get("HF_TASK", "").strip() or TASK,
-        multi_model=is_multi_model(environ),
+        log_level=reader.log_level("SAGEMAKER_CONTAINER_LOG_LEVEL"),
+        task=reader.text("HF_TASK") or TASK,
+        multi_model=bool(reader.check(lambda: is_multi_model(environ))),
         page=one_of("BERTH_PAGE", ("on", "off")) != "off",
     )
-
-
-def check_task(chosen: ServerSettings, environ: Mapping[str, str]) -> None:
-    """Pass if the task is one that this image can do, or that the model's own code might; SettingError otherwise."""
-    if chosen.task == TASK or chosen.multi_model or environ.get(SUBMIT_VARIABLE, "").startswith(S3):
-        return
-    try:
-        code = find_code(chosen.model_dir, environ)
-    except ModelFilesError as error:
-        raise SettingError(str(error)) from error
-    if code is None:
-        raise SettingError(
+    if reader.check(lambda: _can_do_task(chosen, environ)) is False:
+        reader.problems.append(
             f"HF_TASK is `{chosen.task}`: this image answers questions ({TASK}); for another task give the model a "
             "code/inference.py of its own"
         )
+    if reader.problems:
+        raise SettingError("; ".join(dict.fromkeys(reader.problems)))
+    return chosen
 
 
-def _log_level(text: str) -> int:
-    """SageMaker's SDK sends logging's number, people write the name."""
-    names = {str(number): number for number in LOG_LEVELS.values()} | LOG_LEVELS
-    if text and text.lower() not in names:
-        known = ", ".join(LOG_LEVELS)
-        raise SettingError(f"SAGEMAKER_CONTAINER_LOG_LEVEL is `{text}`: it must be one of {known} or logging's number")
-    return names.get(text.lower(), LOG_LEVELS["info"])
+def _can_do_task(chosen: ServerSettings, environ: Mapping[str, str]) -> bool:
+    """Whether the task is one that this image can do, or that the model's own code might; ModelFilesError for code that
+    can't be found.
+    """
+    if chosen.task == TASK or chosen.multi_model or environ.get(SUBMIT_VARIABLE, "").startswith(S3):
+        return True
+    return find_code(chosen.model_dir, environ) is not None
 
 
 def idle_variables(chosen: ServerSettings, environ: Mapping[str, str]) -> list[str]:
-    """Those of `environ` that are set and have no effect on this server, by name."""
+    """Those of `environ` that are set and have no effect on this server, by name, some with what to do about it."""
+    told = [name for name in environ if environ[name]]
     idle = set(_IDLE)
     if chosen.multi_model or not wants_hub(chosen.model_dir, environ):
         idle |= {ID_VARIABLE, REVISION_VARIABLE}
-    return sorted(name for name in environ if environ[name] and (name in idle or name.startswith(_OTHER_SERVERS)))
+    found = {name: name for name in told if name in idle or name.startswith(_OTHER_SERVERS)}
+    found |= {name: name for name in told if name.startswith(PREFIX) and name not in (*_OURS, *OF_TRAINING)}
+    sagemakers = [name for name in told if name.startswith("SAGEMAKER_") and name not in found]
+    near = misspelt(sagemakers, _SAGEMAKERS, _LIKENESS)
+    found |= {name: f"{name} (did you mean {meant}?)" for name, meant in near.items()}
+    most = limits_of(chosen).body_of_tokens
+    if chosen.transform.payload_mb and chosen.payload > most:
+        advice = f"a body may have {most} bytes, by its tokens: raise {TOKENS_VARIABLE}"
+        found[PAYLOAD_VARIABLE] = f"{PAYLOAD_VARIABLE} ({advice})"
+    return [found[name] for name in sorted(found)]
 
 
 def listen(port: int) -> socket.socket:
@@ -204,10 +277,11 @@ def execution_parameters(chosen: ServerSettings, workers: int) -> dict[str, int 
 
 def request_limits(chosen: ServerSettings) -> RequestLimits:
     """The server's limits, with as many connections as this process may have open files."""
+    return replace(limits_of(chosen), open_files=raise_open_files())
+
+
+def limits_of(chosen: ServerSettings) -> RequestLimits:
+    """The limits that were chosen."""
     return RequestLimits(
-        tokens=chosen.request_tokens,
-        payload=chosen.payload,
-        batch=chosen.batch,
-        open_files=raise_open_files(),
-        seconds=chosen.seconds,
+        tokens=chosen.request_tokens, payload=chosen.payload, batch=chosen.batch, seconds=chosen.seconds
     )

@@ -71,8 +71,13 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | None:
 
 
 def is_multi_model(environ: Mapping[str, str]) -> bool:
-    """Whether SageMaker says that this container is to hold many models."""
-    return environ.get(MULTI_VARIABLE, "").strip().lower() == "true"
+    """Whether SageMaker says that this container is to hold many models; ModelFilesError where it says neither yes nor
+    no, which the server is told before anything else asks.
+    """
+    text = environ.get(MULTI_VARIABLE, "").strip()
+    if text.lower() not in ("", "true", "false"):
+        raise ModelFilesError(f"{MULTI_VARIABLE} is `{text}`: it must be true or false")
+    return text.lower() == "true"
 
 
 def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:

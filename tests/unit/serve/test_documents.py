@@ -9,6 +9,7 @@ import pytest
 from berth.images import pins
 from berth.serve.codecs import CODECS
 from berth.serve.errors import STATUS
+from berth.serve.limits import MEBIBYTE, RequestLimits
 from berth.serve.request import Parameters
 
 PAGE = (pins.ROOT / "serve/README.md").read_text("utf-8")
@@ -38,3 +39,18 @@ def test_every_variable_that_the_server_reads() -> None:
     others |= {"SAGEMAKER_BASE_DIR", "SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_REGION", "SAGEMAKER_TS_"}
     missing = {name for name in read - others if f"`{name}`" not in PAGE}
     assert not missing
+
+
+def test_how_large_a_body_may_be() -> None:
+    held, batch = (RequestLimits(batch=batch) for batch in (False, True))
+    row = next(line for line in PAGE.splitlines() if line.startswith("| `SAGEMAKER_MAX_PAYLOAD_IN_MB`"))
+    assert f"{_mebibytes(held.body_of_tokens)}, and {_mebibytes(batch.body_of_tokens)} in a batch transform" in row
+    assert f"{_mebibytes(held.body)} hold, and {_mebibytes(batch.body)} in a batch transform" in row
+    security = (pins.ROOT / "SECURITY.md").read_text("utf-8")
+    told = f"| bytes of a body | {_mebibytes(held.body)}, and {_mebibytes(batch.body)} in a batch transform"
+    assert told in security
+
+
+def _mebibytes(size: int) -> str:
+    assert size % MEBIBYTE == 0
+    return f"{size // MEBIBYTE} MiB"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,12 +15,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from berth.contract.launch_options import OF_TRAINING
+from berth.images import pins
+from berth.serve import settings
 from berth.serve.limits import MEBIBYTE, RequestLimits
 from berth.serve.settings import (
     ServerSettings,
     SettingError,
     TransformSettings,
-    check_task,
     execution_parameters,
     idle_variables,
     listen,
@@ -323,25 +326,98 @@ def test_another_task_is_for_the_models_own_code_only(tmp_path: Path) -> None:
     assert read_settings({"HF_TASK": "question-answering"}) == ServerSettings()
     other = {"HF_TASK": "text-classification", "SAGEMAKER_BASE_DIR": str(tmp_path)}
     with pytest.raises(SettingError) as caught:
-        check_task(read_settings(other), other)
+        read_settings(other)
     assert str(caught.value) == (
         "HF_TASK is `text-classification`: this image answers questions (question-answering); for another task give "
         "the model a code/inference.py of its own"
     )
     (tmp_path / "model/code").mkdir(parents=True)
     (tmp_path / "model/code/inference.py").write_text("def predict_fn(data, model): ...")
-    check_task(read_settings(other), other)
+    assert read_settings(other).task == "text-classification"
 
 
 def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
     given = ("TS_MAX_REQUEST_SIZE", "SAGEMAKER_SAFE_PORT_RANGE", "MMS_JOB_QUEUE_SIZE", "SAGEMAKER_TS_BATCH_SIZE")
     others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
-    settings = ServerSettings(model_dir=tmp_path)
-    assert idle_variables(settings, dict.fromkeys(given, "1") | others) == sorted(given)
+    chosen = ServerSettings(model_dir=tmp_path)
+    assert idle_variables(chosen, dict.fromkeys(given, "1") | others) == sorted(given)
     hub = {"HF_MODEL_ID": "a/b", "HF_MODEL_REVISION": "main"}
-    assert idle_variables(settings, hub) == []
+    assert idle_variables(chosen, hub) == []
     (tmp_path / "config.json").touch()
-    assert idle_variables(settings, hub) == sorted(hub)
+    assert idle_variables(chosen, hub) == sorted(hub)
+
+
+def test_a_name_that_is_nearly_ours_is_refused() -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"BERTH_PRECISON": "int8"})
+    assert str(caught.value) == "the variable BERTH_PRECISON is not known: did you mean BERTH_PRECISION?"
+    # BERTH_FAILURE_FILE is near BERTH_FAILURE_GRACE, and the training image's own.
+    assert read_settings(dict.fromkeys(OF_TRAINING, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
+
+
+def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
+    chosen = ServerSettings(model_dir=tmp_path)
+    others = ["SAGEMAKER_MODEL_DIR", "SAGEMAKER_MODEL_SERVER_VMARGS", "SAGEMAKER_MODEL_SERVER_WORKERS", *OF_TRAINING]
+    given = ["SAGEMAKER_MODEL_SERVER_WORKER", "BERTH_COLOUR", "BERTH_DISTRIBUTON", "BERTH_PRECISION"]
+    assert idle_variables(chosen, dict.fromkeys(others + given, "1")) == [
+        "BERTH_COLOUR",
+        "BERTH_DISTRIBUTON",
+        "SAGEMAKER_MODEL_SERVER_WORKER (did you mean SAGEMAKER_MODEL_SERVER_WORKERS?)",
+    ]
+
+
+def test_every_variable_that_the_server_reads_is_known() -> None:
+    read: set[str] = set()
+    for path in [*(pins.ROOT / "serve").rglob("*.py"), pins.ROOT / "runtime/engines/choose.py"]:
+        read |= set(re.findall(r'"((?:SAGEMAKER|BERTH)_[A-Z_]*[A-Z])"', path.read_text("utf-8")))
+    assert read == {*settings._OURS, *settings._SAGEMAKERS, *settings._IDLE}
+
+
+@pytest.mark.parametrize(
+    ("environ", "most"),
+    [
+        ({}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3"}, 2 * MEBIBYTE),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3", "BERTH_MAX_REQUEST_TOKENS": "65536"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "128", "SAGEMAKER_BATCH": "true"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "129", "SAGEMAKER_BATCH": "true"}, 128 * MEBIBYTE),
+    ],
+)
+def test_a_payload_that_the_tokens_do_not_allow_is_told(environ: dict[str, str], most: int) -> None:
+    told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (a body may have {most} bytes, by its tokens: raise BERTH_MAX_REQUEST_TOKENS)"
+    assert idle_variables(read_settings(environ), environ) == ([told] if most else [])
+
+
+@pytest.mark.parametrize(("text", "multi_model"), [("", False), ("True", True), (" false ", False)])
+def test_many_models_are_asked_for_in_one_way(text: str, *, multi_model: bool) -> None:
+    assert read_settings({"SAGEMAKER_MULTI_MODEL": text}).multi_model is multi_model
+
+
+@pytest.mark.parametrize("text", ["yes", "1", "ture"])
+def test_many_models_are_asked_for_in_no_other_way(text: str) -> None:
+    with pytest.raises(SettingError) as caught:  # once, although the code for the task is looked for with it
+        read_settings({"SAGEMAKER_MULTI_MODEL": text, "HF_TASK": "another"})
+    assert str(caught.value) == f"SAGEMAKER_MULTI_MODEL is `{text}`: it must be true or false"
+
+
+def test_all_that_is_wrong_is_told_at_once_before_anything_listens(tmp_path: Path) -> None:
+    wrong = {
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "abc",
+        "SAGEMAKER_BIND_TO_PORT": "99999",
+        "BERTH_MAX_REQUEST_TOKENS": "-1",
+        "BERTH_LOG_FORMAT": "xml",
+        "BERTH_PRECISION": "fp8",
+    }
+    with serving(tmp_path, **wrong) as server:
+        code, lines = server.end()
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith("berth: error: ")
+    told = lines[0].removeprefix("berth: error: ").split("; ")
+    assert sorted(each.partition(": it must be ")[0] for each in told) == sorted(
+        f"{name} is `{value}`" for name, value in wrong.items()
+    )
 
 
 def test_workers_share_what_there_is() -> None:

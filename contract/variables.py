@@ -1,0 +1,18 @@
+"""The names of environment variables: which of them were most likely meant to be others."""
+
+import difflib
+from collections.abc import Collection, Iterable
+
+PREFIX = "BERTH_"
+
+
+def misspelt(names: Iterable[str], known: Collection[str], likeness: float = 0.8) -> dict[str, str]:
+    """Those of `names` that are none of `known` and nearly one of them → that one; `likeness` is difflib's, 0 to 1."""
+    near = {name: difflib.get_close_matches(name, known, n=1, cutoff=likeness) for name in names if name not in known}
+    return {name: found[0] for name, found in near.items() if found}
+
+
+def misspelt_ours(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """A sentence for each of `names` that begins as ours do and is nearly one of `known`."""
+    ours = (name for name in names if name.startswith(PREFIX))
+    return [f"the variable {name} is not known: did you mean {meant}?" for name, meant in misspelt(ours, known).items()]
