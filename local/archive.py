@@ -76,6 +76,16 @@ def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
     return home
 
 
+def check_servable(folder: Path, named: Path) -> None:
+    """Refuses a model without what the server needs, unless it brings code of its own, which only the image can judge;
+    named: what the user calls it.
+    """
+    if any(any((home / "code").rglob("*.py")) for home in (folder, *model_files.model_homes(folder))):
+        return
+    if missing := model_files.what_is_missing(folder, named, tokenizer=True):
+        raise UserError(f"{missing.removesuffix('.')}, or a handler of its own in code/inference.py.")
+
+
 def _header(name: str, status: os.stat_result) -> tarfile.TarInfo:
     """A plain file's, also of one with several names: `tarfile` would make hard links of them."""
     member = tarfile.TarInfo(name)

@@ -18,7 +18,7 @@ from berth.images.options import NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, select_image
 from berth.local import archive, checks, opt_ml
 from berth.local.demo import run_demo
-from berth.local.endpoint import EndpointOptions, require_port, serve_until_interrupted
+from berth.local.endpoint import EndpointOptions, require_port, require_variables, serve_until_interrupted
 from berth.local.gpu_check import measure_gpus
 from berth.local.int8 import Quantization, find_data, quantize_model
 from berth.local.job import TrainingJob, check_job, run_training_job
@@ -26,6 +26,15 @@ from berth.local.session import engine_errors
 
 _DEFAULT_PROGRAM = "train.py"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+EnvironmentOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        "-e",
+        metavar="NAME[=VALUE]",
+        help="NAME=value for the containers, or NAME to take the value that it has here; may be given many times.",
+    ),
+]
 
 app = command_group()
 run_app = command_group("Run an image as SageMaker does, on this machine.")
@@ -47,15 +56,7 @@ def run_train(
     entry_point: Annotated[
         str | None, typer.Option(metavar="FILE", help="Your program in --code, where it is not called train.py.")
     ] = None,
-    environment: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            "-e",
-            metavar="NAME[=VALUE]",
-            help="NAME=value for the containers, or NAME to take the value that it has here; may be given many times.",
-        ),
-    ] = None,
+    environment: EnvironmentOption = None,
     output: Annotated[Path, typer.Option(help="Where model.tar.gz and train.log go.")] = Path("out"),
     checkpoints: Annotated[
         Path | None, typer.Option(help="A folder for checkpoints; a job goes on from those that are in it.")
@@ -151,16 +152,30 @@ def _program(code: Path | None, entry_point: str | None, problems: Problems) -> 
     return {"sagemaker_program": json.dumps(name), "sagemaker_submit_directory": json.dumps("/opt/ml/code")}
 
 
-@run_app.command("serve")
+@run_app.command("serve", context_settings={"allow_extra_args": True})
 def run_serve(
-    model: Annotated[Path, typer.Option(help="The model.tar.gz of a job, or a model folder.")],
+    context: typer.Context,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The model.tar.gz of a job, or a folder with config.json, weights and tokenizer, or with "
+            "code/inference.py. Required."
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(metavar="N", help="The port on this machine's loopback.")] = 8080,
+    environment: EnvironmentOption = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the container this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
 ) -> None:
-    """Serve a model on 127.0.0.1 until interrupted."""
+    """Serve a model on 127.0.0.1 until interrupted. Ctrl-C leaves it 30 s to answer what it has accepted, a second
+    one ends it at once.
+    """
+    model = _named_model(model, context.args)
     problems = Problems()
+    variables = _variables(environment or [], problems)
+    with problems.noted():
+        require_variables(variables)
     with problems.noted():
         require_port(port)
     with problems.noted():
@@ -170,8 +185,20 @@ def run_serve(
         chosen = select_image(connect(), "serve", profile, image)
     problems.refuse()
     assert chosen is not None, "or a problem was noted"
-    options = EndpointOptions(model, chosen.name, port=port, gpus=gpus)
+    options = EndpointOptions(model, chosen.name, port=port, environment=variables, gpus=gpus)
     raise typer.Exit(serve_until_interrupted(options, log=_print_line, say=say))
+
+
+def _named_model(model: Path | None, strays: list[str]) -> Path:
+    """The model of --model; UserError where it, and nothing else, is not what the command line says."""
+    help_of = "`python build.py run serve --help`"
+    if model is None and strays:
+        raise UserError(f"--model is missing: write `--model {strays[0]}`; {help_of} says what it takes.", 2)
+    if model is None:
+        raise UserError(f"--model is missing: {help_of} says what it takes.", 2)
+    if strays:
+        raise UserError(f"{strays[0]!r} is one word too many; {help_of} lists what there is.", 2)
+    return model
 
 
 def _pairs(words: list[str], problems: Problems) -> dict[str, str]:

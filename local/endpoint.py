@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,14 @@ _LOOPBACK = "127.0.0.1"
 _PORT_INSIDE = 8080
 _BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
 _FAILURE_GRACE = "BERTH_FAILURE_GRACE"
+_MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
+# What brings a handler, or in place of an empty folder a model, from elsewhere: only the image can judge it.
+_SUBMIT_DIRECTORY = "SAGEMAKER_SUBMIT_DIRECTORY"
+_HUB_MODEL = "HF_MODEL_ID"
+# What SageMaker leaves an endpoint's container between SIGTERM and SIGKILL.
+STOP_GRACE = 30.0
+_KILLED = 137
+_LOG_GRACE = 10.0
 _LAST_PORT = 65535
 _ANY_PORT = 0
 _POLL_SECONDS = 0.25
@@ -69,8 +77,9 @@ def serve_until_interrupted(
     """Serves a model on 127.0.0.1 until interrupted; returns the exit code.
 
     0 after Ctrl-C or SIGTERM, for that is how a server ends; the container's own code if it ended by itself. Raises
-    UserError if it can't be served.
+    UserError if it can't be served, and if the server had to be killed, with what it was answering.
     """
+    endpoint = None
     try:
         with deploy(options, log=log, say=say) as endpoint:
             say(f"Ready at {endpoint.url}; Ctrl-C ends it. Open it in a browser, or ask it a question:")
@@ -79,6 +88,10 @@ def serve_until_interrupted(
             say(f"The container ended by itself with exit code {code}.")
             return code or 1
     except Interrupted:
+        if endpoint is not None and endpoint.session.killed:
+            raise UserError(
+                "the server was killed before it ended: what was being answered was cut off.", _KILLED
+            ) from None
         return 0
 
 
@@ -92,13 +105,15 @@ def deploy(
     """
     if options.port is not None:
         require_port(options.port)
+    require_variables(options.environment)
     with engine_errors():
         client = connect()
         if options.gpus:
             require_gpus(client)
-        with RunSession(client, options.image, say=say, stop_grace=10.0) as session:
+        with RunSession(client, options.image, say=say, stop_grace=STOP_GRACE) as session:
             folder = archive.model_folder(options.model, session.scratch)
-            archive.model_home(folder, options.model, tokenizer=True)
+            if not _comes_from_elsewhere(folder, options.environment):
+                archive.check_servable(folder, options.model)
             inside = _PORT_INSIDE if options.port is None else options.port
             container = session.create(_container(options, folder, inside))
             lines = ErrorLines(log)
@@ -108,11 +123,23 @@ def deploy(
                 container.reload()
                 published = container.ports.get(f"{inside}/tcp") or [{"HostPort": str(options.port)}]
                 endpoint = Endpoint(f"http://{_LOOPBACK}:{published[0]['HostPort']}", session, container)
-                _wait_for_ping(endpoint, options.timeout, lines.errors)
+
+                def reason() -> str:
+                    follower.join(_LOG_GRACE)
+                    return lines.errors[-1] if lines.errors else "see its log above."
+
+                _wait_for_ping(endpoint, options.timeout, reason)
                 yield endpoint
             finally:
                 session.stop()
-                follower.join(10.0)
+                follower.join(_LOG_GRACE)
+
+
+def _comes_from_elsewhere(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Whether what answers is not in the model's folder, by the server's own rules."""
+    if environment.get(_SUBMIT_DIRECTORY, "").strip():
+        return True
+    return bool(environment.get(_HUB_MODEL, "").strip()) and not any(folder.iterdir())
 
 
 def _container(options: EndpointOptions, folder: Path, inside: int) -> ContainerSpec:
@@ -143,6 +170,16 @@ def require_port(port: int) -> None:
             raise UserError(f"Port {port} is taken: choose another with --port, or end what listens there.") from None
 
 
+def require_variables(environment: Mapping[str, str]) -> None:
+    """Refuses variables by which the server would not be where, or what, is asked for."""
+    if _BIND_TO_PORT in environment:
+        raise UserError(f"-e {_BIND_TO_PORT}: the port is the same inside and outside: choose it with --port.")
+    if environment.get(_MULTI_MODEL, "").strip().lower() == "true":
+        raise UserError(
+            f"-e {_MULTI_MODEL}: `run serve` serves one model: serve/README.md has the `docker run` line for many."
+        )
+
+
 def curl_line(url: str) -> str:
     """What a person pastes to ask the endpoint something."""
     body = {"inputs": {"question": "What is used for inference?", "context": "This model is used with sagemaker."}}
@@ -165,15 +202,14 @@ def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[st
     return answer
 
 
-def _wait_for_ping(endpoint: Endpoint, timeout: float, errors: Sequence[str]) -> None:
-    """Until /ping says 200; a line of progress every few seconds. `errors` is what the server's log complains of."""
+def _wait_for_ping(endpoint: Endpoint, timeout: float, reason: Callable[[], str]) -> None:
+    """Until /ping says 200; a line of progress every few seconds. `reason` says why a container has ended."""
     began = time.monotonic()
     said_at = began
     while not _pings(endpoint.url):
         if not is_running(endpoint.container):
             code = endpoint.container.attrs["State"]["ExitCode"]
-            reason = errors[0] if errors else "see its log above."
-            raise UserError(f"The container ended with exit code {code} before it could answer: {reason}")
+            raise UserError(f"The container ended with exit code {code} before it could answer: {reason()}")
         now = time.monotonic()
         if now - began > timeout:
             raise UserError(f"/ping gave no 200 within {timeout:.0f} s: look at the log above, or allow it more time.")

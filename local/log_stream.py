@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -34,8 +35,23 @@ class ErrorLines:
 
     def __call__(self, line: str) -> None:
         self._sink(line)
-        if line.startswith(_ERROR):
-            self.errors.append(line.removeprefix(_ERROR))
+        if error := _error_of(line):
+            self.errors.append(error)
+
+
+def _error_of(line: str) -> str:
+    """What the kit says of an error in a line, as text or as the JSON of BERTH_LOG_FORMAT; empty for any other."""
+    if line.startswith(_ERROR):
+        return line.removeprefix(_ERROR)
+    if not line.startswith("{"):
+        return ""
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""
+    if told.get("level") != "error" or not str(told.get("logger")).startswith("berth."):
+        return ""
+    return str(told.get("message", "")).partition("\n")[0]
 
 
 class LogFollower:

@@ -69,7 +69,7 @@ class RunSession:
     """A run in the making; a context manager whose end removes all that it started, whatever happened.
 
     `say` takes one line for the user. Containers get SIGTERM first and `stop_grace` seconds; a second Ctrl-C cuts that
-    short.
+    short. `killed` names the hosts that got SIGKILL after that.
     """
 
     def __init__(self, client: DockerClient, image: str, *, say: Callable[[str], None], stop_grace: float) -> None:
@@ -77,6 +77,7 @@ class RunSession:
         self.image = image
         self.say = say
         self.stop_grace = stop_grace
+        self.killed: list[str] = []
         self.run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         self.interrupts = Interrupts()
         self.scratch = cleanup.scratch_root() / self.run_id
@@ -194,10 +195,10 @@ class RunSession:
                 self._terminate(
                     [each for each in running if asked - self._started.get(each, -math.inf) < _DEAF_SECONDS]
                 )
+        self.killed = sorted(running.values())
         if running and self.interrupts.count == seen:
-            hosts = sorted(running.values())
-            were = "was" if len(hosts) == 1 else "were"
-            self.say(f"{few(hosts)} did not end within {self.stop_grace:.0f} s and {were} killed.")
+            were = "was" if len(self.killed) == 1 else "were"
+            self.say(f"{few(self.killed)} did not end within {self.stop_grace:.0f} s and {were} killed.")
         cleanup.call_engine([partial(self.client.api.kill, each) for each in running])
 
     def _terminate(self, containers: Iterable[str]) -> None:

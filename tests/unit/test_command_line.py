@@ -29,6 +29,16 @@ from berth.images import pins
             "berth: error: --hosts: '1e2' is no whole number; see `python build.py run train --help`.",
         ),
         ("run serve --port x", "berth: error: --port: 'x' is no whole number; see `python build.py run serve --help`."),
+        ("run serve", "berth: error: --model is missing: `python build.py run serve --help` says what it takes."),
+        (
+            "run serve a.tar.gz",
+            "berth: error: --model is missing: write `--model a.tar.gz`; `python build.py run serve --help` says "
+            "what it takes.",
+        ),
+        (
+            "run serve --model a b",
+            "berth: error: 'b' is one word too many; `python build.py run serve --help` lists what there is.",
+        ),
         (
             "pusch",
             "berth: error: No such command 'pusch' (did you mean 'push'?); `python build.py --help` lists what "
@@ -40,6 +50,16 @@ def test_a_mistake_is_named_as_the_help_names_it(words: str, said: str) -> None:
     done = subprocess.run([sys.executable, "build.py", *words.split()], cwd=pins.ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.strip() == said
+
+
+def test_run_serve_takes_variables_as_run_train_does(
+    command_line: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["run", "serve", "--model", "nowhere", "-e", "1A=secret", "-e", "NOT_THERE"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "-e '1A': no variable has such a name" in said
+    assert "-e NOT_THERE: there is no variable of that name here" in said
+    assert "secret" not in said
 
 
 def test_every_folder_with_commands_is_known_and_each_name_stands_once(command_line: ModuleType) -> None:

@@ -87,6 +87,35 @@ def test_a_model_to_serve_needs_a_tokenizer(tmp_path: Path) -> None:
     assert archive.model_home(folder, folder, tokenizer=True) == folder
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["code/inference.py"], id="a-handler-alone"),
+        pytest.param(["config.json", "code/inference.py"], id="a-handler-and-config"),
+        pytest.param(["mine/config.json", "mine/code/lib/handler.py"], id="one-level-down"),
+        pytest.param(["config.json", "model.safetensors", "vocab.txt"], id="a-model"),
+    ],
+)
+def test_what_the_image_serves_is_taken(names: list[str], tmp_path: Path) -> None:
+    folder = files(tmp_path / "model", *names)
+    archive.check_servable(folder, folder)
+
+
+@pytest.mark.parametrize(
+    ("names", "lacks"),
+    [
+        (["inference.py"], "no config.json: pass a folder that a model was saved into"),
+        (["code/requirements.txt"], "no config.json: pass a folder that a model was saved into"),
+        (["config.json"], "no weights: it needs a model.safetensors or pytorch_model.bin next to config.json"),
+    ],
+)
+def test_what_the_image_cannot_serve_is_refused(names: list[str], lacks: str, tmp_path: Path) -> None:
+    folder = files(tmp_path / "model", *names)
+    with pytest.raises(UserError) as refused:
+        archive.check_servable(folder, Path("mine"))
+    assert str(refused.value) == f"mine holds {lacks}, or a handler of its own in code/inference.py."
+
+
 def test_a_hubs_cache_is_copied_with_what_its_links_lead_to(tmp_path: Path) -> None:
     blobs = files(tmp_path / "blobs", "1", "2")
     snapshot = tmp_path / "snapshots" / "main"

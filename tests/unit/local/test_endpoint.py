@@ -3,6 +3,9 @@
 import json
 import socket
 import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -11,6 +14,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.local import endpoint
+from berth.local.signals import Interrupted
 
 
 def test_a_port_that_is_taken_is_refused() -> None:
@@ -47,6 +51,99 @@ def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monke
             "BERTH_FAILURE_GRACE": "0",  # its log is read, so that nobody waits for what /ping would say
         }
         assert made.call_args.args[0].ports == {f"{port}/tcp": ("127.0.0.1", port)}
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"SAGEMAKER_BIND_TO_PORT": "9000"}, "choose it with --port"),
+        ({"SAGEMAKER_MULTI_MODEL": "true"}, "serves one model: serve/README.md"),
+    ],
+)
+def test_variables_that_would_lead_elsewhere_are_refused(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        endpoint.require_variables(environment)
+    endpoint.require_variables({"SAGEMAKER_MULTI_MODEL": "false", "BERTH_LOG_FORMAT": "json"})
+
+
+class Engine:
+    """A session whose container says `log`; `pings` says whether it ever answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: list[str], *, pings: bool) -> None:
+        self.session = MagicMock(killed=[])
+        self.session.__enter__.return_value = self.session
+        self.session.scratch = tmp_path / "scratch"
+        self.session.create.return_value = self.container = MagicMock(status="running" if pings else "exited")
+        self.container.attach.side_effect = lambda **_: self.lines(log)
+        self.container.attrs = {"State": {"ExitCode": 1}}
+        self.grace = 0.0
+
+        def made(*_: object, stop_grace: float, **__: object) -> MagicMock:
+            self.grace = stop_grace
+            return self.session
+
+        monkeypatch.setattr(endpoint, "connect", MagicMock())
+        monkeypatch.setattr(endpoint, "require_port", MagicMock())
+        monkeypatch.setattr(endpoint, "RunSession", made)
+        monkeypatch.setattr(endpoint, "_pings", lambda _: pings)
+        (tmp_path / "model/code").mkdir(parents=True)
+        (tmp_path / "model/code/inference.py").write_text("def model_fn(folder): ...")
+        self.options = endpoint.EndpointOptions(tmp_path / "model", "any", environment={"BERTH_PAGE": "off"})
+
+    @staticmethod
+    def lines(log: list[str]) -> Iterator[bytes]:
+        """What the engine sends, the last of it when the container has long been seen to be gone."""
+        for line in log:
+            time.sleep(0.2)
+            yield f"{line}\n".encode()
+
+
+def test_a_server_that_cannot_start_ends_with_its_last_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = "model_fn of the model's inference.py raised RuntimeError: no"
+    log = ["berth: error: the model's own code failed", "Traceback …", f"berth: error: {last}", "berth: stopped"]
+    engine = Engine(monkeypatch, tmp_path, log, pings=False)
+    with pytest.raises(UserError) as refused:
+        endpoint.serve_until_interrupted(engine.options, log=lambda _: None, say=lambda _: None)
+    assert str(refused.value) == f"The container ended with exit code 1 before it could answer: {last}"
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_stop_takes_what_sagemaker_allows_and_fails_where_it_cut_something_off(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, tmp_path, [], pings=True)
+    engine.session.interrupts.wait.side_effect = Interrupted(2)
+    engine.session.stop.side_effect = lambda: engine.session.killed.extend(["algo-1"] * killed)
+    if killed:
+        with pytest.raises(UserError, match="killed before it ended: what was being answered was cut off") as refused:
+            endpoint.serve_until_interrupted(engine.options, say=lambda _: None)
+        assert refused.value.exit_code == 137
+    else:
+        assert endpoint.serve_until_interrupted(engine.options, say=lambda _: None) == 0
+    assert engine.grace == 30.0
+    assert engine.session.create.call_args.args[0].environment["BERTH_PAGE"] == "off"
+
+
+@pytest.mark.parametrize(
+    ("environment", "there", "taken"),
+    [
+        ({"SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/code.tar.gz"}, ["weights.bin"], True),
+        ({"HF_MODEL_ID": "a/b"}, [], True),
+        ({"HF_MODEL_ID": "a/b"}, ["weights.bin"], False),
+        ({}, [], False),
+    ],
+)
+def test_what_comes_from_elsewhere_is_for_the_image_to_judge(
+    environment: dict[str, str], there: list[str], taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, tmp_path, [], pings=False)
+    folder = tmp_path / "other"
+    folder.mkdir()
+    for name in there:
+        (folder / name).touch()
+    options = replace(engine.options, model=folder, environment=environment)
+    with pytest.raises(UserError, match="before it could answer" if taken else "holds no config.json"):
+        endpoint.serve_until_interrupted(options, log=lambda _: None, say=lambda _: None)
 
 
 class Scripted(BaseHTTPRequestHandler):

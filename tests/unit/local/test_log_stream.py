@@ -1,8 +1,10 @@
 """Lines out of the pieces in which the engine sends a log, and the errors among them."""
 
+import json
+
 import pytest
 
-from berth.local.log_stream import lines
+from berth.local.log_stream import ErrorLines, lines
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,22 @@ from berth.local.log_stream import lines
 )
 def test_lines_of_a_log(chunks: list[bytes], expected: list[str]) -> None:
     assert list(lines(chunks)) == expected
+
+
+def test_the_kits_errors_are_kept_as_text_and_as_json() -> None:
+    said: list[str] = []
+    sink = ErrorLines(said.append)
+    told = {"level": "error", "logger": "berth.serve.service", "message": "no weights\nsecond line"}
+    log = [
+        "berth: loading",
+        "berth: error: no config",
+        json.dumps(told),
+        json.dumps({**told, "level": "warning"}),
+        json.dumps({**told, "logger": "torch"}),
+        "{no json}",
+        "{}",
+    ]
+    for line in log:
+        sink(line)
+    assert said == log
+    assert sink.errors == ["no config", "no weights"]

@@ -17,6 +17,7 @@ def test_hosts_that_had_to_be_killed_are_named() -> None:
     ]
     session.stop()
     assert said[1:] == ["algo-1, algo-2 did not end within 0 s and were killed."]
+    assert session.killed == ["algo-1", "algo-2"]
     assert {call.args for call in client.api.kill.call_args_list} == {
         ("1", "SIGTERM"),
         ("2", "SIGTERM"),
