@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from berth.contract.model_files import model_homes
 from berth.runtime.memory import available_memory, give_back
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
@@ -148,8 +149,8 @@ class ModelRegistry:
     async def load(self, name: str, url: str) -> None:
         """Load the model in the folder `url` under that name.
 
-        ServeError if the name or the folder can't be (400), the name is taken (409), memory lacks (507), or the model
-        can't be served (500); then nothing of it is left.
+        ServeError if the name or the folder can't be, or there is no model in it (400), the name is taken (409), memory
+        lacks (507), or the model can't be served (500); then nothing of it is left.
         """
         self.check_ready()
         folder = self._folder(name, url)
@@ -165,7 +166,7 @@ class ModelRegistry:
                 "free: unload another model, or use an instance with more",
             )
         scratch = self._scratch / name
-        model = _Model(url, Service(self._start(folder, scratch), self.limits), needed, scratch)
+        model = _Model(url, Service(self._start(folder, scratch), self.limits, name), needed, scratch)
         self._models[name] = model
         try:
             await _loaded(model.service)
@@ -203,6 +204,9 @@ class ModelRegistry:
         """A page of the list in the order of names, with the token of the next if there is one; ServeError (400)."""
         if limit is not None and not (limit.isdecimal() and 1 <= int(limit) <= LARGEST_PAGE):
             raise ServeError(Kind.BAD_REQUEST, f"`limit` must be a whole number from 1 to {LARGEST_PAGE}")
+        if token and not _NAME.fullmatch(token):
+            sentence = "`next_page_token` is none: send the `nextPageToken` of the page before, or leave it out"
+            raise ServeError(Kind.BAD_REQUEST, sentence)
         size = int(limit) if limit else PAGE
         names = sorted(name for name, model in self._models.items() if model.service.is_loaded and name > (token or ""))
         page: dict[str, Any] = {"models": [self.description_of(name) for name in names[:size]]}
@@ -231,6 +235,11 @@ class ModelRegistry:
             faults.append(f"`url` is `{url[:80]}`: it must be a folder below {' or '.join(map(str, self._roots))}")
         elif not folder.is_dir():
             faults.append(f"`url` is `{url[:80]}`: there is no such folder")
+        elif not model_homes(folder) and not any(folder.rglob("*.py")):
+            faults.append(
+                f"`url` is `{url[:80]}`, which has no config.json, nor has a folder in it: pack the files of one model "
+                "into model.tar.gz, or code of its own as code/inference.py"
+            )
         if faults:
             raise ServeError(Kind.BAD_REQUEST, "; ".join(faults))
         return folder

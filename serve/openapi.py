@@ -5,9 +5,10 @@ Published at /openapi.json, for clients' generators and for whoever tests a serv
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from importlib.metadata import version
 from typing import Any
 
-from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES
+from berth.serve.codecs import CSV, JSON, JSON_LINES
 from berth.serve.errors import STATUS, Kind
 from berth.serve.limits import BOUNDS
 from berth.serve.request import ALIASES, Parameters
@@ -37,7 +38,7 @@ def document(paths: Sequence[str]) -> dict[str, Any]:
         "info": {
             "title": "Extractive question answering",
             "description": "SageMaker's contract of an inference container.",
-            "version": "1",
+            "version": version("berth"),
         },
         "paths": {path: _PATHS[path] for path in paths},
         "components": {"schemas": _schemas()},
@@ -121,15 +122,27 @@ def _operation(summary: str, answers: Mapping[str, Schema], *kinds: Kind, body: 
 
 
 _EXAMPLE = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
+_LINE = '{"question": "What is used?", "context": "This model is used with sagemaker for inference."}'
+_LINES: Schema = {"type": "string", "description": "A request a line: each a JSON object as in application/json."}
+_TABLE = "question,context\r\nWhat is used?,This model is used with sagemaker for inference.\r\n"
+_ROWS: Schema = {
+    "type": "string",
+    "description": "A question a row (RFC 4180): question and context, or any columns under a first row that names "
+    "these two.",
+}
 _BODY: Schema = {
     "required": True,
     "content": {
         JSON: {"schema": _reference("Request"), "example": _EXAMPLE},
-        JSON_LINES: {"schema": {"type": "string"}},
-        CSV: {"schema": {"type": "string"}},
+        JSON_LINES: {"schema": _LINES, "example": f"{_LINE}\n{_LINE}\n"},
+        CSV: {"schema": _ROWS, "example": _TABLE},
     },
 }
-_ANSWERS: dict[str, Schema] = {name: {"type": "string"} for name in CODECS} | {JSON: _reference("Answers")}
+_ANSWERS: dict[str, Schema] = {
+    JSON: _reference("Answers"),
+    JSON_LINES: {"type": "string", "description": "An answer a line, or the error of the line in its place."},
+    CSV: {"type": "string", "description": "An answer a row, under names; a row's error is in the column `error`."},
+}
 _INVOKE = _operation("Answer questions, a record or many.", _ANSWERS, *_INVOCATION, body=_BODY)
 _ANY: Schema = {"type": "object"}
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -146,9 +159,10 @@ _LOAD: Schema = {
         }
     },
 }
+_TOKEN = r"^([A-Za-z0-9_-][A-Za-z0-9_.-]{0,1023})?$"  # a model's name
 _PAGE = [
     {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}},
-    {"name": "next_page_token", "in": "query", "schema": {"type": "string"}},
+    {"name": "next_page_token", "in": "query", "schema": {"type": "string", "pattern": _TOKEN}},
 ]
 
 _PATHS: dict[str, Schema] = {

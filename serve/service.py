@@ -20,17 +20,24 @@ from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
+_OWN_CODE = (
+    "This model has code of its own, which decides what a request looks like: send requests to /invocations, not from "
+    "this page."
+)
+
 
 class Service:
     """Workers with one model."""
 
-    def __init__(self, pool: WorkerPool, limits: RequestLimits) -> None:
+    def __init__(self, pool: WorkerPool, limits: RequestLimits, name: str = "") -> None:
+        """`name` tells the model from others of this server, in its log lines."""
         self.pool = pool
         self.limits = limits
         self.failure: str | None = None
         self.stopping = False
         self.active = 0
         """Requests that are being read or answered; the event loop's to count."""
+        self._said_of = f"{name}: " if name else ""
         self._answering: Answering | None = None  # once a worker is ready
 
     def start(self, on_failure: Callable[[], None] = lambda: None, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -44,7 +51,7 @@ class Service:
 
         def fail(sentence: str) -> None:
             self.failure = sentence
-            log.error("%s", sentence)
+            log.error("%s%s", self._said_of, sentence)
             on_failure()
 
         self.pool.tell(begin, fail)
@@ -78,14 +85,16 @@ class Service:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the page says of the model."""
-        ready = self.pool.first
-        match ready:
-            case Ready():
-                return {"description": f"{ready.model}, {ready.info.description}", "questions": True}
-            case HandlerReady():
-                return {"description": f"the model's own code, {ready.file}", "questions": False}
-        return {"description": self.failure or "the model is being loaded", "questions": False}
+        """What the page says of the model; `closed` is why it can't be asked there, None if it can."""
+        match self.pool.first:
+            case Ready() as ready:
+                told, closed = f"{ready.model}, {ready.info.description}", None
+            case HandlerReady() as ready:
+                told, closed = f"the model's own code, {ready.file}", _OWN_CODE
+            case _:
+                told = self.failure or "the model is being loaded"
+                closed = "The model can't be loaded." if self.failure else "The model is being loaded."
+        return {"description": told, "questions": closed is None, "closed": closed}
 
     @property
     def is_loaded(self) -> bool:
@@ -124,13 +133,19 @@ class Service:
     def _begin(self, ready: Ready | HandlerReady) -> None:
         if isinstance(ready, HandlerReady):
             self._answering = HandlerAnswering(self.pool)
-            log.info("handler: %s (%s)", ready.file, ", ".join(ready.functions))
-            log.info("ready: loaded in %.1f s", ready.load_seconds)
+            if ready.model:
+                self._say(f"model: {ready.model}")
+                self._say(f"engine: {ready.engine}")
+            self._say(f"handler: {ready.file} ({', '.join(ready.functions)})")
+            self._say(f"ready: loaded in {ready.load_seconds:.1f} s")
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
         reading = Reading(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
         self._answering = QuestionAnswering(self.pool, reading)
-        log.info("model: %s", ready.model)
-        log.info("engine: %s", ready.info.description)
+        self._say(f"model: {ready.model}")
+        self._say(f"engine: {ready.info.description}")
         warm_up = 1000 * ready.warm_up_seconds
-        log.info("ready: loaded in %.1f s, warm-up question in %.0f ms", ready.load_seconds, warm_up)
+        self._say(f"ready: loaded in {ready.load_seconds:.1f} s, warm-up question in {warm_up:.0f} ms")
+
+    def _say(self, line: str) -> None:
+        log.info("%s%s", self._said_of, line)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from berth.runtime.engines import choose
-from berth.runtime.engines.choose import EngineSettings
+from berth.runtime.engines.choose import EngineSettings, LoadedModel
 from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump, encode
@@ -35,11 +35,13 @@ class DefaultHandler:
     def __init__(self, settings: EngineSettings, limits: RequestLimits) -> None:
         self._settings = settings
         self._limits = limits
+        self.loaded: LoadedModel | None = None
+        """Our model, once it was asked for."""
 
     def default_model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
         """Our model under `model_dir`; ModelFilesError if it can't be served."""
-        loaded = choose.load(Path(model_dir), self._settings, log.info)
-        return QuestionAnsweringPipeline(loaded, self._limits)
+        self.loaded = choose.load(Path(model_dir), self._settings, log.info)
+        return QuestionAnsweringPipeline(self.loaded, self._limits)
 
     def default_input_fn(self, input_data: bytes | str, content_type: str | None) -> Any:
         """What the body holds: a JSON value, for JSON lines a list of them, an array for .npy, and for CSV a list of

@@ -70,6 +70,9 @@ class HandlerReady:
     file: str
     functions: Collection[str]
     load_seconds: float
+    model: str = ""
+    """Our model and its engine, for the log, where the handler has no model_fn."""
+    engine: str = ""
     slots: int = 1
     rows: int = 1
 

@@ -16,13 +16,14 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
-from berth.runtime.engines.model_folder import ModelFilesError
+from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
 from berth.serve import hub, log
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
@@ -76,15 +77,18 @@ def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[LoadedModel, Rea
     loaded = choose.load(model_dir, choose.settings(os.environ, threads, cuda=cuda), logger.info)
     there = time.monotonic()
     warm_up(loaded)
-    files = loaded.files
     return loaded, Ready(
         info=loaded.engine.info,
         tokenizer=loaded.tokenizer.to_json(),
-        model=f"{files.folder} ({files.weights}, {files.tokenizer})",
-        null_threshold=files.null_threshold,
+        model=_named(loaded.files),
+        null_threshold=loaded.files.null_threshold,
         load_seconds=there - began,
         warm_up_seconds=time.monotonic() - there,
     )
+
+
+def _named(files: ModelFiles) -> str:
+    return f"{files.folder} ({files.weights}, {files.tokenizer})"
 
 
 def run(channel: Channel, loaded: LoadedModel, batch: Batch) -> None:
@@ -162,7 +166,10 @@ def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int
 
     default = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), RequestLimits())
     handler = UserHandler(code, model_dir, default, gpu_id=0 if cuda else None)
-    channel.send(HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began))
+    ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began)
+    if loaded := default.loaded:
+        ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)
+    channel.send(ready)
     while True:
         batch = channel.receive()
         channel.send(BatchResults(batch.number, [handler.answer(request) for request in batch.rows]))

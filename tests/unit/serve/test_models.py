@@ -1,6 +1,7 @@
 """Many models behind one endpoint: what is loaded, refused and given back, with real workers."""
 
 import asyncio
+import logging
 import shutil
 import threading
 import time
@@ -106,9 +107,13 @@ def test_two_models_answer_differently_until_they_go(
     assert client.post("/models/one/invoke", json=ONE).json()["answer"] == second["answer"]
 
 
-def test_a_models_own_code(endpoint: Endpoint) -> None:
-    add_model(endpoint, "echo", inference_py=ECHO)
-    assert endpoint.load("echo", endpoint.root / "models/echo/model").status_code == 200
+def test_a_models_own_code(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    folder = add_model(endpoint, "echo", inference_py=ECHO)
+    with caplog.at_level(logging.INFO, "berth.serve.service"):
+        assert endpoint.load("echo", folder).status_code == 200
+    of_service = [record.getMessage() for record in caplog.records if record.name == "berth.serve.service"]
+    assert of_service[0] == f"echo: handler: {folder}/code/inference.py (model_fn)"
+    assert of_service[1].startswith("echo: ready: loaded in ")
     assert endpoint.client.post("/models/echo/invoke", json=[1]).json() == [1]
 
 
@@ -125,9 +130,10 @@ def test_its_requirements_are_refused(endpoint: Endpoint) -> None:
 
 def test_a_model_that_can_not_be_served_leaves_nothing(endpoint: Endpoint) -> None:
     folder = add_model(endpoint, "empty")
+    (folder / "config.json").write_text('{"model_type": "bert"}')
     status, kind, sentence = error_of(endpoint.load("empty", folder))
     assert (status, kind) == (500, "broken_model")
-    assert sentence.startswith(f"{folder} has no config.json")
+    assert sentence.startswith(f"{folder} has no weights")
     assert endpoint.names() == []
     assert not (endpoint.root / "scratch/empty").exists()
     add_model(endpoint, "echo", inference_py=ECHO)
@@ -169,6 +175,7 @@ def test_a_load_that_the_kernel_ends_is_no_memory(endpoint: Endpoint) -> None:
         ),
         (b'{"model_name": "..", "url": "%(root)s/x"}', "`model_name` is `..`: letters, digits, `_`, `-` and `.` make"),
         (b'{"model_name": "a", "url": "%(root)s/x"}', "`url` is `%(root)s/x`: there is no such folder"),
+        (b'{"model_name": "a", "url": "%(root)s"}', "`url` is `%(root)s`, which has no config.json, nor has a"),
         (b'{"model_name": "a", "url": "/etc"}', "`url` is `/etc`: it must be a folder below %(root)s"),
         (
             b'{"model_name": "a", "url": "%(root)s/../scratch"}',
@@ -230,6 +237,12 @@ def test_the_list_has_pages(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch)
     assert endpoint.names() == names
     for wrong in ("0", "x", "1001", "-1"):
         assert error_of(endpoint.client.get("/models", params={"limit": wrong}))[:2] == (400, "bad_request")
+    for wrong in ("a b", "../x", "\N{SNOWMAN}", "x" * 1025):
+        assert error_of(endpoint.client.get("/models", params={"next_page_token": wrong})) == (
+            400,
+            "bad_request",
+            "`next_page_token` is none: send the `nextPageToken` of the page before, or leave it out",
+        )
 
 
 def test_paths_of_one_model_are_none_here(endpoint: Endpoint) -> None:

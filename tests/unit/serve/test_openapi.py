@@ -1,5 +1,6 @@
 """The server's own description of its paths."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 from jsonschema_rs import validator_for
 from starlette.testclient import TestClient
 
+from berth.images import pins
 from berth.serve.app import create_app
+from berth.serve.codecs import CODECS
 from berth.serve.openapi import document
 from tests.unit.serve.in_process import ONE, ready_service
 
@@ -54,6 +57,22 @@ def test_its_schema_takes_what_the_server_takes(own_client: TestClient, body: An
     response = own_client.post("/invocations", json=body)
     assert schema_of(described, "Request").is_valid(body) == (response.status_code == 200)
     assert schema_of(described, "Answers" if response.status_code == 200 else "Error").is_valid(response.json())
+
+
+@pytest.mark.parametrize("media_type", CODECS)
+def test_its_examples_are_answered_in_every_type(own_client: TestClient, media_type: str) -> None:
+    invocations = own_client.get("/openapi.json").json()["paths"]["/invocations"]["post"]
+    example = invocations["requestBody"]["content"][media_type]["example"]
+    body = example if isinstance(example, str) else json.dumps(example)
+    response = own_client.post("/invocations", content=body, headers={"content-type": media_type})
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith(media_type)
+    assert "error" not in response.text.replace(",error", "")
+    assert set(invocations["responses"]["200"]["content"]) == set(CODECS)
+
+
+def test_its_version_is_the_kits(own_client: TestClient) -> None:
+    assert own_client.get("/openapi.json").json()["info"]["version"] == pins.version()
 
 
 def test_a_server_of_many_models_describes_its_own() -> None:

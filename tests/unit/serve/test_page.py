@@ -7,6 +7,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from berth.local.screenshot import find_browser, take_screenshot
 from tests.unit.serve.in_process import free_port
@@ -22,11 +23,10 @@ from tests.unit.serve.in_process import free_port
 PARTY = "\N{PARTY POPPER}"
 
 
-@pytest.fixture(scope="module")
-def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of its own, with a model of 128 tokens."""
-    root = tmp_path_factory.mktemp("served")
-    shutil.copytree(tiny_model, root / "model")
+@contextmanager
+def serving(model: Path, root: Path) -> Iterator[str]:
+    """The address of a server of its own, for a copy of that model."""
+    shutil.copytree(model, root / "model")
     port = free_port()
     environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(root), "SAGEMAKER_BIND_TO_PORT": str(port)}
     server = subprocess.Popen([sys.executable, "-P", "-m", "berth.serve.entry"], env=environment)
@@ -42,6 +42,13 @@ def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield url
     server.terminate()
     assert server.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """With a model of 128 tokens."""
+    with serving(tiny_model, tmp_path_factory.mktemp("served")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +102,9 @@ def test_a_question_is_asked_by_keyboard_and_its_answer_marked(page: WebDriver) 
     assert marks == ([answer] if answer != "none in the text" else [])
     assert text_of(page, "score").endswith(" %")
     assert 1 <= len(page.find_elements(By.CSS_SELECTOR, "#others li")) <= 3
-    wait(page, lambda: "p99" in text_of(page, "state"))
+    wait(page, lambda: "99 of 100 within" in text_of(page, "state"))
+    assert "nothing waits" in text_of(page, "state")
+    assert "tokens" not in text_of(page, "state")
 
 
 def test_an_example_fills_the_form_and_enter_asks(page: WebDriver) -> None:
@@ -144,4 +153,73 @@ def test_every_field_has_a_label(page: WebDriver) -> None:
     for name in ("example", "question", "context"):
         assert page.find_element(By.CSS_SELECTOR, f"label[for={name}]").text
     assert page.find_element(By.TAG_NAME, "html").get_attribute("lang") == "en"
-    assert page.find_element(By.CSS_SELECTOR, "[aria-live]").get_attribute("aria-live") == "polite"
+
+
+def test_only_the_answer_its_score_and_the_state_are_read_aloud(page: WebDriver) -> None:
+    tabbed_to(page, "question")
+    page.switch_to.active_element.send_keys(Keys.ENTER)
+    wait(page, lambda: text_of(page, "score"))
+    live = page.find_elements(By.CSS_SELECTOR, "[aria-live], [role=status], [role=alert]")
+    assert {each.get_attribute("id") for each in live} == {"server", "progress", "said", "error"}
+    assert text_of(page, "said") == f"Answer: {text_of(page, 'answer')} {text_of(page, 'score')}"
+    assert not page.find_elements(By.CSS_SELECTOR, ":is([aria-live], [role=status]) [role=alert]")
+    assert not page.find_elements(By.CSS_SELECTOR, ":is([aria-live], [role=status], [role=alert]) :is(#text, #figures)")
+
+
+def test_nothing_is_asked_twice_and_the_focus_stays(page: WebDriver) -> None:
+    """While a request runs the poll leaves the button as it is, and a second press asks nothing."""
+    page.execute_script("""
+        window.asked = 0;
+        window.polls = 0;
+        const real = window.fetch;
+        window.fetch = (path, ...rest) => {
+          if (path === "state") return real(path, ...rest).finally(() => { window.polls += 1; });
+          window.asked += 1;
+          return new Promise((resolve) => { window.release = () => resolve(real(path, ...rest)); });
+        };
+    """)
+    tabbed_to(page, "ask")
+    button = page.switch_to.active_element
+    button.send_keys(Keys.ENTER)
+    wait(page, lambda: page.execute_script("return window.polls >= 2"))
+    assert button.get_attribute("aria-disabled") == "true"
+    assert text_of(page, "progress") == "The model is asked…"
+    button.send_keys(Keys.ENTER)
+    assert page.execute_script("return window.asked") == 1
+    page.execute_script("window.release()")
+    wait(page, lambda: button.get_attribute("aria-disabled") == "false")
+    assert text_of(page, "progress") == ""
+    assert page.switch_to.active_element == button
+
+
+def test_an_example_can_be_chosen_again_after_an_edit(page: WebDriver) -> None:
+    example = Select(page.find_element(By.ID, "example"))
+    example.select_by_index(1)
+    question = page.find_element(By.ID, "question")
+    question.send_keys(" more")
+    assert example.first_selected_option.text == "your own words"
+    example.select_by_index(1)
+    assert question.get_attribute("value") == "What does Philipp do for a living?"
+
+
+def test_a_model_with_code_of_its_own_says_so(browser: WebDriver, tmp_path: Path) -> None:
+    (tmp_path / "packed/code").mkdir(parents=True)
+    (tmp_path / "packed/code/inference.py").write_text("def model_fn(folder):\n    return lambda data: data\n")
+    with serving(tmp_path / "packed", tmp_path / "root") as url:
+        browser.get(url)
+        wait(browser, lambda: text_of(browser, "progress"))
+        assert text_of(browser, "progress").startswith("This model has code of its own")
+        assert "/invocations" in text_of(browser, "progress")
+        tabbed_to(browser, "ask")
+        button = browser.switch_to.active_element
+        assert button.get_attribute("aria-disabled") == "true"
+        assert button.get_attribute("aria-describedby") == "progress"
+        button.send_keys(Keys.ENTER)
+        assert not browser.find_element(By.ID, "error").is_displayed()
+        assert "requests a second" not in text_of(browser, "state")
+        browser.get("about:blank")
+
+
+def test_without_javascript_there_is_a_sentence(url: str) -> None:
+    with urllib.request.urlopen(url, timeout=5) as response:
+        assert "<noscript><p>This page asks the model with JavaScript" in response.read().decode()

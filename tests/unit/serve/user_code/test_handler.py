@@ -35,8 +35,11 @@ def predict_fn(data, model):
     assert client.get("/ping").json() == {"status": "ready", "handler": "the model's own"}
 
 
-def test_predict_fn_alone_gets_our_model_as_the_pipeline(tiny_model: Path, model: Any, serve: Any) -> None:
+def test_predict_fn_alone_gets_our_model_as_the_pipeline(
+    tiny_model: Path, model: Any, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
+    caplog.set_level("INFO", "berth.serve.service")
     client = serve(
         """
 def predict_fn(data, model):
@@ -47,6 +50,10 @@ def predict_fn(data, model):
     return model(question=data["q"], context=data["c"], top_k=2)
 """
     )
+    told = [record.getMessage() for record in caplog.records if record.name == "berth.serve.service"]
+    assert [line.partition(": ")[0] for line in told] == ["model", "engine", "handler", "ready"]
+    assert told[0] == f"model: {model()} (model.safetensors, tokenizer.json)"
+    assert "OpenVINO" in told[1]
     first, second = client.post("/invocations", json={"q": ONE["question"], "c": ONE["context"]}).json()
     assert first["score"] >= second["score"]
     assert first["answer"] == ONE["context"][first["start"] : first["end"]]
