@@ -129,7 +129,9 @@ class Service:
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
         reading = Reading(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
-        self._answering = QuestionAnswering(self.pool, reading)
+        answering = QuestionAnswering(self.pool, reading)
+        answering.warm_up()
+        self._answering = answering
         log.info("model: %s", ready.model)
         log.info("engine: %s", ready.info.description)
         warm_up = 1000 * ready.warm_up_seconds
