@@ -11,6 +11,7 @@ from berth.serve.figures import StageTimes
 from berth.serve.invocation import TIMES
 from berth.serve.log import FIELDS
 from berth.serve.metrics import Metrics
+from berth.serve.responses import ERROR_TYPE
 
 log = logging.getLogger(__name__)
 
@@ -64,4 +65,8 @@ class AccessLog:
         for name, value in scope["headers"]:
             if name in _IDENTIFIERS:
                 said[_IDENTIFIERS[name]] = value.decode("latin-1")[:200]
-        log.info("%s %s %d in %.0f ms", scope["method"], path, status, 1000 * seconds, extra={FIELDS: said})
+        reason = ""
+        if error_type := scope.get(ERROR_TYPE):
+            said["error_type"] = error_type
+            reason = f" {error_type}"
+        log.info("%s %s %d%s in %.0f ms", scope["method"], path, status, reason, 1000 * seconds, extra={FIELDS: said})

@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from berth.runtime.engines.engine import RowLogits
 from berth.serve.admission import Share
-from berth.serve.body import answer_body
+from berth.serve.body import answer_body, prepare_body
 from berth.serve.codecs import answer_codec, request_codec
 from berth.serve.figures import StageTimes
-from berth.serve.question_answering import Reading
+from berth.serve.json_text import dump, encode
+from berth.serve.question_answering import WARM_UP, Reading
 from berth.serve.reader import Reader
+from berth.serve.responses import Refusal
 from berth.serve.workers.messages import HandlerAnswer, HandlerRequest
 from berth.serve.workers.pool import WorkerPool
 
@@ -46,6 +51,17 @@ class QuestionAnswering:
     pool: WorkerPool
     reading: Reading
 
+    def warm_up(self) -> None:
+        """Take a question through what the front does with it, so that no client waits for what happens once: above all
+        for the import of anyio's backend, with the first call of a function in a thread.
+        """
+        form = request_codec(None)
+        prepared = prepare_body(encode(dump(WARM_UP._asdict())), form, self.reading)
+        logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
+        # In a thread of its own, for the caller's may have a loop that runs.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, run_in_threadpool(answer_body, prepared, logits, form[0])).result()
+
     async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
         form = request_codec(headers.get("content-type"))
         # Before the model works for an answer that can't be sent.
@@ -70,7 +86,10 @@ class HandlerAnswering:
         future = self.pool.submit([HandlerRequest(body, dict(headers))], repeatable=False, times=times)
         answer: HandlerAnswer
         (answer,) = await asyncio.wrap_future(future)
-        return Response(answer.body, answer.status, {**_attributes(headers), **answer.headers})
+        its_headers = {**_attributes(headers), **answer.headers}
+        if answer.error_type:
+            return Refusal(answer.status, answer.body, its_headers, answer.error_type)
+        return Response(answer.body, answer.status, its_headers)
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:

@@ -125,12 +125,24 @@ def _refusing(routes: Sequence[Route]) -> Callable[[Request, Exception], Awaitab
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
-            found = ServeError(Kind.METHOD_NOT_ALLOWED, f"{request.url.path} does not take {request.method}")
+            taken = " and ".join(sorted(set((error.headers or {})["Allow"].split(", ")) - {"HEAD"}))
+            sentence = f"{request.url.path} does not take {request.method}: it takes {taken}"
+            found = ServeError(Kind.METHOD_NOT_ALLOWED, sentence)
         else:
             paths = f"{', '.join(known[:-1])} and {known[-1]}"
-            found = ServeError(Kind.NOT_FOUND, f"no such path: this server answers {paths}")
+            other = _of_other_servers(request.scope["path"], many=any(route.path == "/models" for route in routes))
+            found = ServeError(Kind.NOT_FOUND, f"no such path: this server answers {paths}{other}")
         response = refusal(found)
         response.headers.update(error.headers or {})
         return response
 
     return refused
+
+
+def _of_other_servers(path: str, *, many: bool) -> str:
+    """The end of a refusal of a path that is there with the other value of SAGEMAKER_MULTI_MODEL."""
+    if many and path == "/invocations":
+        return "; /invocations is there without SAGEMAKER_MULTI_MODEL=true, which makes this a server of many models"
+    if not many and f"{path}/".startswith("/models/"):
+        return "; /models is there with SAGEMAKER_MULTI_MODEL=true, without which this is a server of one model"
+    return ""

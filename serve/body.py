@@ -30,7 +30,7 @@ def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> Prep
     record that can't be answered.
     """
     codec, encoding = form
-    records = codec.read(text_of(body, encoding))
+    records = codec.read(text_of(body, encoding, codec.media_type))
     requests: list[PreparedRequest | ServeError] = []
     tokens = 0
     for value in records.values:

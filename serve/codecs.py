@@ -18,6 +18,12 @@ from berth.serve.media_types import best_of, encoding_of, split
 
 JSON, JSON_LINES, CSV = "application/json", "application/jsonlines", "text/csv"
 _EXAMPLE = '{"inputs": {"question": "…", "context": "…"}}'
+_WANTED = {
+    JSON: f"send {_EXAMPLE}",
+    JSON_LINES: f"send a request a line, such as {_EXAMPLE}",
+    CSV: 'send a question a row, such as "…question…","…context…"',
+}
+"""What to send in place of nothing."""
 _QUESTION = ("question", "context")
 _ANSWER = ("score", "start", "end", "answer", "error")
 
@@ -31,8 +37,8 @@ Outcome = Any
 class Records:
     """What a body holds: values that were decoded, or ServeError where one can't be.
 
-    `separate`: each has an answer of its own, in its place. `header`: a CSV's first line named its columns, so that of
-    its answer does, too.
+    `separate`: each has an answer of its own, in its place. `header`: an answer in CSV begins with the names of its
+    columns, as to all bodies but a CSV that has no such line itself.
     """
 
     values: Sequence[Any]
@@ -82,8 +88,10 @@ def answer_codec(accept: str | None, requested: Codec, default: str | None = Non
     return CODECS[best]
 
 
-def text_of(body: bytes, encoding: str) -> str:
-    """The text of a body; ServeError (400) if it is empty, or in another charset than it says."""
+def text_of(body: bytes, encoding: str, media_type: str = JSON) -> str:
+    """The text of a body; ServeError (400) if it is empty, with what that type holds, or in another charset than it
+    says.
+    """
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError as error:
@@ -91,12 +99,12 @@ def text_of(body: bytes, encoding: str) -> str:
         sentence = f"the body is not {name} (byte {error.start} of {len(body)}): send it in UTF-8"
         raise ServeError(Kind.BAD_REQUEST, sentence) from error
     if not text.strip():
-        raise ServeError(Kind.BAD_REQUEST, f"the body is empty: send {_EXAMPLE}")
+        raise ServeError(Kind.BAD_REQUEST, f"the body is empty: {_WANTED[media_type]}")
     return text
 
 
 def _read_json(text: str) -> Records:
-    return Records([decode(text, "the body")], separate=False)
+    return Records([decode(text, "the body", f"send a request a line as `{JSON_LINES}`")], separate=False, header=True)
 
 
 def _write_json(records: Records, outcomes: Sequence[Outcome]) -> str:
@@ -107,7 +115,7 @@ def _write_json(records: Records, outcomes: Sequence[Outcome]) -> str:
 def _read_json_lines(text: str) -> Records:
     # By line feeds alone: JSON may hold what else Python takes for the end of a line as itself.
     lines = (line for line in text.split("\n") if line.strip())
-    return Records([_decode_line(line) for line in lines], separate=True)
+    return Records([_decode_line(line) for line in lines], separate=True, header=True)
 
 
 def _decode_line(line: str) -> Any:
@@ -125,30 +133,54 @@ def _read_csv(text: str) -> Records:
     """RFC 4180. A first line that names both columns says where they are, and others are passed over; without one the
     columns are question and context.
     """
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        rows = [row for row in reader if row]
-    except csv.Error as error:
-        raise ServeError(Kind.BAD_REQUEST, f"the body is not CSV ({error} at line {reader.line_num})") from error
+    rows = _csv_rows(text)
     names = [name.strip().lower() for name in rows[0]]
-    if not set(_QUESTION) <= set(names):
-        return Records([_csv_value(row, len(_QUESTION), (0, 1)) for row in rows], separate=True)
+    named = [name for name in _QUESTION if name in names]
+    if not named:
+        return Records([_csv_value(row, None, (0, 1)) for row in rows], separate=True)
+    if len(named) == 1:
+        sentence = f"the first row names the column `{named[0]}` alone: name both, `question` and `context`, or none"
+        raise ServeError(Kind.BAD_REQUEST, sentence)
     if not rows[1:]:
         raise ServeError(Kind.BAD_REQUEST, "the body has no row but the names of its columns: send a question a row")
     places = (names.index("question"), names.index("context"))
     return Records([_csv_value(row, len(names), places) for row in rows[1:]], separate=True, header=True)
 
 
-def _csv_value(row: Sequence[str], columns: int, places: tuple[int, int]) -> Any:
-    if len(row) != columns:
-        return ServeError(Kind.BAD_REQUEST, f"the row has {len(row)} columns: it must have {columns}")
+def _csv_rows(text: str) -> list[list[str]]:
+    """The rows that are not blank; ServeError (400) with the line where a quote stays open, or is one too many."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[list[str]] = []
+    begin = 1
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        if str(error) == "unexpected end of data":
+            fault = f"in the row that begins at line {begin} a double quote stays open"
+        else:
+            fault = f"{error} at line {reader.line_num}"
+        advice = "put a text into double quotes whole, and write a double quote that is part of it twice"
+        raise ServeError(Kind.BAD_REQUEST, f"the body is not CSV ({fault}): {advice}") from error
+    return rows
+
+
+def _csv_value(row: Sequence[str], named: int | None, places: tuple[int, int]) -> Any:
+    """The question of a row; `named`: how many columns the first row names, if it names them."""
+    if len(row) != (named or len(_QUESTION)):
+        has = f"the row has {len(row)} column{'s' if len(row) > 1 else ''}"
+        wanted = f"{named}, those of the first row" if named else "2, question and context"
+        quotes = "; a text with commas stands in double quotes" if len(row) > (named or len(_QUESTION)) else ""
+        return ServeError(Kind.BAD_REQUEST, f"{has}: it must have {wanted}, separated by commas{quotes}")
     return {"inputs": {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}}
 
 
 def _write_csv(records: Records, outcomes: Sequence[Outcome]) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, _ANSWER, lineterminator="\r\n")
-    if records.header or not records.separate:
+    if records.header:
         writer.writeheader()
     for outcome in _lines(records, outcomes):
         writer.writerow(_csv_row(outcome, records))

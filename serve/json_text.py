@@ -7,18 +7,29 @@ from typing import Any, NoReturn
 from berth.serve.errors import Kind, ServeError
 
 
-def decode(text: str, what: str) -> Any:
-    """The JSON value in `text`, which the sentence of ServeError (400) calls `what`, and says where it is wrong."""
+def decode(text: str, what: str, many: str = "") -> Any:
+    """The JSON value in `text`, which the sentence of ServeError (400) calls `what`, and says where it is wrong; `many`
+    says what to do with a text whose first line is a value, and more lines follow.
+    """
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        sentence = f"{what} is not JSON ({error.msg.removesuffix(' at')} at {place})"
+        place = f"line {error.lineno}, column {error.colno}" if "\n" in text else f"column {error.colno}"
+        sentence = f"{what} is not JSON ({error.msg.removesuffix(' at')} at {place}){_advice(error, many)}"
         raise ServeError(Kind.BAD_REQUEST, sentence) from error
     # NaN and Infinity, a number of thousands of digits, thousands of brackets
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ServeError(Kind.BAD_REQUEST, f"{what} is not JSON that can be read ({reason})") from error
+
+
+def _advice(error: json.JSONDecodeError, many: str) -> str:
+    """What to do about the two mistakes that are made most, as the end of a sentence."""
+    if error.doc.startswith("'", error.pos):
+        return ": write names and strings in double quotes, as JSON has them"
+    if many and error.msg == "Extra data" and error.doc[: error.pos].rstrip(" \t\r").endswith("\n"):
+        return f": {many}"
+    return ""
 
 
 def dump(value: Any, plain: Callable[[Any], Any] | None = None) -> str:

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 PAGE, LARGEST_PAGE = 100, 1000
 """Models on a page of their list, unasked and at most."""
+_EXAMPLE = '{"model_name": "…", "url": "/opt/ml/models/…"}'
 _NAME = re.compile(r"(?!\.)[\w.-]{1,1024}", re.ASCII)
 _WORKER = 160_000_000
 _COPIES = 3.5
@@ -40,9 +41,11 @@ _UNLOAD_LOOK = 0.02  # seconds
 
 def requested_model(body: bytes) -> tuple[str, str]:
     """The name and the folder that a body of POST /models asks for; ServeError (400) with all that is wrong."""
+    if not body.strip():
+        raise ServeError(Kind.BAD_REQUEST, f"the body is empty: send {_EXAMPLE}")
     value = decode(body.decode("utf-8", "replace"), "the body")
     if not isinstance(value, dict):
-        raise ServeError(Kind.BAD_REQUEST, 'the body must be {"model_name": "…", "url": "/opt/ml/models/…"}')
+        raise ServeError(Kind.BAD_REQUEST, f"the body must be {_EXAMPLE}")
     faults = [
         f"`{field}` is missing: it must be a string"
         for field in ("model_name", "url")
@@ -179,7 +182,7 @@ class ModelRegistry:
         """Let the model answer what it has accepted, and end it; ServeError if there is none (404), or if it is being
         loaded (409).
         """
-        model = self._known(name)
+        model = self._known(name, "GET /models lists those that are loaded")
         if not model.service.is_loaded:
             raise ServeError(Kind.CONFLICT, f"the model {name} is being loaded: unload it when it is")
         del self._models[name]
@@ -220,9 +223,9 @@ class ModelRegistry:
         loading = sum(model.needed for model in models if not model.service.is_loaded)
         return min(self._available() - loading, self._capacity - sum(model.needed for model in models))
 
-    def _known(self, name: str) -> _Model:
+    def _known(self, name: str, advice: str = "POST /models loads one") -> _Model:
         if name not in self._models:
-            raise ServeError(Kind.NOT_FOUND, f"there is no model {name[:80]}: POST /models loads one")
+            raise ServeError(Kind.NOT_FOUND, f"there is no model {name[:80]}: {advice}")
         return self._models[name]
 
     def _folder(self, name: str, url: str) -> Path:

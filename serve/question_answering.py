@@ -108,7 +108,15 @@ def request_windows(request: Request, reading: Reading) -> list[Window]:
         raise limits.too_many_windows(error.windows, error.tokens) from error
     except WindowError as error:
         part = _part(request, error.example)
-        raise ServeError(Kind.BAD_REQUEST, f"{part} can't be used: {error}") from error
+        sentence = f"{part} can't be used: {error}"
+        if error.example is not None and parameters.max_seq_len is not None and length < reading.max_length:
+            sentence = (
+                f"`parameters.max_seq_len` is {length}, which leaves too little room for the context next to the "
+                f"question of {part}: raise it, up to {reading.max_length} with this model, or leave it out"
+            )
+            if parameters.doc_stride is not None:
+                sentence += ", and lower `doc_stride` if that is not enough"
+        raise ServeError(Kind.BAD_REQUEST, sentence) from error
 
 
 def request_decoding(parameters: Parameters, reading: Reading) -> Decoding:

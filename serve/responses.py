@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from berth.serve.codecs import JSON
 from berth.serve.errors import Kind, ServeError, foreseen
@@ -13,7 +14,22 @@ from berth.serve.json_text import dump, encode
 
 log = logging.getLogger(__name__)
 
+ERROR_TYPE = "berth.error_type"
+"""Where the scope of a request that was refused has the kind of the refusal, for the log."""
+
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Refusal(Response):
+    """An error's body in JSON, whose kind the log tells as well: never its sentence, which may hold what was sent."""
+
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str], error_type: str) -> None:
+        super().__init__(body, status, headers, media_type=JSON)
+        self.error_type = error_type
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ERROR_TYPE] = self.error_type
+        await super().__call__(scope, receive, send)
 
 
 def json_response(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
@@ -23,7 +39,7 @@ def json_response(status: int, value: object, headers: Mapping[str, str] | None 
 
 def refusal(error: ServeError) -> Response:
     """What a client reads of an error."""
-    return json_response(error.status, error.body(), error.headers())
+    return Refusal(error.status, encode(dump(error.body())), error.headers(), str(error.kind))
 
 
 def with_error_bodies(endpoint: Endpoint) -> Endpoint:

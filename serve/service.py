@@ -141,7 +141,9 @@ class Service:
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
         reading = Reading(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
-        self._answering = QuestionAnswering(self.pool, reading)
+        answering = QuestionAnswering(self.pool, reading)
+        answering.warm_up()
+        self._answering = answering
         self._say(f"model: {ready.model}")
         self._say(f"engine: {ready.info.description}")
         warm_up = 1000 * ready.warm_up_seconds

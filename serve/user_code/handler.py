@@ -94,7 +94,7 @@ class UserHandler:
         if encoding is None:
             charset = parameters["charset"][:80]
             raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"charset `{charset}` can't be read: send UTF-8")
-        return text_of(request.body, encoding).encode(), headers
+        return text_of(request.body, encoding, media_type).encode(), headers
 
     def _answer_of(self, found: Any) -> HandlerAnswer:
         media_type = self._context.get_response_content_type(0) or JSON
@@ -111,7 +111,7 @@ class UserHandler:
 
 
 def _refused(status: int, body: Mapping[str, str | int]) -> HandlerAnswer:
-    return HandlerAnswer(status, {"content-type": JSON}, encode(dump(body)))
+    return HandlerAnswer(status, {"content-type": JSON}, encode(dump(body)), str(body["error_type"]))
 
 
 def _sendable(headers: Mapping[str, str]) -> dict[str, str]:

@@ -36,6 +36,8 @@ class HandlerAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    error_type: str = ""
+    """Of a refusal in the server's own shape."""
 
 
 @dataclass(frozen=True, slots=True)

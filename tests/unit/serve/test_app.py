@@ -182,6 +182,13 @@ LONG_QUESTION = "a " * 200
             "`parameters.max_seq_len` is 129: this model takes at most 128 tokens",
         ),
         (
+            json.dumps({"inputs": [ONE], "parameters": {"max_seq_len": 5}}).encode(),
+            400,
+            "bad_request",
+            "`parameters.max_seq_len` is 5, which leaves too little room for the context next to the question of "
+            "`inputs[0]`: raise it, up to 128 with this model, or leave it out",
+        ),
+        (
             json.dumps({"inputs": ONE, "parameters": {"max_seq_len": 64, "doc_stride": 64}}).encode(),
             400,
             "bad_request",
@@ -189,7 +196,17 @@ LONG_QUESTION = "a " * 200
         ),
         (b'{"\\ud83d": 1}', 400, "bad_request", "unknown key `\ud83d` in the body"),
     ],
-    ids=["json", "empty", "type", "long question", "no room for the stride", "window", "stride", "surrogate"],
+    ids=[
+        "json",
+        "empty",
+        "type",
+        "long question",
+        "no room for the stride",
+        "window",
+        "small window",
+        "stride",
+        "surrogate",
+    ],
 )
 def test_bad_requests(tiny_client: TestClient, body: bytes, status: int, kind: str, sentence: str) -> None:
     got = error_of(tiny_client.post("/invocations", content=body))
@@ -215,8 +232,12 @@ def test_paths_and_methods(tiny_client: TestClient) -> None:
         "no such path: this server answers GET /ping, GET /execution-parameters, GET /metrics, POST /invocations, "
         "GET /, GET /state and GET /openapi.json",
     )
+    sentence = error_of(tiny_client.get("/models/a"))[2]
+    assert sentence.endswith(
+        "; /models is there with SAGEMAKER_MULTI_MODEL=true, without which this is a server of one model"
+    )
     refused = tiny_client.get("/invocations")
-    assert error_of(refused) == (405, "method_not_allowed", "/invocations does not take GET")
+    assert error_of(refused) == (405, "method_not_allowed", "/invocations does not take GET: it takes POST")
     assert refused.headers["allow"] == "POST"
 
 

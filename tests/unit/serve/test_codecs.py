@@ -12,6 +12,7 @@ from berth.serve.json_text import decode, dump, encode
 ANSWER = {"score": 0.5, "start": 3, "end": 8, "answer": "Paris"}
 LATER = {"score": 0.25, "start": 0, "end": 9, "answer": 'the "old"\ncity, here'}
 REFUSED = ServeError(Kind.BAD_REQUEST, "`context` is empty: send some text")
+QUOTES = "put a text into double quotes whole, and write a double quote that is part of it twice"
 READ = "send `application/json`, `application/jsonlines` or `text/csv`"
 
 
@@ -113,14 +114,24 @@ def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{'a': 1}", "the body is not JSON (Expecting property name enclosed in double quotes at line 1, column 2)"),
-        ('{"a": "b', "the body is not JSON (Unterminated string starting at line 1, column 7)"),
-        ('{"a": "\t"}', "the body is not JSON (Invalid control character at line 1, column 8)"),
-        ('{"a": 1}{', "the body is not JSON (Extra data at line 1, column 9)"),
+        (
+            "{'a': 1}",
+            "the body is not JSON (Expecting property name enclosed in double quotes at column 2): write names and "
+            "strings in double quotes, as JSON has them",
+        ),
+        (
+            "{\"a\":\n'b'}",
+            "the body is not JSON (Expecting value at line 2, column 1): write names and strings in double quotes, as "
+            "JSON has them",
+        ),
+        ('{"a": "b', "the body is not JSON (Unterminated string starting at column 7)"),
+        ('{"a": "\t"}', "the body is not JSON (Invalid control character at column 8)"),
+        ('{"a": 1}{', "the body is not JSON (Extra data at column 9)"),
+        ('{"a": 1}\n{"a": 2}', "the body is not JSON (Extra data at line 2, column 1)"),
         ('{"a": NaN}', "the body is not JSON that can be read (NaN is no JSON value)"),
         ("[" * 100_000, "the body is not JSON that can be read (it is nested too deeply)"),
     ],
-    ids=["python", "unterminated", "tab", "two values", "nan", "nested"],
+    ids=["python", "single quotes", "unterminated", "tab", "two values", "two lines", "nan", "nested"],
 )
 def test_texts_that_are_no_json(text: str, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
@@ -172,12 +183,33 @@ def test_json_is_one_record() -> None:
     assert (shown(records), records.separate) == ([[{"a": 1}, 2]], False)
 
 
+def test_lines_of_json_that_are_sent_as_json_are_json_lines() -> None:
+    for text in ('{"a": 1}\n{"a": 2}\n', '{"a": 1}\r\n \r\n{"a": 2}'):
+        with pytest.raises(ServeError, match=r"column 1\): send a request a line as `application/jsonlines`$"):
+            CODECS[JSON].read(text)
+    with pytest.raises(ServeError, match=r"\(Extra data at column 10\)$"):
+        CODECS[JSON].read('{"a": 1} x')
+
+
+@pytest.mark.parametrize(
+    ("media_type", "wanted"),
+    [
+        (JSON_LINES, 'a request a line, such as {"inputs": {"question": "…", "context": "…"}}'),
+        (CSV, 'a question a row, such as "…question…","…context…"'),
+    ],
+)
+def test_an_empty_body_is_told_what_its_type_holds(media_type: str, wanted: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        text_of(b"\n", "utf-8-sig", media_type)
+    assert (caught.value.status, caught.value.message) == (400, f"the body is empty: send {wanted}")
+
+
 def test_json_lines_are_a_record_a_line() -> None:
     records = CODECS[JSON_LINES].read('{"a": "\u2028\x85"}\r\n\n  \n{"a": \n7')
     assert records.separate
     assert shown(records) == [
         {"a": "\u2028\x85"},
-        "the line is not JSON (Expecting value at line 1, column 7)",
+        "the line is not JSON (Expecting value at column 7)",
         7,
     ]
 
@@ -199,20 +231,33 @@ def test_csv_is_a_record_a_row(text: str, header: bool) -> None:
 
 
 def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
-    sentence = "the row has {} columns: it must have {}"
     assert shown(CODECS[CSV].read("a,b\nc\nd,e,f\n")) == [
         question("a", "b"),
-        sentence.format(1, 2),
-        sentence.format(3, 2),
+        "the row has 1 column: it must have 2, question and context, separated by commas",
+        "the row has 3 columns: it must have 2, question and context, separated by commas; a text with commas stands "
+        "in double quotes",
     ]
-    assert shown(CODECS[CSV].read("n,question,context\nc,d\n")) == [sentence.format(2, 3)]
+    assert shown(CODECS[CSV].read("n,question,context\nc,d\n")) == [
+        "the row has 2 columns: it must have 3, those of the first row, separated by commas"
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('a,"b\nc,d\n', "the body is not CSV (unexpected end of data at line 2)"),
-        ('a,"b"c\n', "the body is not CSV (',' expected after '\"' at line 1)"),
+        (
+            'a,b\n\na,"b\nc,d\n',
+            f"the body is not CSV (in the row that begins at line 3 a double quote stays open): {QUOTES}",
+        ),
+        ('a,b\na,"b"c\n', f"the body is not CSV (',' expected after '\"' at line 2): {QUOTES}"),
+        (
+            "question,text\na,b\n",
+            "the first row names the column `question` alone: name both, `question` and `context`, or none",
+        ),
+        (
+            " Context \na\n",
+            "the first row names the column `context` alone: name both, `question` and `context`, or none",
+        ),
         ("question,context\n", "the body has no row but the names of its columns: send a question a row"),
     ],
 )
@@ -226,7 +271,7 @@ def test_a_context_of_csv_may_be_long() -> None:
     assert list(CODECS[CSV].read(f"Who?,{'a' * 200_000}").values) == [question("Who?", "a" * 200_000)]
 
 
-ONE, MANY = Records([None], separate=False), Records([None] * 3, separate=True)
+ONE, MANY = Records([None], separate=False, header=True), Records([None] * 3, separate=True)
 IN_PLACE = {"error": "`context` is empty: send some text", "error_type": "bad_request"}
 
 
@@ -254,6 +299,15 @@ def test_outcomes_as_csv() -> None:
     assert CODECS[CSV].write(MANY, [ANSWER, REFUSED, LATER]) == rows
     assert CODECS[CSV].write(named, [ANSWER, REFUSED, LATER]) == header + rows
     assert CODECS[CSV].write(ONE, [[ANSWER]]) == header + "0.5,3,8,Paris,\r\n"
+
+
+@pytest.mark.parametrize(
+    ("media_type", "text", "header"), [(JSON, "1", True), (JSON_LINES, "1\n2", True), (CSV, "a,b", False)]
+)
+def test_csv_names_its_columns_to_all_but_a_csv_that_does_not(media_type: str, text: str, header: bool) -> None:
+    records = CODECS[media_type].read(text)
+    written = CODECS[CSV].write(records, [ANSWER] * len(records.values))
+    assert written.startswith("score,start,end,answer,error\r\n") is header
 
 
 def test_a_list_of_answers_has_no_row() -> None:

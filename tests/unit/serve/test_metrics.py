@@ -107,6 +107,25 @@ def test_a_line_in_json_has_ids_and_stages(own_client: TestClient, caplog: pytes
     assert sum(line["stages_ms"].values()) <= line["ms"] + 5
 
 
+def test_a_line_has_the_type_of_a_refusal_and_nothing_that_was_sent(
+    own_client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        own_client.post("/invocations", json={"secret": 1})
+        own_client.get("/nowhere")
+        own_client.get("/invocations")
+    records = [each for each in caplog.records if each.name.endswith("access_log")]
+    starts = [each.getMessage().rsplit(" in ")[0] for each in records]
+    assert starts == [
+        "POST /invocations 400 bad_request",
+        "GET /nowhere 404 not_found",
+        "GET /invocations 405 method_not_allowed",
+    ]
+    lines = [JsonFormatter().format(each) for each in records]
+    assert [json.loads(line)["error_type"] for line in lines] == ["bad_request", "not_found", "method_not_allowed"]
+    assert "secret" not in "".join(lines)
+
+
 def test_a_traceback_is_a_field_of_a_line_in_json() -> None:
     try:
         raise ValueError("a\nb")

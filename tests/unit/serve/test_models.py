@@ -101,7 +101,8 @@ def test_two_models_answer_differently_until_they_go(
     missing = (404, "not_found", "there is no model one: POST /models loads one")
     assert error_of(client.post("/models/one/invoke", json=ONE)) == missing
     assert error_of(client.get("/models/one")) == missing
-    assert error_of(client.delete("/models/one")) == missing
+    listed = "there is no model one: GET /models lists those that are loaded"
+    assert error_of(client.delete("/models/one")) == (404, "not_found", listed)
     assert client.post("/models/two/invoke", json=ONE).json() == second
     assert endpoint.load("one", two).status_code == 200  # another one under the old name
     assert client.post("/models/one/invoke", json=ONE).json()["answer"] == second["answer"]
@@ -166,7 +167,7 @@ def test_a_load_that_the_kernel_ends_is_no_memory(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"", "the body is not JSON"),
+        (b"", 'the body is empty: send {"model_name": "…", "url": "/opt/ml/models/…"}'),
         (b"[]", 'the body must be {"model_name": "…", "url": "/opt/ml/models/…"}'),
         (b'{"model_name": 3}', "`model_name` is missing: it must be a string; `url` is missing: it must be a string"),
         (
@@ -251,7 +252,8 @@ def test_paths_of_one_model_are_none_here(endpoint: Endpoint) -> None:
     assert sentence == (
         "no such path: this server answers GET /ping, GET /execution-parameters, GET /metrics, GET /models, "
         "POST /models, DELETE /models/{name}, GET /models/{name}, POST /models/{name}/invoke and GET "
-        "/openapi.json"
+        "/openapi.json; /invocations is there without SAGEMAKER_MULTI_MODEL=true, which makes this a server of many "
+        "models"
     )
     refused = endpoint.client.put("/models/x")
     assert refused.status_code == 405

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -27,6 +29,38 @@ def nan_model(tiny_model: Path, tmp_path: Path) -> Path:
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
     add_graph(tmp_path)
     return tmp_path
+
+
+FIRST_REQUEST = """
+import asyncio, json, sys
+from pathlib import Path
+from berth.serve.app import create_app
+from tests.unit.serve.in_process import ONE, ready_service, stop_all
+
+async def ask(app):
+    async def receive():
+        receive.calls = getattr(receive, "calls", 0) + 1
+        if receive.calls > 1:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": json.dumps(ONE).encode()}
+    async def send(message):
+        sent.append(message)
+    sent = []
+    scope = {"type": "http", "method": "POST", "path": "/invocations", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    return sent[0]["status"]
+
+app = create_app(ready_service(Path(sys.argv[1])))
+known = set(sys.modules)
+print(asyncio.run(ask(app)), *sorted(set(sys.modules) - known))
+stop_all()
+"""
+
+
+def test_the_first_request_imports_nothing(tiny_model: Path) -> None:
+    """In a process of its own, for the client of other tests has imported what a request would."""
+    command = [sys.executable, "-c", FIRST_REQUEST, str(tiny_model)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=90).stdout == "200\n"
 
 
 def failed(model_dir: Path) -> tuple[Service, TestClient]:
@@ -105,4 +139,4 @@ def test_invocations_are_logged_and_pings_are_not(tiny_client: TestClient, caplo
         tiny_client.get("/no%0Aline")
         ask(tiny_client, ONE)
     lines = [record.getMessage() for record in caplog.records]
-    assert [line.rsplit(" in ", 1)[0] for line in lines] == ["GET /no%0Aline 404", "POST /invocations 200"]
+    assert [line.rsplit(" in ", 1)[0] for line in lines] == ["GET /no%0Aline 404 not_found", "POST /invocations 200"]
