@@ -115,7 +115,7 @@ def _write_json(records: Records, outcomes: Sequence[Outcome]) -> str:
 def _read_json_lines(text: str) -> Records:
     # By line feeds alone: JSON may hold what else Python takes for the end of a line as itself.
     lines = (line for line in text.split("\n") if line.strip())
-    return Records([_decode_line(line) for line in lines], separate=True, header=True)
+    return Records([_decode_line(line) for line in lines], separate=True)
 
 
 def _decode_line(line: str) -> Any:

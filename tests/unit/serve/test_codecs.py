@@ -302,9 +302,9 @@ def test_outcomes_as_csv() -> None:
 
 
 @pytest.mark.parametrize(
-    ("media_type", "text", "header"), [(JSON, "1", True), (JSON_LINES, "1\n2", True), (CSV, "a,b", False)]
+    ("media_type", "text", "header"), [(JSON, "1", True), (JSON_LINES, "1\n2", False), (CSV, "a,b", False)]
 )
-def test_csv_names_its_columns_to_all_but_a_csv_that_does_not(media_type: str, text: str, header: bool) -> None:
+def test_csv_names_its_columns_but_to_records_of_lines_without_names(media_type: str, text: str, header: bool) -> None:
     records = CODECS[media_type].read(text)
     written = CODECS[CSV].write(records, [ANSWER] * len(records.values))
     assert written.startswith("score,start,end,answer,error\r\n") is header
