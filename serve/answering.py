@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from berth.runtime.engines.engine import RowLogits
@@ -52,15 +50,12 @@ class QuestionAnswering:
     reading: Reading
 
     def warm_up(self) -> None:
-        """Take a question through what the front does with it, so that no client waits for what happens once: above all
-        for the import of anyio's backend, with the first call of a function in a thread.
-        """
+        """Take a question through what the front does with it, so that no client waits for what happens once."""
         form = request_codec(None)
         prepared = prepare_body(encode(dump(WARM_UP._asdict())), form, self.reading)
-        logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
-        # In a thread of its own, for the caller's may have a loop that runs.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, run_in_threadpool(answer_body, prepared, logits, form[0])).result()
+        answer_body(
+            prepared, [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows], form[0]
+        )
 
     async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
         form = request_codec(headers.get("content-type"))
@@ -71,7 +66,8 @@ class QuestionAnswering:
         rows = prepared.rows
         logits = await asyncio.wrap_future(self.pool.submit(rows, times=times)) if rows else []
         with times.measure("answer"):
-            answer = await run_in_threadpool(answer_body, prepared, logits, codec)
+            # Not by anyio, whose backend is an import of 80 ms in the first request.
+            answer = await asyncio.to_thread(answer_body, prepared, logits, codec)
         return Response(answer, media_type=codec.media_type, headers=_attributes(headers))
 
 
