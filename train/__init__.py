@@ -12,6 +12,8 @@ prepare      brings the user's program and its packages
 launch, rank start the ranks of a host, and what stands around each of them; they meet in a runfolder
 failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure
 outcome      how the job ended, and what it leaves; ownership hands its outputs over
+start_hook   what every Python of the image does at its start, also where SDK v3 replaces the entry; by berth_start.pth
+after_import a function called once a module has been imported, for start_hook
 tracebacks   those of a user's program, without what started it
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/
 """
