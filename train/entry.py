@@ -48,7 +48,8 @@ def _refusal(arguments: Sequence[str]) -> str:
     if arguments[0] == "serve":
         return (
             "this is the training image, which does not serve; deploy with the inference image: "
-            'estimator.deploy(1, "ml.m5.xlarge", image_uri="…/berth-serve…"), whose URI `python build.py uri serve` prints.'
+            'estimator.deploy(1, "ml.m5.xlarge", image_uri="…/berth-serve…"), whose URI `python build.py uri serve` '
+            "prints."
         )
     return ""
 

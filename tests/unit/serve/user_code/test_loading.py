@@ -88,8 +88,8 @@ def test_a_training_program_whose_model_is_not_ours_is_named(model: Any) -> None
     folder = model(train_py=TRAINING)
     (folder / "model.pth").touch()
     assert failure_of(folder, **HANDED_OVER) == (
-        f"{folder} has no config.json, nor has a folder in it: put the files of one model there ({folder}/code/train.py "
-        "has none of model_fn, input_fn, predict_fn, output_fn, transform_fn, and is not run)"
+        f"{folder} has no config.json, nor has a folder in it: put the files of one model there "
+        f"({folder}/code/train.py has none of model_fn, input_fn, predict_fn, output_fn, transform_fn, and is not run)"
     )
 
 
