@@ -1,4 +1,4 @@
-"""What every Python of the training image does at its start, where SDK v3's drivers start programs in place of `train`."""
+"""What every Python of the training image does at its start, where SDK v3's drivers start programs and not `train`."""
 
 import re
 
