@@ -9,6 +9,7 @@ from pathlib import Path
 
 from berth.contract.errors import JobError
 from berth.runtime import requirements
+from berth.runtime.pip_environment import CHANNEL
 from berth.runtime.requirements import RequirementsError
 from berth.train.failure import CONVERT_LINE_ENDS
 from berth.train.job import Job
@@ -24,7 +25,7 @@ def prepare(job: Job) -> None:
     check_name(job.program)
     fetch(job)
     check_program(job)
-    install_requirements(job.code_dir)
+    install_requirements(job.code_dir, job.root / "input" / "data" / CHANNEL)
 
 
 def check_name(program: str) -> None:
@@ -88,12 +89,14 @@ def check_program(job: Job) -> None:
     )
 
 
-def install_requirements(code_dir: Path) -> None:
-    """Install the program's requirements.txt, if it has one, into the image's environment."""
+def install_requirements(code_dir: Path, certificates: Path) -> None:
+    """Install the program's requirements.txt, if it has one, into the image's environment; `certificates` is the folder
+    of a channel whose certificates pip trusts as well.
+    """
     if not (code_dir / requirements.FILE).is_file():
         return
     get_logger().info("program: installing requirements.txt")
     try:
-        requirements.install(code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line))
+        requirements.install(code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line), certificates)
     except RequirementsError as error:
         raise JobError(str(error)) from None
