@@ -67,11 +67,7 @@ def request_codec(header: str | None) -> tuple[Codec, str]:
         raise ServeError(
             Kind.UNSUPPORTED_MEDIA_TYPE, f"Content-Type `{media_type[:80]}` can't be read: send {_any_of(CODECS)}"
         )
-    encoding = encoding_of(parameters)
-    if encoding is None:
-        charset = parameters["charset"][:80]
-        raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"charset `{charset}` can't be read: send UTF-8")
-    return codec, encoding
+    return codec, encoding_of(parameters)
 
 
 def answer_codec(accept: str | None, requested: Codec, default: str | None = None) -> Codec:
