@@ -56,6 +56,13 @@ def test_a_batch_transform_waits_longer() -> None:
     assert read_settings({"SAGEMAKER_BATCH": ""}).seconds == 55
 
 
+@pytest.mark.parametrize("text", ["yes", "1", "tru"])
+def test_a_batch_transform_is_told_in_one_way(text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"SAGEMAKER_BATCH": text})
+    assert str(caught.value) == f"SAGEMAKER_BATCH is `{text}`: it must be true or false"
+
+
 def test_both_timeouts_are_seconds() -> None:
     assert read_settings({"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "7"}).seconds == 7
     both = {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2", "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "120"}
@@ -79,7 +86,8 @@ def test_a_batch_transform_sends_more_in_a_body() -> None:
         ({}, 1, (1, "MULTI_RECORD", 6)),
         ({}, 8, (8, "MULTI_RECORD", 6)),
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}, 8, (2, "MULTI_RECORD", 50)),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 8, (1, "MULTI_RECORD", 500)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 8, (1, "MULTI_RECORD", 128)),
+        ({"BERTH_MAX_REQUEST_TOKENS": "512"}, 8, (8, "MULTI_RECORD", 2)),
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 8, (8, "MULTI_RECORD", 0)),
         (
             {"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "30", "SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD"},
