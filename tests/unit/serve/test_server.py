@@ -7,29 +7,32 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from berth.serve.server import FINISH_WITHIN
 from berth.serve.settings import listen
 from tests.unit.serve.in_process import free_port
 
+ENTRY = ("-m", "berth.serve.entry")
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
 
 
 class Server:
     """`serve` in a process of its own, with its model under a base folder as SageMaker has it."""
 
-    def __init__(self, base: Path, port: int, *arguments: str, **environment: str) -> None:
+    def __init__(self, base: Path, port: int, run: Sequence[str], **environment: str) -> None:
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
         variables = {"SAGEMAKER_BASE_DIR": str(base), "SAGEMAKER_BIND_TO_PORT": str(port), "OMP_NUM_THREADS": "1"}
         variables["BERTH_GRAPH_DIR"] = str((base / "model").resolve().parent / "graph")
         kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "berth.serve.entry", *arguments],
+            [sys.executable, *run],
             env=kept | variables | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -56,8 +59,10 @@ class Server:
 
 
 @contextmanager
-def serving(base: Path, *arguments: str, port: int | None = None, **environment: str) -> Iterator[Server]:
-    server = Server(base, port or free_port(), *arguments, **environment)
+def serving(
+    base: Path, *arguments: str, port: int | None = None, run: Sequence[str] = ENTRY, **environment: str
+) -> Iterator[Server]:
+    server = Server(base, port or free_port(), [*run, *arguments], **environment)
     try:
         yield server
     finally:
@@ -149,6 +154,35 @@ def test_a_stop_while_loading_does_not_wait(base: Path) -> None:
         code, lines = server.end()
         assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
         assert time.monotonic() - began < 5
+
+
+STOPPED_SOON = """
+import sys
+from berth.serve import server
+server.FINISH_WITHIN = 1
+from berth.serve.entry import main
+sys.exit(main(["serve"]))
+"""
+NEVER = "import time\ndef model_fn(model_dir): ...\ndef predict_fn(data, model):\n    time.sleep(600)\n"
+
+
+@pytest.mark.slow
+def test_what_takes_too_long_at_a_stop_is_refused_before_sagemaker_kills(tmp_path: Path) -> None:
+    (tmp_path / "model/code").mkdir(parents=True)
+    (tmp_path / "model/code/inference.py").write_text(NEVER)
+    with serving(tmp_path, run=("-c", STOPPED_SOON)) as server:
+        server.wait_for("/ping", 200)
+        with ThreadPoolExecutor() as clients:
+            asked = clients.submit(server.client.post, "/invocations", json=1)
+            time.sleep(0.5)
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            code, lines = server.end()
+            took = time.monotonic() - began
+    assert asked.result().status_code == 503
+    assert asked.result().json()["error"] == "the server stops before it could answer: send the request again"
+    assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
+    assert took - 1 < 30 - FINISH_WITHIN
 
 
 def test_a_body_does_not_wait_until_its_header_is_acknowledged() -> None:
