@@ -48,6 +48,12 @@ class Job:
         return self.current_host == self.leader
 
     @property
+    def instance_types(self) -> tuple[str, ...]:
+        """Of a job with instance groups, the type of each group; empty for any other job."""
+        groups = self.resources.get("instance_groups") or ()
+        return tuple(str(group.get("instance_type", "")) for group in groups if isinstance(group, dict))
+
+    @property
     def code_dir(self) -> Path:
         """Where the user's program lies and runs."""
         return self.root / "code"

@@ -198,6 +198,11 @@ def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Ch
             f"{options.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or "
             "fewer."
         )
+    if choice.kind == "mpirun" and len(set(types := job.instance_types)) > 1:
+        problems.append(
+            f"the hosts of this job are of different instance types ({', '.join(dict.fromkeys(types))}), and mpirun "
+            "starts the same number of ranks on each; give all hosts one instance type."
+        )
     missing = ""
     if options.efa and len(job.hosts) > 1 and found.fabric is not None:
         missing = _without_efa(choice.backend, found.fabric)
