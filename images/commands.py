@@ -143,9 +143,9 @@ def show_size(
     image: NamedImageOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show an image's bytes by layer and by package, and the budget of the kit's own.
+    """Show an image's bytes by layer and by package.
 
-    Exit code 1 if one is over its budget. An image on a base of your own is measured, not judged.
+    Exit code 1 if an image of the kit's own is over its budget. One on a base of your own is measured, not judged.
     """
     client, kit = engine.connect(), pins.load()
     found = []

@@ -265,7 +265,10 @@ def quantize(
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
 ) -> None:
-    """Add an int8 graph for CPUs to a model, and measure what it loses against fp32."""
+    """Add an int8 graph for CPUs to a model.
+
+    What it loses against fp32 is measured.
+    """
     if data is None:
         raise UserError("--data is missing: int8 is calibrated with SQuAD data, best that of the model's training.", 2)
     calibration, measured = find_data(data, validation)

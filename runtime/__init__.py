@@ -3,7 +3,7 @@
 cpus          the CPUs of this container, in whole ones
 dispatch      process 1: the image's own command, or another in its place
 log           how a line of the log begins
-memory        what this container may still take of it
+memory        what of it this container may use, has used and may still take
 requirements  pip for a user's requirements.txt
 subprocesses  a command or a function in a child process, with a limit that holds
 gpu           the driver and the GPUs: whether torch can run on them, and what they do

@@ -1,14 +1,18 @@
-"""How much memory this container may still take, from its cgroup and its host; and giving some back."""
+"""What memory this container may use and has used, from its cgroup (v2 or v1) and its host; and giving some back.
+
+`root` is that of the file system.
+"""
 
 import ctypes
 from pathlib import Path
 
 _ROOT = Path("/")
+_UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"
 
 
 def available_memory(root: Path = _ROOT) -> int:
-    """Bytes until the cgroup's limit (v2 or v1), or until the host has none left. What the kernel keeps of files and
-    can drop at any time counts as free. `root` is that of the file system.
+    """Bytes until the cgroup's limit, or until the host has none left. What the kernel keeps of files and
+    can drop at any time counts as free.
     """
     cgroup = root / "sys/fs/cgroup"
     host = _named(root / "proc/meminfo", "MemAvailable:") * 1024
@@ -20,6 +24,32 @@ def available_memory(root: Path = _ROOT) -> int:
         if most is not None and used is not None:
             return max(0, min(host, most - used + _named(cgroup / stat, name)))
     return host
+
+
+def memory_limit(root: Path = _ROOT) -> int | None:
+    """Bytes that this container may use: its cgroup's limit or the machine's memory, whichever is less; None where
+    neither is known.
+    """
+    cgroup = root / "sys/fs/cgroup"
+    limits = [
+        _number(cgroup / "memory.max"),
+        _number(cgroup / "memory/memory.limit_in_bytes"),
+        _named(root / "proc/meminfo", "MemTotal:") * 1024 or None,
+    ]
+    return min((limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES), default=None)
+
+
+def memory_peak(root: Path = _ROOT) -> int | None:
+    """The most bytes that this container has used so far, None where the kernel does not say."""
+    v2, v1 = root / "sys/fs/cgroup/memory.peak", root / "sys/fs/cgroup/memory/memory.max_usage_in_bytes"
+    peak = _number(v2)
+    return _number(v1) if peak is None else peak
+
+
+def oom_kills(root: Path = _ROOT) -> int:
+    """How many processes of this container the kernel has killed for memory."""
+    cgroup = root / "sys/fs/cgroup"
+    return _named(cgroup / "memory.events", "oom_kill") or _named(cgroup / "memory/memory.oom_control", "oom_kill")
 
 
 def give_back() -> None:

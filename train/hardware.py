@@ -6,16 +6,15 @@ one.
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from berth.runtime.cpus import count_cpus
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
+from berth.runtime.memory import memory_limit
 
 SMALL_SHM_BYTES = 1 << 30
-_UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"
 _ROOT = Path("/")
 
 
@@ -52,33 +51,6 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
     )
 
 
-def memory_limit(root: Path = _ROOT) -> int | None:
-    """Bytes that this container may use: its cgroup's limit or the machine's memory, whichever is less."""
-    limits = [
-        _number(root / "sys/fs/cgroup/memory.max"),
-        _number(root / "sys/fs/cgroup/memory/memory.limit_in_bytes"),
-    ]
-    if match := re.search(r"^MemTotal:\s+(\d+) kB", _read(root / "proc/meminfo") or "", re.MULTILINE):
-        limits.append(int(match[1]) * 1024)
-    known = [limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES]
-    return min(known, default=None)
-
-
-def memory_peak(root: Path = _ROOT) -> int | None:
-    """The most bytes that this container has used so far, None where the kernel does not say."""
-    v2, v1 = root / "sys/fs/cgroup/memory.peak", root / "sys/fs/cgroup/memory/memory.max_usage_in_bytes"
-    peak = _number(v2)
-    return _number(v1) if peak is None else peak
-
-
-def oom_kills(root: Path = _ROOT) -> int:
-    """How many processes of this container the kernel has killed for memory."""
-    for name in ("memory.events", "memory/memory.oom_control"):
-        if match := re.search(r"^oom_kill (\d+)", _read(root / "sys/fs/cgroup" / name) or "", re.MULTILINE):
-            return int(match[1])
-    return 0
-
-
 def _shm_size(root: Path) -> int | None:
     try:
         status = os.statvfs(root / "dev/shm")
@@ -92,15 +64,3 @@ def _entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return None
-
-
-def _number(path: Path) -> int | None:
-    text = (_read(path) or "").strip()
-    return int(text) if text.isdigit() else None

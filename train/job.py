@@ -48,12 +48,6 @@ class Job:
         return self.current_host == self.leader
 
     @property
-    def instance_types(self) -> tuple[str, ...]:
-        """Of a job with instance groups, the type of each group; empty for any other job."""
-        groups = self.resources.get("instance_groups") or ()
-        return tuple(str(group.get("instance_type", "")) for group in groups if isinstance(group, dict))
-
-    @property
     def code_dir(self) -> Path:
         """Where the user's program lies and runs."""
         return self.root / "code"
@@ -137,6 +131,16 @@ def decoded_hyperparameters(job: Job) -> dict[str, Any]:
         if name in ("sagemaker_job_name", "sagemaker_region", "sagemaker_program", "sagemaker_submit_directory"):
             values[name] = unquote(text).strip()
     return values
+
+
+def hosts_left_out(job: Job) -> list[str]:
+    """The hosts of those instance groups that the estimator's `distribution` leaves out; it names the others."""
+    named = decoded_hyperparameters(job).get("sagemaker_distribution_instance_groups")
+    groups = job.resources.get("instance_groups")
+    if not named or not isinstance(named, list) or not isinstance(groups, list):
+        return []
+    others = [group for group in groups if isinstance(group, dict) and group.get("instance_group_name") not in named]
+    return [str(host) for group in others for host in group.get("hosts", [])]
 
 
 def program_arguments(job: Job) -> list[str]:

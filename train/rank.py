@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO
 
 from berth.contract.errors import JobError
-from berth.train import failure, hardware
+from berth.runtime import memory
+from berth.train import failure
 from berth.train.environment import Rank, rank_environment
 from berth.train.failure import FailureReport
 from berth.train.line_buffer import LineBuffer
@@ -73,7 +74,7 @@ class RankProcess:
         """Run to the end; returns the exit code as the shell counts it."""
         for number in _FORWARDED:
             signal.signal(number, self._forward)
-        kills = hardware.oom_kills()
+        kills = memory.oom_kills()
         pid_file = self.folder / "pids" / str(self.number or 0)
         self._process = process = subprocess.Popen(
             self.program.command,
@@ -110,7 +111,7 @@ class RankProcess:
         for reader in readers:
             reader.join(0.5)
         if code != 0:
-            report = self._report(code, ended_at, killed_for_memory=hardware.oom_kills() > kills)
+            report = self._report(code, ended_at, killed_for_memory=memory.oom_kills() > kills)
             failure.save_report(self.folder / "failures", report)
         # Last: the entry takes this file's end for the end of the rank, report included.
         pid_file.unlink(missing_ok=True)
@@ -176,7 +177,7 @@ class RankProcess:
 def killed_sentence(who: str, number: int, *, killed_for_memory: bool, root: Path = Path("/")) -> str:
     """`rank 1 on algo-2 was killed by SIGKILL: out of memory, …`: what is known about a death by signal."""
     name = failure.signal_name(number)
-    peak, limit = hardware.memory_peak(root), hardware.memory_limit(root)
+    peak, limit = memory.memory_peak(root), memory.memory_limit(root)
     used = f"peak {_mib(peak)} of {_mib(limit)}"
     if killed_for_memory:
         return (

@@ -9,7 +9,11 @@ info=$(echo /opt/berth/lib/python3*/site-packages/berth-*.dist-info)
 sed -i '/\/uv_cache\.json,/d' "$info/RECORD" && rm "$info/uv_cache.json"
 # One wheel has both commands; each image answers to its own.
 case $1 in
-train) rm /opt/berth/bin/serve ;;
+train)
+    rm /opt/berth/bin/serve
+    # Python runs the lines of such a file where site-packages begins, and not deeper.
+    cp /opt/berth/lib/python3*/site-packages/berth/train/berth_start.pth "${info%/*}"
+    ;;
 serve) rm /opt/berth/bin/train ;;
 esac
 # All of it is small: compiled without being loaded, which would take longer than the rest of this step.

@@ -64,7 +64,10 @@ def show_licences(
     everything: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what of the licences inside a person has to look at, and how many packages each has. --all names them."""
+    """Show which licences inside a person has to look at.
+
+    How many packages each has; --all names them.
+    """
     found = [licences.report(each) for each in _bills(which.images, profile, image).values()]
     if as_json:
         print_json([each.as_dict() for each in found])

@@ -86,6 +86,16 @@ def test_the_help_says_what_a_value_is_and_not_its_type_in_python(command_line: 
             assert not re.search(r"^ +-.*<(?:str|int|float|list)\b", told, re.MULTILINE), told
 
 
+def test_the_list_of_commands_cuts_no_sentence_off(
+    command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command_line.main(["--help"]) == 0
+    rows = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert len(rows) > 10
+    assert [row for row in rows if not row.endswith(".") or row.endswith("...")] == []
+
+
 def test_a_build_does_without_what_only_registries_need() -> None:
     code = "import runpy, sys\nsys.argv = ['build.py', 'build', '--help']\n"
     code += "try:\n    runpy.run_path('build.py', run_name='__main__')\n"

@@ -4,9 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.memory import available_memory
+from berth.runtime import memory
 
 MEMINFO = "MemTotal: 4000 kB\nMemAvailable:    3000 kB\n"
+
+
+def write(root: Path, texts: dict[str, str]) -> Path:
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
 
 
 @pytest.mark.parametrize(
@@ -30,12 +38,34 @@ MEMINFO = "MemTotal: 4000 kB\nMemAvailable:    3000 kB\n"
 )
 def test_what_may_still_be_taken(tmp_path: Path, files: dict[str, str], available: int) -> None:
     below_cgroup = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    for name, text in {"proc/meminfo": MEMINFO, **below_cgroup}.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert available_memory(tmp_path) == available
+    assert memory.available_memory(write(tmp_path, {"proc/meminfo": MEMINFO, **below_cgroup})) == available
+
+
+@pytest.mark.parametrize(
+    ("texts", "limit"),
+    [
+        ({"sys/fs/cgroup/memory.max": "1048576\n", "proc/meminfo": "MemTotal:  2048 kB\n"}, 1 << 20),
+        ({"sys/fs/cgroup/memory.max": "max\n", "proc/meminfo": "MemTotal:  2048 kB\n"}, 2 << 20),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n"}, 4096),
+    ],
+    ids=["v2", "v2 no limit", "v1 no limit", "v1"],
+)
+def test_what_may_be_used(tmp_path: Path, texts: dict[str, str], limit: int | None) -> None:
+    assert memory.memory_limit(write(tmp_path, texts)) == limit
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kills"),
+    [
+        ("memory.events", "oom 3\noom_kill 2\n", 2),
+        ("memory/memory.oom_control", "under_oom 0\noom_kill 1\n", 1),
+        ("other", "", 0),
+    ],
+)
+def test_oom_kills(tmp_path: Path, name: str, text: str, kills: int) -> None:
+    assert memory.oom_kills(write(tmp_path, {f"sys/fs/cgroup/{name}": text})) == kills
 
 
 def test_this_machine_has_some() -> None:
-    assert available_memory() > 10**8
+    assert memory.available_memory() > 10**8

@@ -122,13 +122,6 @@ def test_custom_mpi_options_reach_mpirun(estimator: str, way: str, tmp_path: Pat
     assert plan.environment["NCCL_DEBUG"] == "VERSION"
 
 
-def test_hosts_that_differ_are_refused(tmp_path: Path) -> None:
-    assert planned(OURS["v2 PyTorch, mpi on one of two instance groups"], CPU, tmp_path) == (
-        "the hosts of this job are of different instance types (ml.c5.2xlarge, ml.p4d.24xlarge), and mpirun starts "
-        "the same number of ranks on each; give all hosts one instance type."
-    )
-
-
 def test_the_launch_table_is_what_the_plan_does() -> None:
     page = launch_table.PAGE.read_text()
     assert page == launch_table.page_with(launch_table.table()), (
