@@ -12,6 +12,7 @@ prepare      brings the user's program and its packages
 launch, rank start the ranks of a host, and what stands around each of them; they meet in a runfolder
 failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure
 outcome      how the job ended, and what it leaves; ownership hands its outputs over
+sdk3/        what stands between SDK v3's MPI driver and mpirun
 tracebacks   those of a user's program, without what started it
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/
 """

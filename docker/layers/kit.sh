@@ -12,6 +12,14 @@ case $1 in
 train) rm /opt/berth/bin/serve ;;
 serve) rm /opt/berth/bin/train ;;
 esac
+# Before what SDK v3's MPI driver calls by these names: train/sdk3 says why. Isolated, for it calls them in the user's folder.
+if [ "$1" = train ]; then
+    mkdir /opt/berth/sdk3
+    for name in mpirun; do
+        printf '#!/opt/berth/bin/python -I\nfrom berth.train.sdk3.%s import main\n\nmain()\n' "$name" >/opt/berth/sdk3/$name
+    done
+    chmod 0755 /opt/berth/sdk3/*
+fi
 # All of it is small: compiled without being loaded, which would take longer than the rest of this step.
 /opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash /opt/berth/lib/python3*/site-packages/berth
 /opt/berth/bin/python -B -c "import berth.$1.entry"
