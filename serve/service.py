@@ -146,6 +146,8 @@ class Service:
         self._answering = answering
         self._say(f"model: {ready.model}")
         self._say(f"engine: {ready.info.description}")
+        if ready.not_run:
+            self._say(f"handler: the image's own; {ready.not_run}")
         warm_up = 1000 * ready.warm_up_seconds
         self._say(f"ready: loaded in {ready.load_seconds:.1f} s, warm-up question in {warm_up:.0f} ms")
 

@@ -21,6 +21,7 @@ from berth.serve.user_code.find import (
     PROGRAM_VARIABLE,
     S3,
     SUBMIT_VARIABLE,
+    UserCode,
     find_code,
     is_multi_model,
 )
@@ -191,7 +192,7 @@ def _can_do_task(chosen: ServerSettings, environ: Mapping[str, str]) -> bool:
     """
     if chosen.task == TASK or chosen.multi_model or environ.get(SUBMIT_VARIABLE, "").startswith(S3):
         return True
-    return find_code(chosen.model_dir, environ) is not None
+    return isinstance(find_code(chosen.model_dir, environ), UserCode)
 
 
 def idle_variables(chosen: ServerSettings, environ: Mapping[str, str]) -> list[str]:

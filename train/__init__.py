@@ -10,8 +10,11 @@ environment  what environment a rank gets, from the plan to run_qa itself
 hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together
 prepare      brings the user's program and its packages
 launch, rank start the ranks of a host, and what stands around each of them; they meet in a runfolder
-failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure
+failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure; missing_modules and
+             mpirun_refusals know what helps where a package or a custom MPI option is the cause
 outcome      how the job ended, and what it leaves; ownership hands its outputs over
+start_hook   what every Python of the image does at its start, also where SDK v3 replaces the entry; by berth_start.pth
+after_import a function called once a module has been imported, for start_hook
 sdk3/        what stands between SDK v3's MPI driver and mpirun
 tracebacks   those of a user's program, without what started it
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/

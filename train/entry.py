@@ -46,7 +46,11 @@ def _refusal(arguments: Sequence[str]) -> str:
     if arguments[0] == "train":
         return "train takes no arguments; pass settings as hyperparameters of the job."
     if arguments[0] == "serve":
-        return "this is the training image, it does not serve; use the inference image (berth-serve)."
+        return (
+            "this is the training image, which does not serve; deploy with the inference image: "
+            'estimator.deploy(1, "ml.m5.xlarge", image_uri="…/berth-serve…"), whose URI `python build.py uri serve` '
+            "prints."
+        )
     return ""
 
 

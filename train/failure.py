@@ -5,19 +5,18 @@ host sends the cause among them to the leader, which picks the job's and sends i
 characters of the file.
 """
 
-import difflib
-import importlib.util
 import json
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from berth.contract.masking import mask_text
+from berth.train.missing_modules import missing_module_hint
+from berth.train.mpirun_refusals import refused_option
 
 FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 SHOWN_CHARACTERS = 1024
@@ -46,6 +45,9 @@ _LITTLE_SHM = re.compile(
     r"out of shared memory|killed by signal: Bus error",
     re.IGNORECASE,
 )
+# A shell script with Windows line ends, in the words of bash and of env.
+_WINDOWS_LINE_ENDS = re.compile(r"\$'\\r': command not found|\\r.: No such file or directory")
+CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save it with LF"
 _MORE_SHM = (
     "give the container more (docker run --shm-size 8g, or shm_size in the local session's container_config), or use "
     "no data loader workers"
@@ -204,20 +206,6 @@ def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]
     return _one_line(f"{kind}: {message}" if message else kind, most) + where
 
 
-def missing_module_hint(message: str, code_dir: Path) -> str:
-    """What to do about `No module named 'lightgbm'`; nothing for a part of what is there, or of the user's own code."""
-    match = re.match(r"No module named '([^']+)'", message)
-    if match is None:
-        return ""
-    module = match[1].partition(".")[0]
-    own = {path.stem for path in code_dir.glob("*.py")} | {path.name for path in code_dir.glob("*/") if path.is_dir()}
-    if module in own or module in sys.modules or importlib.util.find_spec(module) is not None:
-        return ""
-    if near := difflib.get_close_matches(module, sorted(own), n=1, cutoff=0.8):
-        return f"; did you mean your own {near[0]}?"
-    return "; add the package that has it to requirements.txt next to your program"
-
-
 def bus_error_sentence(who: str) -> str:
     """A death by SIGBUS: a page of a mapped file could not be had, and the files that ranks map lie in /dev/shm."""
     return f"{who} was killed by SIGBUS: /dev/shm is probably full; {_MORE_SHM}."
@@ -236,6 +224,8 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
         return _one_line(f"/dev/shm is too small for {program}: {_MORE_SHM} (its message: {short.strip()[:200]}).")
     if sentence:
         return sentence
+    if any(map(_WINDOWS_LINE_ENDS.search, lines)):
+        return f"{program} failed, for a script that it runs has Windows line ends (CRLF): {CONVERT_LINE_ENDS}."
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
     if last is None:
         return f"{program} failed and wrote nothing to stderr; print the reason there before exiting."
@@ -258,6 +248,8 @@ def launcher_sentence(code: int, lines: Sequence[str]) -> str:
                 f"rank {match[1]} on {match[2]} was killed by {signal_name(int(match[3]))}; look for the reason in "
                 "that host's log."
             )
+    if refusal := refused_option(lines):
+        return refusal
     output = [line.strip() for line in lines if line.strip() and not set(line.strip()) <= {"-", "="}]
     words = (
         " ".join(output[:4])

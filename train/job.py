@@ -133,6 +133,16 @@ def decoded_hyperparameters(job: Job) -> dict[str, Any]:
     return values
 
 
+def hosts_left_out(job: Job) -> list[str]:
+    """The hosts of those instance groups that the estimator's `distribution` leaves out; it names the others."""
+    named = decoded_hyperparameters(job).get("sagemaker_distribution_instance_groups")
+    groups = job.resources.get("instance_groups")
+    if not named or not isinstance(named, list) or not isinstance(groups, list):
+        return []
+    others = [group for group in groups if isinstance(group, dict) and group.get("instance_group_name") not in named]
+    return [str(host) for group in others for host in group.get("hosts", [])]
+
+
 def program_arguments(job: Job) -> list[str]:
     """The user program's command line, sorted by name, as sagemaker-training passes it: `--epochs 3 --verbose True -b
     4`.

@@ -14,7 +14,7 @@ from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware
-from berth.train.job import Job, program_arguments
+from berth.train.job import Job, hosts_left_out, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
 
 Backend = Literal["smddp", "nccl", "gloo"]
@@ -197,6 +197,11 @@ def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Ch
         problems.append(
             f"{options.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or "
             "fewer."
+        )
+    if choice.kind == "mpirun" and (left_out := hosts_left_out(job)):
+        problems.append(
+            f"distribution is for one instance group and leaves out {', '.join(left_out)}, but mpirun starts ranks on "
+            "every host of a job: give the estimator instances of one kind that all train."
         )
     missing = ""
     if options.efa and len(job.hosts) > 1 and found.fabric is not None:

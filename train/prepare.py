@@ -10,6 +10,7 @@ from pathlib import Path
 from berth.contract.errors import JobError
 from berth.runtime import requirements
 from berth.runtime.requirements import RequirementsError
+from berth.train.failure import CONVERT_LINE_ENDS
 from berth.train.job import Job
 from berth.train.log import get_logger
 
@@ -70,9 +71,12 @@ def fetch(job: Job) -> None:
 
 
 def check_program(job: Job) -> None:
-    """The program must be there; else its nearest neighbour is named."""
+    """The program must be there, else its nearest neighbour is named; and bash must be able to read it."""
     program = str(job.program)
     if (job.code_dir / program).is_file():
+        # Python takes either kind of line ends; bash takes the \r for a part of the last word.
+        if program.endswith(".sh") and b"\r\n" in (job.code_dir / program).read_bytes():
+            raise JobError(f"the program {program} has Windows line ends (CRLF): {CONVERT_LINE_ENDS}.")
         return
     present = sorted(
         str(path.relative_to(job.code_dir)) for suffix in _SUFFIXES for path in job.code_dir.rglob(f"*{suffix}")

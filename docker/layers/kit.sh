@@ -9,17 +9,19 @@ info=$(echo /opt/berth/lib/python3*/site-packages/berth-*.dist-info)
 sed -i '/\/uv_cache\.json,/d' "$info/RECORD" && rm "$info/uv_cache.json"
 # One wheel has both commands; each image answers to its own.
 case $1 in
-train) rm /opt/berth/bin/serve ;;
+train)
+    rm /opt/berth/bin/serve
+    # Python runs the lines of such a file where site-packages begins, and not deeper.
+    cp /opt/berth/lib/python3*/site-packages/berth/train/berth_start.pth "${info%/*}"
+    # Before what SDK v3's MPI driver calls: train/sdk3 says why. Isolated, for it calls them in the user's folder.
+    mkdir /opt/berth/sdk3
+    for hook in /opt/berth/sdk3/mpirun; do
+        printf '#!/opt/berth/bin/python -I\nfrom berth.train.sdk3.%s import main\n\nmain()\n' "${hook##*/}" >"$hook"
+        chmod 0755 "$hook"
+    done
+    ;;
 serve) rm /opt/berth/bin/train ;;
 esac
-# Before what SDK v3's MPI driver calls by these names: train/sdk3 says why. Isolated, for it calls them in the user's folder.
-if [ "$1" = train ]; then
-    mkdir /opt/berth/sdk3
-    for name in mpirun; do
-        printf '#!/opt/berth/bin/python -I\nfrom berth.train.sdk3.%s import main\n\nmain()\n' "$name" >/opt/berth/sdk3/$name
-    done
-    chmod 0755 /opt/berth/sdk3/*
-fi
 # All of it is small: compiled without being loaded, which would take longer than the rest of this step.
 /opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash /opt/berth/lib/python3*/site-packages/berth
 /opt/berth/bin/python -B -c "import berth.$1.entry"

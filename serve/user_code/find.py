@@ -1,8 +1,8 @@
 """Which file is the user's handler. A look at files only: nothing of it is imported.
 
-A model.tar.gz brings it as code/inference.py; the SDK names the folder and the file in variables. SageMaker's SDK also
-names the program of the training job there when an estimator is deployed, so a file counts as a handler only if it has
-one of the functions.
+A model.tar.gz brings it as code/inference.py; the SDK names the folder and the file in variables. Where an estimator is
+deployed, that file is the program of its training job, which would train were it imported: a file counts as a handler
+only if its text has one of the functions.
 """
 
 import ast
@@ -40,34 +40,43 @@ class UserCode:
         return path if path.is_file() and path.read_text("utf-8", "replace").strip() else None
 
 
-def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | None:
-    """The handler, None where there is none; ModelFilesError for one that is named and not there, or is no Python.
+@dataclass(frozen=True, slots=True)
+class NoHandler:
+    """The image answers itself. `reason`: which file is not run and why, for the log; empty where there is none."""
+
+    reason: str = ""
+
+
+def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandler:
+    """The handler, if there is one; ModelFilesError for a file that is named and not there, or is no Python.
 
     What an s3:// address names is fetched before (berth.serve.user_code.fetch). On a multi-model endpoint the variables
     are those of all models, of which some may have no code, and none may install packages for itself.
     """
     shared = is_multi_model(environ)
     named = environ.get(PROGRAM_VARIABLE, "").strip()
-    program = named or DEFAULT_PROGRAM
-    if Path(program).suffix != ".py":
-        program += ".py"
-    if Path(program).is_absolute() or ".." in Path(program).parts:
-        raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`: it must be a file inside the model's code folder")
     folders = list(dict.fromkeys(_folders(model_dir, environ)))
-    file = next((folder / program for folder in folders if (folder / program).is_file()), None)
+    places = [folder / name for name in _file_names(named) for folder in folders]
+    file = next((place for place in places if place.is_file()), None)
     if file is None:
         if not named or shared:
-            return None
+            return NoHandler()
+        if Path(named).is_absolute() or ".." in Path(named).parts:
+            raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`: it must be a file inside the model's code folder")
         looked = ", ".join(map(str, folders))
         raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`, and there is no such file in {looked}: pack it there")
+    if file.suffix != ".py":
+        return NoHandler(f"{file} is no Python file, and is not run")
     functions = _functions(file)
+    if not functions:
+        return NoHandler(f"{file} has none of {', '.join(FUNCTIONS)}, and is not run")
     code = UserCode(file, functions)
-    if shared and functions and code.requirements:
+    if shared and code.requirements:
         raise ModelFilesError(
             f"{code.requirements} is not installed on a multi-model endpoint, where models share the container: build "
             "an image with these packages from this one, and leave the file out"
         )
-    return code if functions else None
+    return code
 
 
 def is_multi_model(environ: Mapping[str, str]) -> bool:
@@ -93,8 +102,33 @@ def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
         yield model_dir.parent / "code"
 
 
+def _file_names(named: str) -> list[str]:
+    """What the program may be called in a code folder, likeliest first. In local mode the SDK packs a file without its
+    folders, and names it with those that it has on the user's machine.
+    """
+    path = Path(named or DEFAULT_PROGRAM)
+    inside = [] if path.is_absolute() or ".." in path.parts else [str(path)]
+    names = dict.fromkeys([*inside, path.name])
+    return [each for name in names for each in (name, *([] if name.endswith(".py") else [f"{name}.py"]))]
+
+
 def _functions(file: Path) -> frozenset[str]:
-    """Those of the handler's functions that the file's top level binds: by def, by assignment or by import."""
+    """Those of the handler's functions that the file's top level binds: by def, by assignment or by import.
+
+    All of them where `import *` of a module that is not beside the file may bind others, or, in an inference.py, any: a
+    file by another name may be a program that trains.
+    """
+    bound = _bound_names(file, file.parent, frozenset())
+    found = bound & frozenset(FUNCTIONS)
+    if "*" in bound and (found or file.name == DEFAULT_PROGRAM):
+        return frozenset(FUNCTIONS)
+    return found
+
+
+def _bound_names(file: Path, root: Path, importing: frozenset[Path]) -> frozenset[str]:
+    """What a module's top level binds, and "*" if it imports all of a module that is not below `root`, from which
+    modules are imported; `importing` are those that are being looked into.
+    """
     try:
         module = ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
@@ -102,17 +136,26 @@ def _functions(file: Path) -> frozenset[str]:
     found: set[str] = set()
     for node in _top_level(module):
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
                 found.add(name)
+            case ast.ImportFrom(names=[ast.alias(name="*")]):
+                imported = _module_file(node, file, root)
+                if imported is None:
+                    found.add("*")
+                elif imported not in importing:
+                    found |= _bound_names(imported, root, importing | {file})
             case ast.ImportFrom(names=names):
-                if any(alias.name == "*" for alias in names):
-                    return frozenset(FUNCTIONS)
                 found |= {alias.asname or alias.name for alias in names}
-            case ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
             case _:
                 pass
-    return frozenset(found) & frozenset(FUNCTIONS)
+    return frozenset(found)
+
+
+def _module_file(node: ast.ImportFrom, file: Path, root: Path) -> Path | None:
+    """That of the module which is imported from, if it lies below `root`."""
+    folder = file.parents[node.level - 1] if node.level else root
+    path = folder.joinpath(*(node.module or ".").split("."))
+    return next((each for each in (path / "__init__.py", path.with_suffix(".py")) if each.is_file()), None)
 
 
 def _top_level(node: ast.AST) -> Iterator[ast.AST]:

@@ -53,6 +53,8 @@ class Ready:
     """See berth.contract.model_files.NULL_THRESHOLD."""
     load_seconds: float
     warm_up_seconds: float
+    not_run: str = ""
+    """Which code of the model's is not run and why, for the log."""
 
     @property
     def slots(self) -> int:

@@ -30,7 +30,7 @@ from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import warm_up
 from berth.serve.user_code.environment import interpreter_for
 from berth.serve.user_code.fetch import fetch
-from berth.serve.user_code.find import UserCode, find_code
+from berth.serve.user_code.find import NoHandler, UserCode, find_code
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
 
 logger = logging.getLogger("berth.serve.workers.process")
@@ -71,10 +71,15 @@ def is_cuda_error(error: BaseException) -> bool:
     return accelerator or _CUDA_ERROR.match(str(error)) is not None
 
 
-def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[LoadedModel, Ready]:
-    """The model, and what there is to say of it; ModelFilesError or ServeError if it can't answer."""
+def load(model_dir: Path, threads: int, *, cuda: bool, not_run: str) -> tuple[LoadedModel, Ready]:
+    """The model, and what there is to say of it; ModelFilesError or ServeError if it can't answer. `not_run`: as in
+    Ready.
+    """
     began = time.monotonic()
-    loaded = choose.load(model_dir, choose.settings(os.environ, threads, cuda=cuda), logger.info)
+    try:
+        loaded = choose.load(model_dir, choose.settings(os.environ, threads, cuda=cuda), logger.info)
+    except ModelFilesError as error:
+        raise ModelFilesError(f"{error} ({not_run})" if not_run else str(error)) from error
     there = time.monotonic()
     warm_up(loaded)
     return loaded, Ready(
@@ -84,6 +89,7 @@ def load(model_dir: Path, threads: int, *, cuda: bool) -> tuple[LoadedModel, Rea
         null_threshold=loaded.files.null_threshold,
         load_seconds=there - began,
         warm_up_seconds=time.monotonic() - there,
+        not_run=not_run,
     )
 
 
@@ -124,9 +130,9 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     try:
         folder = hub.model_folder(Path(model_dir), os.environ, SCRATCH, logger.info)
         code = _user_code(folder, arguments)
-        if code is not None:
+        if isinstance(code, UserCode):
             _run_handler(channel, code, folder, int(threads), cuda=device == "cuda")
-        loaded, ready = load(folder, int(threads), cuda=device == "cuda")
+        loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=code.reason)
     except (ModelFilesError, ServeError) as error:
         channel.send(Failed(str(error)))
         return
@@ -145,12 +151,12 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
             slots.submit(run, channel, loaded, channel.receive())
 
 
-def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | None:
+def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandler:
     """The model's own handler, if there is one to run; this process becomes one of the python that has its packages."""
     environ = fetch(os.environ, SCRATCH)
     code = find_code(model_dir, environ)
-    if code is None:
-        return None
+    if isinstance(code, NoHandler):
+        return code
     python = interpreter_for(code, SCRATCH, logger.info)
     if Path(python).parent != Path(sys.executable).parent:
         os.execve(python, [python, "-P", "-m", "berth.serve.workers.process", *arguments], environ)

@@ -180,6 +180,40 @@ def test_program_that_dies(name: str, user_job: Callable[..., Any], fault_row: R
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A user's program, or how it is to be run, that a job refuses before the program runs."""
+
+    program: str
+    text: str
+    says: str
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+
+
+MPI = {"sagemaker_mpi_enabled": "true"}
+BAD_PROGRAMS = {
+    "Windows line ends": Refused("train.sh", "echo ran\r\n", "train.sh has Windows line ends (CRLF)"),
+    "a package that is not installed": Refused(
+        "train.py", "import cv2", "add the line opencv-python-headless to requirements.txt", MPI
+    ),
+    "a custom MPI option that mpirun does not know": Refused(
+        "train.py",
+        "print('ran')",
+        "mpirun does not know the option --tag-ouput; correct or remove it in the custom MPI options",
+        {**MPI, "sagemaker_mpi_custom_mpi_options": "-verbose --tag-ouput"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROGRAMS)
+def test_program_that_is_refused(name: str, user_job: Callable[..., Any], fault_row: Row) -> None:
+    bad = BAD_PROGRAMS[name]
+    ran = user_job({bad.program: bad.text}, bad.program, bad.hyperparameters, hosts=2)
+    assert "ran" not in [line.removeprefix("[rank 1] ") for line in ran.of("algo-1")]
+    sentence, seconds = assert_told(ran, 2, (bad.says,), ran.when("launch plan"))
+    fault_row(name, sentence, ran.outcome.exit_code, seconds)
+
+
 def test_model_parallelism_is_refused(
     train_job: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row
 ) -> None:

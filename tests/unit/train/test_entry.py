@@ -374,7 +374,13 @@ def test_a_signal_whose_exception_is_swallowed_is_not_lost() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["serve"], 2, "this is the training image"),
+        (
+            ["serve"],
+            2,
+            "this is the training image, which does not serve; deploy with the inference image: "
+            'estimator.deploy(1, "ml.m5.xlarge", image_uri="…/berth-serve…"), whose URI `python build.py uri serve` '
+            "prints.",
+        ),
         (["train", "--epochs"], 2, "train takes no arguments"),
         (["no-such-program"], 127, "no-such-program can't be run in this image"),
         (["/"], 126, "/ can't be run in this image"),

@@ -85,42 +85,6 @@ def test_a_long_message_leaves_room_for_where_it_was_raised() -> None:
     assert 600 < len(sentence) <= failure.SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
 
 
-MISSING = """\
-Traceback (most recent call last):
-  File "{code}/train.py", line 7, in <module>
-    import x
-ModuleNotFoundError: No module named '{module}'
-"""
-
-
-@pytest.mark.parametrize(
-    ("module", "hint"),
-    [
-        ("no_such_lightgbm", "; add the package that has it to requirements.txt next to your program"),
-        ("no_such_lightgbm.basic", "; add the package that has it to requirements.txt next to your program"),
-        ("helpers.rows", ""),
-        ("package.rows", ""),
-        ("json.rows", ""),
-        ("helper", "; did you mean your own helpers?"),
-    ],
-)
-def test_a_missing_module_hints_at_requirements(tmp_path: Path, module: str, hint: str) -> None:
-    (tmp_path / "helpers.py").touch()
-    (tmp_path / "package").mkdir()
-    text = MISSING.format(code=tmp_path, module=module)
-    assert failure.ending_sentence("train.py", 1, text.splitlines(), str(tmp_path)) == (
-        f"ModuleNotFoundError: No module named '{module}' (raised at train.py:7){hint}"
-    )
-
-
-def test_a_program_that_mpi4py_runs_has_a_relative_name() -> None:
-    text = MISSING.format(code="x", module="no_such_lightgbm").replace('"x/', '"')
-    assert failure.ending_sentence("train.py", 1, text.splitlines(), CODE) == (
-        "ModuleNotFoundError: No module named 'no_such_lightgbm' (raised at train.py:7); add the package that has it "
-        "to requirements.txt next to your program"
-    )
-
-
 def test_neither_sentence_nor_detail_shows_a_secret() -> None:
     text = FailureReport("GET https://u:pw@h/ failed", detail=("HF_TOKEN=abc",)).text()
     assert text == "GET https://***@h/ failed\nexit code 1\nHF_TOKEN=***\n"
@@ -256,6 +220,72 @@ def test_mpirun_failed_itself() -> None:
         "mpirun ended with exit code 1 before any rank reported a failure: ORTE was unable to reliably start one or "
         "more daemons."
     )
+
+
+REFUSED = {
+    "mpirun: Error: unknown option \"--nonsense\"\nType 'mpirun --help' for usage.": (
+        "mpirun does not know the option --nonsense"
+    ),
+    "mpirun: Error: option \"-mca\" did not have enough parameters (2)\nType 'mpirun --help' for usage.": (
+        "mpirun's option -mca lacks its values, 2 in all"
+    ),
+    """\
+---------------------------------------------------------------------------
+The following MCA parameter has been listed multiple times on the
+command line:
+
+  MCA param:   btl_tcp_if_include
+
+MCA parameters can only be listed once on a command line to ensure there
+is no ambiguity as to its value.  Please correct the situation and
+try again.
+---------------------------------------------------------------------------""": (
+        "the MCA parameter btl_tcp_if_include is given to mpirun twice"
+    ),
+    """\
+The specified mapping policy is not recognized:
+
+  Policy: foo
+
+Please check for a typo or ensure that the option is a supported
+one.""": "mpirun knows no mapping policy foo",
+    """\
+Open MPI has detected that a parameter given to a command line
+option does not match the expected format:
+
+  Option: timeout
+  Param:  abc
+
+This is frequently caused by omitting to provide the parameter""": "mpirun's option timeout does not take abc",
+    """\
+NOTE: A common cause for this error is misspelling a mpirun command
+      line parameter option (remember that mpirun interprets the first
+      unrecognized command line token as the executable).
+
+Node:       algo-1
+Executable: stray
+--------------------------------------------------------------------------""": (
+        "mpirun took stray for the program, for it is no option"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_mpirun_refuses_a_custom_option(said: str) -> None:
+    assert failure.launcher_sentence(1, said.splitlines()) == (
+        f"{REFUSED[said]}; correct or remove it in the custom MPI options of distribution."
+    )
+
+
+def test_a_script_with_windows_line_ends_that_the_program_runs() -> None:
+    for said in (
+        "helper.sh: line 1: $'\\r': command not found",
+        "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
+    ):
+        assert failure.ending_sentence("train.sh", 127, [said, "over"], CODE) == (
+            "train.sh failed, for a script that it runs has Windows line ends (CRLF): convert it with "
+            "sed -i 's/\\r$//', or have your editor save it with LF."
+        )
 
 
 CAUSES = {

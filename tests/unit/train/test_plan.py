@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -305,6 +306,24 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_more_processes_than_gpus_is_refused() -> None:
     with pytest.raises(JobError, match="16 processes per host were asked for but a host has 8 GPUs"):
         plan_of(job(processes_per_host="16"), GPU8, {}, LAUNCHER)
+
+
+def test_a_distribution_for_one_of_two_instance_groups_is_refused() -> None:
+    groups = [
+        {"instance_group_name": "gpu", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-1"]},
+        {"instance_group_name": "cpu", "instance_type": "ml.m5.xlarge", "hosts": ["algo-2", "algo-3"]},
+    ]
+    hosts = ("algo-1", "algo-2", "algo-3")
+    asked = {"sagemaker_mpi_enabled": "true"}
+    given = replace(
+        job(hosts, "train.py", **asked, sagemaker_distribution_instance_groups='["gpu"]'),
+        resources={"instance_groups": groups},
+    )
+    with pytest.raises(JobError, match="leaves out algo-2, algo-3, but mpirun starts ranks on every host"):
+        plan_of(given, CPU, {})
+    all_of_them = {**given.hyperparameters, "sagemaker_distribution_instance_groups": '["gpu", "cpu"]'}
+    for hyperparameters in (all_of_them, asked, {"sagemaker_distribution_instance_groups": '["gpu"]'}):
+        plan_of(replace(given, hyperparameters=hyperparameters), CPU, {})
 
 
 def test_open_mpi_5_has_other_names_and_tells_its_daemons_apart_from_the_ranks() -> None:

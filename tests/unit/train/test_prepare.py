@@ -44,3 +44,12 @@ def test_source_archive_is_unpacked(tmp_path: Path, scheme: str, monkeypatch: py
 def test_source_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="the program's source /no/such does not exist"):
         prepare.prepare(job(tmp_path, "train.py", "file:///no/such"))
+
+
+def test_windows_line_ends_are_refused_where_bash_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    for name in ("train.sh", "train.py"):
+        (tmp_path / "code" / name).write_bytes(b"echo = 1\r\n")
+    prepare.prepare(job(tmp_path, "train.py"))
+    with pytest.raises(JobError, match=r"^the program train\.sh has Windows line ends \(CRLF\): convert it with sed "):
+        prepare.prepare(job(tmp_path, "train.sh"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.serve.user_code.find import find_code
+from berth.serve.user_code.find import FUNCTIONS, NoHandler, UserCode, find_code
 
 HANDLER = "def predict_fn(data, model):\n    return data\n"
 
@@ -19,7 +19,7 @@ def write(root: Path, name: str, text: str = HANDLER) -> Path:
 
 def found(root: Path, **environ: str) -> Path | None:
     code = find_code(root / "model", environ)
-    return code.file.relative_to(root) if code else None
+    return code.file.relative_to(root) if isinstance(code, UserCode) else None
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,53 @@ def test_the_variables_name_it(tmp_path: Path) -> None:
             {"model_fn", "transform_fn"},
         ),
         ("output_fn = lambda prediction, accept: prediction\n", {"output_fn"}),
-        ("from mine import *\n", {"model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn"}),
+        ("from helpers import *\n", {"output_fn"}),
+        ("from elsewhere import *\n", set()),
+        (HANDLER + "from elsewhere import *\n", set(FUNCTIONS)),
         ("import torch\n\ndef main():\n    def predict_fn(): ...\n\nmain()\n", set()),
         ("class Model:\n    def predict_fn(self): ...\n", set()),
         ("", set()),
     ],
-    ids=["def", "import", "assignment", "star", "a training program", "a method", "empty"],
+    ids=[
+        "def",
+        "import",
+        "assignment",
+        "star",
+        "star of a library",
+        "star and def",
+        "a training program",
+        "a method",
+        "empty",
+    ],
 )
 def test_a_file_without_one_of_the_functions_is_no_handler(tmp_path: Path, text: str, functions: set[str]) -> None:
-    write(tmp_path, "model/code/train.py", text)
+    file = write(tmp_path, "model/code/train.py", text)
+    write(tmp_path, "model/code/helpers/__init__.py", "from helpers.output import *\nfrom .output import *\n")
+    write(tmp_path, "model/code/helpers/output.py", "from helpers import *\ndef output_fn(prediction, accept): ...\n")
     code = find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.py"})
-    assert (set(code.functions) if code else set()) == functions
+    if functions:
+        assert code == UserCode(file, frozenset(functions))
+    else:
+        names = "model_fn, input_fn, predict_fn, output_fn, transform_fn"
+        assert code == NoHandler(f"{file} has none of {names}, and is not run")
+
+
+def test_an_inference_py_may_have_all_of_a_library(tmp_path: Path) -> None:
+    file = write(tmp_path, "model/code/inference.py", "from elsewhere import *\n")
+    assert find_code(tmp_path / "model", {}) == UserCode(file, frozenset(FUNCTIONS))
+
+
+def test_a_shell_script_that_trained_is_no_handler(tmp_path: Path) -> None:
+    file = write(tmp_path, "model/code/train.sh", "python train.py\n")
+    said = NoHandler(f"{file} is no Python file, and is not run")
+    assert find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.sh"}) == said
+
+
+@pytest.mark.parametrize("named", ["/home/me/src/mine.py", "../src/mine.py", "src/mine.py", "src/mine"])
+def test_a_path_of_the_users_machine_stands_for_the_file_that_the_sdk_packed(tmp_path: Path, named: str) -> None:
+    """In local mode, with an entry_point and no source_dir."""
+    write(tmp_path, "model/code/mine.py")
+    assert found(tmp_path, SAGEMAKER_PROGRAM=named, SAGEMAKER_SUBMIT_DIRECTORY="") == Path("model/code/mine.py")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +129,7 @@ def test_requirements_are_those_next_to_it(tmp_path: Path) -> None:
     write(tmp_path, "model/code/inference.py")
     write(tmp_path, "model/code/requirements.txt", " \n")
     code = find_code(tmp_path / "model", {})
-    assert code is not None
+    assert isinstance(code, UserCode)
     assert code.requirements is None
     path = write(tmp_path, "model/code/requirements.txt", "tabulate\n")
     assert code.requirements == path

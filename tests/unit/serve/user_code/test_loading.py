@@ -1,5 +1,6 @@
 """Handlers that can't be loaded, and what they ask for: packages, and code that lies in S3."""
 
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from moto.server import ThreadedMotoServer
 from starlette.testclient import TestClient
 
 from berth.serve.app import create_app
-from tests.unit.serve.in_process import failure_of, ready_service
+from tests.unit.serve.in_process import ONE, ask, failure_of, ready_service
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
 
@@ -52,6 +53,43 @@ def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:
     folder = model(inference_py="def predict_fn(data, model): ...")
     assert (
         failure_of(folder) == f"{folder} has no config.json, nor has a folder in it: put the files of one model there"
+    )
+
+
+TRAINING = """
+import pathlib
+pathlib.Path(__file__).with_name("trained").touch()
+
+def main():
+    def model_fn(model_dir): ...
+
+main()
+"""
+HANDED_OVER = {"SAGEMAKER_PROGRAM": "train.py", "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code"}
+"""As PyTorch(…).deploy(image_uri=…) hands the job's own program over."""
+
+
+def test_a_training_program_is_not_imported_and_the_image_answers(
+    tiny_model: Path, model: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model(train_py=TRAINING, requirements_txt="no-such-package==1.0\n")
+    shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+    caplog.set_level("INFO", "berth.serve.service")
+    client = TestClient(create_app(ready_service(folder, **HANDED_OVER)))
+    answer = ask(client, ONE)
+    assert answer["answer"] == ONE["context"][answer["start"] : answer["end"]]
+    assert not (folder / "code/trained").exists()
+    lines = [record.getMessage() for record in caplog.records if "train.py" in record.getMessage()]
+    names = "model_fn, input_fn, predict_fn, output_fn, transform_fn"
+    assert lines == [f"handler: the image's own; {folder}/code/train.py has none of {names}, and is not run"]
+
+
+def test_a_training_program_whose_model_is_not_ours_is_named(model: Any) -> None:
+    folder = model(train_py=TRAINING)
+    (folder / "model.pth").touch()
+    assert failure_of(folder, **HANDED_OVER) == (
+        f"{folder} has no config.json, nor has a folder in it: put the files of one model there "
+        f"({folder}/code/train.py has none of model_fn, input_fn, predict_fn, output_fn, transform_fn, and is not run)"
     )
 
 

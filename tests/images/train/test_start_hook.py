@@ -1,0 +1,60 @@
+"""What every Python of the training image does at its start, where SDK v3's drivers start programs and not `train`."""
+
+import re
+
+import pytest
+from testinfra.host import Host
+
+LIMIT = "timeout 120"
+# accelerate's own loop: its model gives both ranks the same gradient only where they train together.
+PROGRAM = """
+import torch
+from accelerate import Accelerator
+torch.set_num_threads(1)
+accelerator = Accelerator()
+torch.manual_seed(0)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = torch.utils.data.DataLoader([torch.tensor([float(n)]) for n in range(4)], batch_size=1)
+model, optimizer, rows = accelerator.prepare(model, optimizer, rows)
+steps = 0
+for row in rows:
+    accelerator.backward(model(row).sum())
+    optimizer.step()
+    optimizer.zero_grad()
+    steps += 1
+weight = accelerator.unwrap_model(model).weight.item()
+print(f"{accelerator.process_index} of {accelerator.num_processes}, {steps} steps, weight {weight:.6f}\\n", end="")
+"""
+
+
+def said(train: Host, launcher: str, variables: str = "") -> list[str]:
+    """What the ranks print, sorted: their lines may come between each other."""
+    train.check_output(f"cat > /tmp/program.py <<'EOF'{PROGRAM}EOF")
+    done = train.run(f"{variables} {LIMIT} {launcher} /tmp/program.py")
+    assert done.rc == 0, done.stderr
+    return sorted(re.findall(r"\d of \d, .*", done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variables"),
+    [
+        ("python -m torch.distributed.run --nproc_per_node=2 --master_port=7777", ""),
+        # As mpi_utils.py of sagemaker 3.27 starts it, which sets none of torch's variables.
+        ("mpirun --host localhost:2 -np 2 --allow-run-as-root python -m mpi4py", "SM_MASTER_ADDR=localhost"),
+    ],
+    ids=["Torchrun", "MPI"],
+)
+def test_ranks_without_a_gpu_train_together_whoever_starts_them(train: Host, launcher: str, variables: str) -> None:
+    first, second = said(train, launcher, variables)
+    assert first.startswith("0 of 2, 2 steps, weight ")
+    assert second == first.replace("0 of 2", "1 of 2")
+
+
+def test_a_python_by_itself_is_as_it_would_be_without(train: Host) -> None:
+    """Nothing is printed, set or imported but the hook itself, which takes under a hundredth of a second."""
+    code = "import os, sys; print(os.environ.get('ACCELERATE_USE_CPU'), *(m for m in sys.modules if m[:5] == 'berth'))"
+    done = train.run(f'{LIMIT} python -X importtime -c "{code}"')
+    assert done.stdout == "None berth berth.train berth.train.start_hook\n"
+    times = re.findall(r"\| *(\d+) \| *berth\.train\.start_hook$", done.stderr, re.MULTILINE)
+    assert [int(time) < 10_000 for time in times] == [True]

@@ -1,0 +1,105 @@
+"""What every Python of the training image does at its start."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from berth.images import pins
+from berth.train import start_hook
+
+CPU = {"ACCELERATE_USE_CPU": "true"}
+OF_TORCHRUN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "algo-1"}
+OF_MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+OF_SDK3 = {"SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
+RANK = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "gpus", "added"),
+    [
+        (OF_TORCHRUN, 0, CPU),
+        (OF_TORCHRUN, 8, {}),
+        (OF_MPIRUN | OF_SDK3, 0, CPU | RANK | {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}),
+        (OF_MPIRUN | OF_SDK3, 2, RANK | {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}),
+        (OF_MPIRUN, 2, RANK | {"MASTER_PORT": "29500"}),
+        (
+            OF_MPIRUN | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+            2,
+            RANK | {"LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+        ),
+    ],
+    ids=["torchrun", "torchrun, GPUs", "v3's mpirun", "v3's mpirun, GPUs", "mpirun alone", "mpirun on one host"],
+)
+def test_a_rank_gets_what_its_program_needs_to_train_together(
+    environ: dict[str, str], gpus: int, added: dict[str, str]
+) -> None:
+    assert start_hook.rank_variables(environ, gpus) == added
+
+
+@pytest.mark.parametrize(
+    ("environ", "size"),
+    [
+        ({}, 1),
+        ({"WORLD_SIZE": ""}, 1),
+        ({"WORLD_SIZE": "1"}, 1),
+        ({"WORLD_SIZE": "two"}, 1),
+        (OF_TORCHRUN, 2),
+        (OF_MPIRUN, 4),
+    ],
+)
+def test_only_a_rank_of_several_is_told_anything(environ: dict[str, str], size: int) -> None:
+    assert start_hook.world_size(environ) == size
+    changed = dict(environ)
+    start_hook.start(changed)
+    assert (changed != environ) == (size > 1)
+
+
+def test_what_is_set_already_stays() -> None:
+    environ = OF_MPIRUN | OF_SDK3 | {"ACCELERATE_USE_CPU": "false", "MASTER_PORT": "1", "RANK": "0"}
+    start_hook.start(environ)
+    assert environ["ACCELERATE_USE_CPU"] == "false"
+    assert (environ["MASTER_PORT"], environ["RANK"], environ["WORLD_SIZE"]) == ("1", "0", "4")
+
+
+def python(code: str, site: Path, *, environ: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
+    """Runs `code` in a Python that has the start-up file's folder among its own."""
+    text = f"import site, sys; seen = set(sys.modules); site.addsitedir({str(site)!r}); {code}"
+    environment = {"PATH": os.environ["PATH"], **environ}
+    return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "berth_start.pth").write_text((pins.ROOT / "train/berth_start.pth").read_text())
+    return folder
+
+
+def test_the_start_up_file_calls_it(site: Path) -> None:
+    code = "import os; print(os.environ.get('ACCELERATE_USE_CPU'))"
+    assert python(code, site).stdout == "None\n"
+    assert python(code, site, environ=OF_TORCHRUN).stdout == "true\n"
+    done = python(code, site, environ=OF_TORCHRUN | {"OMPI_COMM_WORLD_RANK": "x", "WORLD_SIZE": "2"})
+    assert (done.stdout, done.stderr) == ("true\n", "")
+
+
+def test_a_python_by_itself_imports_nothing_for_it(site: Path) -> None:
+    done = python("print(*sorted(set(sys.modules) - seen))", site)
+    assert done.stdout.split() == ["berth", "berth.train", "berth.train.start_hook"]
+
+
+def test_a_users_own_berth_is_no_error(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "berth").mkdir()
+    (tmp_path / "berth/__init__.py").write_text("")
+    done = python("print('on')", site, environ=OF_TORCHRUN | {"PYTHONPATH": str(tmp_path)})
+    assert (done.stdout, done.stderr) == ("on\n", "")

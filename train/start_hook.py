@@ -1,0 +1,58 @@
+"""Runs at the start of every Python of the training image: `berth_start.pth` in its site-packages calls `start`.
+
+It is there for programs that our entry does not start: SDK v3's ModelTrainer replaces the image's entrypoint, and its
+drivers run torchrun, mpirun or Python themselves. Before it has decided that there is something to do it imports
+nothing; it never raises, and never prints.
+"""
+
+import os
+
+TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+
+def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
+    """Do what is to be done in this process, whose environment is `environ`."""
+    try:
+        if world_size(environ) > 1:
+            for name, value in rank_variables(environ, _usable_gpus(environ)).items():
+                environ.setdefault(name, value)
+    except Exception:
+        return  # a program must start without this, too
+
+
+def world_size(environ: "Mapping[str, str]") -> int:
+    """The ranks that this process is one of, as torchrun or mpirun says; 1 for a process by itself."""
+    text = environ.get("WORLD_SIZE") or environ.get("OMPI_COMM_WORLD_SIZE") or ""
+    return int(text) if text.isdigit() else 1
+
+
+def rank_variables(environ: "Mapping[str, str]", gpus: int) -> "dict[str, str]":
+    """What torch's and accelerate's programs need to train together, for a rank whose environment lacks it. The ranks
+    of our own entry lack nothing (berth.train.environment).
+
+    `gpus` are those that torch can use on this host.
+    """
+    from berth.train.environment import MASTER_PORT, Rank
+
+    found = {}
+    if not gpus:
+        # accelerate, and with it transformers' Trainer, starts no process group on a CPU without it.
+        found["ACCELERATE_USE_CPU"] = "true"
+    rank = Rank.from_mpirun(environ)
+    if rank is not None:
+        found |= rank.variables()
+        # Of SDK v3, whose MPI driver leaves it to the program to find its leader.
+        found["MASTER_PORT"] = environ.get("SM_MASTER_PORT") or str(MASTER_PORT)
+        if leader := "127.0.0.1" if rank.local_world_size == rank.world_size else environ.get("SM_MASTER_ADDR"):
+            found["MASTER_ADDR"] = leader
+    return found
+
+
+def _usable_gpus(environ: "Mapping[str, str]") -> int:
+    from pathlib import Path
+
+    from berth.runtime.gpu.driver import count_gpus, torch_cuda
+
+    return count_gpus(Path("/"), environ) if torch_cuda() else 0
