@@ -2,5 +2,4 @@
 
 driver   whether that driver is who calls, and where the hooks stand before the real programs
 mpirun   the driver's mpirun line, with ranks for every host and an interface that is there
-rank     a rank that it starts, with the variables that torch reads
 """

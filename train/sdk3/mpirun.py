@@ -1,17 +1,19 @@
 """The hook `mpirun`: SDK v3's MPI driver gets the job that it means, everybody else the real mpirun, as it was called.
 
 The driver's own line can't work: its -np counts one host's ranks, in local mode it names an interface that no container
-has, and Open MPI gives a lone host's first two ranks one core each. What is right, and what the user added, stays.
+has, and Open MPI gives each of two ranks one core. What is right, and what the user added, stays. RANK and the like come
+from berth.train.start_hook.
 """
 
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from berth.runtime.cpus import count_cpus
 from berth.runtime.dispatch import NOT_FOUND
 from berth.train.hardware import network_interfaces
 from berth.train.log import get_logger
@@ -31,9 +33,21 @@ class DriverCall:
     changes: tuple[str, ...] = ()
 
 
-def correct(arguments: Sequence[str], prefix: str, named: str, interface: str) -> DriverCall:
-    """The driver's arguments as they must be. `prefix` is Open MPI's folder, for the daemons of far hosts; where the
-    job names the interface `named`, it has to be `interface`.
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What the driver does not look at on its host. `prefix` is Open MPI's folder, for the daemons of far hosts; where
+    the job names the interface `named`, it has to be `interface`. `environ` has what the user has set.
+    """
+
+    prefix: str
+    named: str
+    interface: str
+    cpus: int
+    environ: Mapping[str, str]
+
+
+def correct(arguments: Sequence[str], host: HostFacts) -> DriverCall:
+    """The driver's arguments as they must be.
 
     A line without the driver's own parts, of a newer SDK perhaps, stays as it is.
     """
@@ -42,19 +56,23 @@ def correct(arguments: Sequence[str], prefix: str, named: str, interface: str) -
     if start < 0 or "--host" not in given or "-np" not in given:
         return DriverCall(tuple(arguments))
     changes = []
-    hosts, np = given[given.index("--host") + 1], given.index("-np") + 1
-    ranks = str(sum(int(host.partition(":")[2] or 1) for host in hosts.split(",")))
+    slots = [int(each.partition(":")[2] or 1) for each in given[given.index("--host") + 1].split(",")]
+    np, ranks = given.index("-np") + 1, str(sum(slots))
     if given[np] != ranks:
         changes.append(f"-np {ranks} in place of {given[np]}, for all hosts are meant")
         given[np] = ranks
-    options = _with_interface(given, named, interface)
+    options = _with_interface(given, host.named, host.interface)
     if options != given:
-        changes.append(f"the interface {interface} in place of {named}, which is not here")
+        changes.append(f"the interface {host.interface} in place of {host.named}, which is not here")
+    wanted = {"GLOO_SOCKET_IFNAME": host.interface, "OMP_NUM_THREADS": str(max(1, host.cpus // max(slots)))}
+    exported = {value.partition("=")[0] for option, value in pairwise(options) if option == "-x"}
+    for name, value in wanted.items():
+        if name not in exported and not host.environ.get(name):
+            changes.append(f"{name}={value}")
+            options += ["-x", f"{name}={value}"]
     if "--prefix" not in options:
-        options = ["--prefix", prefix, *options]
-    # Every host has the image, and its Python: the rank's own folder, the user's, is none to import from.
-    wrapper = (program[0], "-P", "-m", "berth.train.sdk3.rank")
-    return DriverCall((*options, *wrapper, *program), tuple(changes))
+        options = ["--prefix", host.prefix, *options]
+    return DriverCall((*options, *program), tuple(changes))
 
 
 def _with_interface(options: Sequence[str], named: str, interface: str) -> list[str]:
@@ -78,9 +96,10 @@ def main() -> None:
         sys.exit(NOT_FOUND)
     if not called_by_driver():
         os.execv(real, ["mpirun", *arguments])
-    interfaces = network_interfaces()
     named = os.environ.get("SM_NETWORK_INTERFACE_NAME", "")
-    call = correct(arguments, str(Path(real).parent.parent), named, choose_interface(named, interfaces, alone=False))
+    interface = choose_interface(named, network_interfaces(), alone=False)
+    host = HostFacts(str(Path(real).parent.parent), named, interface, count_cpus(), os.environ)
+    call = correct(arguments, host)
     if _BINDING not in os.environ:
         # As a variable, for a --bind-to of the user's goes before it. Else one rank of two may use one core.
         os.environ[_BINDING] = "none"

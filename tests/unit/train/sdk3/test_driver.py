@@ -2,8 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -46,13 +44,3 @@ def test_our_launcher_finds_the_real_mpirun(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", f"{hooks}:{real}:{os.environ['PATH']}")
     monkeypatch.delenv("OPAL_PREFIX", raising=False)
     assert mpirun.find_mpirun() == (str(real / "mpirun"), 4)
-
-
-def test_a_rank_without_mpirun_is_refused_in_a_sentence() -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "berth.train.sdk3.rank", "true"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert done.stdout == (
-        "berth: the rank was started without mpirun's variables; leave its start to SDK v3's MPI().\n"
-    )

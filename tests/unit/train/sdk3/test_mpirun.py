@@ -4,10 +4,8 @@ import shlex
 
 import pytest
 
-from berth.train.environment import Rank
 from berth.train.plan import choose_interface
-from berth.train.sdk3.mpirun import DriverCall, correct
-from berth.train.sdk3.rank import rank_variables
+from berth.train.sdk3.mpirun import DriverCall, HostFacts, correct
 
 # As mpi_driver.py of sagemaker-train 1.27 writes it.
 LINE = (
@@ -18,44 +16,52 @@ LINE = (
     " -x NCCL_SOCKET_IFNAME={interface} -x LD_LIBRARY_PATH -x PATH{more} {program}"
 )
 PROGRAM = "/opt/berth/bin/python3 -m mpi4py train.py --text 'two words' --mca a_if_include=ethwe"
-WRAPPED = f"/opt/berth/bin/python3 -P -m berth.train.sdk3.rank {PROGRAM}"
-
-
-def line(hosts: str, ranks: int, interface: str, more: str = "", program: str = PROGRAM) -> list[str]:
-    count = hosts.count(",") + 1
-    return shlex.split(
-        LINE.format(hosts=hosts, ranks=ranks, interface=interface, more=more, program=program, count=count)
-    )
-
-
-def corrected(arguments: list[str], named: str = "ethwe") -> DriverCall:
-    return correct(arguments, "/opt/berth", named, choose_interface(named, ["eth0", "lo"], alone=False))
 
 
 INTERFACE = "the interface eth0 in place of ethwe, which is not here"
+GLOO, THREADS = "GLOO_SOCKET_IFNAME=eth0", "OMP_NUM_THREADS={}"
+
+
+def line(hosts: str, ranks: int, interface: str, more: str = "") -> list[str]:
+    count = hosts.count(",") + 1
+    return shlex.split(
+        LINE.format(hosts=hosts, ranks=ranks, interface=interface, more=more, program=PROGRAM, count=count)
+    )
+
+
+def expected(hosts: str, ranks: int, threads: int, more: str = "") -> list[str]:
+    more = f"{more} -x {GLOO} -x {THREADS.format(threads)}"
+    return ["--prefix", "/opt/berth", *line(hosts, ranks, "eth0", more)]
+
+
+def corrected(arguments: list[str], named: str = "ethwe", environ: dict[str, str] | None = None) -> DriverCall:
+    interface = choose_interface(named, ["eth0", "lo"], alone=False)
+    return correct(arguments, HostFacts("/opt/berth", named, interface, 16, environ or {}))
 
 
 @pytest.mark.parametrize(
-    ("hosts", "driver", "ranks", "changes"),
+    ("hosts", "driver", "ranks", "threads"),
     [
-        ("algo-1", 1, 1, [INTERFACE]),
-        ("algo-1:2", 2, 2, [INTERFACE]),
-        ("algo-1,algo-2", 1, 2, ["-np 2 in place of 1, for all hosts are meant", INTERFACE]),
-        ("algo-1:8,algo-10:8,algo-2:8", 8, 24, ["-np 24 in place of 8, for all hosts are meant", INTERFACE]),
+        ("algo-1", 1, 1, 16),
+        ("algo-1:2", 2, 2, 8),
+        ("algo-1,algo-2", 1, 2, 16),
+        ("algo-1:8,algo-10:8,algo-2:8", 8, 24, 2),
+        ("algo-1:32", 32, 32, 1),
     ],
 )
 def test_the_drivers_line_starts_every_rank_over_an_interface_that_is_there(
-    hosts: str, driver: int, ranks: int, changes: list[str]
+    hosts: str, driver: int, ranks: int, threads: int
 ) -> None:
     call = corrected(line(hosts, driver, "ethwe"))
-    assert list(call.arguments) == ["--prefix", "/opt/berth", *line(hosts, ranks, "eth0", program=WRAPPED)]
-    assert list(call.changes) == changes
+    assert list(call.arguments) == expected(hosts, ranks, threads)
+    several = [f"-np {ranks} in place of {driver}, for all hosts are meant"] if "," in hosts else []
+    assert list(call.changes) == [*several, INTERFACE, GLOO, THREADS.format(threads)]
 
 
 def test_an_interface_that_is_there_stays() -> None:
     call = corrected(line("algo-1,algo-2", 1, "eth0"), named="eth0")
-    assert list(call.arguments) == ["--prefix", "/opt/berth", *line("algo-1,algo-2", 2, "eth0", program=WRAPPED)]
-    assert len(call.changes) == 1
+    assert list(call.arguments) == expected("algo-1,algo-2", 2, 16)
+    assert INTERFACE not in call.changes
 
 
 @pytest.mark.parametrize(
@@ -63,14 +69,13 @@ def test_an_interface_that_is_there_stays() -> None:
 )
 def test_what_the_user_adds_stays(more: str) -> None:
     """A second -np goes before the first, as Open MPI 4.1 reads them."""
-    call = corrected(line("algo-1:2", 2, "ethwe", more))
-    assert list(call.arguments) == ["--prefix", "/opt/berth", *line("algo-1:2", 2, "eth0", more, WRAPPED)]
+    assert list(corrected(line("algo-1:2", 2, "ethwe", more)).arguments) == expected("algo-1:2", 2, 8, more)
 
 
-def test_a_prefix_of_the_users_stays() -> None:
-    call = corrected(line("algo-1:2", 2, "eth0", " --prefix /opt/mine"), named="eth0")
-    assert list(call.arguments) == line("algo-1:2", 2, "eth0", " --prefix /opt/mine", WRAPPED)
-    assert call.changes == ()
+def test_what_the_user_has_set_is_not_set_again() -> None:
+    more = " --prefix /opt/mine -x GLOO_SOCKET_IFNAME"
+    given = line("algo-1:2", 2, "eth0", more)
+    assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == DriverCall(tuple(given))
 
 
 @pytest.mark.parametrize(
@@ -79,36 +84,3 @@ def test_a_prefix_of_the_users_stays() -> None:
 )
 def test_a_line_that_is_not_the_drivers_stays_whole(text: str) -> None:
     assert corrected(shlex.split(text)) == DriverCall(tuple(shlex.split(text)))
-
-
-MPIRUN = {
-    "OMPI_COMM_WORLD_RANK": "3",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-    "SM_MASTER_ADDR": "algo-1",
-    "SM_MASTER_PORT": "7777",
-    "SM_NETWORK_INTERFACE_NAME": "ethwe",
-}
-RANK = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
-MEETING = {
-    "MASTER_ADDR": "algo-1",
-    "MASTER_PORT": "7777",
-    "GLOO_SOCKET_IFNAME": "eth0",
-    "OMP_NUM_THREADS": "8",
-}
-
-
-@pytest.mark.parametrize(
-    ("set_by_user", "expected"),
-    [
-        ({}, MEETING),
-        ({"RANK": "0"}, MEETING),
-        ({"MASTER_PORT": "1234", "OMP_NUM_THREADS": "1"}, MEETING | {"MASTER_PORT": "1234", "OMP_NUM_THREADS": "1"}),
-        ({"GLOO_SOCKET_IFNAME": "eth1"}, MEETING | {"GLOO_SOCKET_IFNAME": "eth1"}),
-    ],
-)
-def test_a_rank_gets_what_torch_reads(set_by_user: dict[str, str], expected: dict[str, str]) -> None:
-    found = rank_variables(MPIRUN | set_by_user, ["eth0", "lo"], 16)
-    assert found == RANK | expected
-    assert Rank.from_environment(found) == Rank(3, 1, 4, 2)
