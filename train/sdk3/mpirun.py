@@ -1,8 +1,8 @@
 """The hook `mpirun`: SDK v3's MPI driver gets the job that it means, everybody else the real mpirun, as it was called.
 
 The driver's own line can't work: its -np counts one host's ranks, in local mode it names an interface that no container
-has, and Open MPI gives each of two ranks one core. What is right, and what the user added, stays. RANK and the like come
-from berth.train.start_hook.
+has, and Open MPI gives each of two ranks one core. What is right, and what the user added, stays. RANK and the like
+come from berth.train.start_hook.
 """
 
 import os
