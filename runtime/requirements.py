@@ -1,10 +1,11 @@
-"""pip for a user's requirements.txt: what it says, readable, and why it failed, in one sentence."""
+"""pip for what a user asks for: what it says, readable, and why it failed, in one sentence."""
 
 import os
 import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,33 +22,59 @@ _UNREACHED = re.compile(
 _RETRYING = re.compile(r"\s*WARNING: Retrying \(Retry\(")
 # Folders and pages of links come after the indexes, and alone where those are turned off.
 _PLACES = re.compile(r"Looking in (indexes|links): (.+)")
-_WANTED = re.compile(r"(?:satisfies the requirement|No matching distribution found for) ([^\s;(]+)")
+_PACKAGE = re.compile(r"(?:satisfies the requirement|No matching distribution found for) ([^\s;(]+)")
 _PUBLIC_INDEX = "https://pypi.org/simple"
 _LINE_CHARACTERS = 200
 _VENDOR = "put the wheels next to it and `--no-index` into its first line"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What pip is to install: its name in a sentence, and pip's own arguments for it."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+REQUIREMENTS = Wanted(FILE, ("-r", FILE))
 
 
 class RequirementsError(Exception):
     """A requirements.txt can't be installed; one sentence."""
 
 
-def install(folder: Path, python: str, say: Callable[[str], None], certificates: Path | None = None) -> None:
-    """pip install -r requirements.txt for that interpreter, in `folder`, so that vendored wheels can be named by
-    relative paths, or not at all. `say` gets pip's lines; `certificates` is a folder of those that it trusts as well.
+def install(
+    folder: Path,
+    python: str,
+    say: Callable[[str], None],
+    wanted: Wanted = REQUIREMENTS,
+    certificates: Path | None = None,
+) -> None:
+    """pip install for that interpreter, in `folder`, so that vendored wheels can be named by relative paths, or not at
+    all. `say` gets pip's lines; `certificates` is a folder of those that it trusts as well.
 
     RequirementsError with the reason if it fails.
     """
     settings = pip_environment(folder, os.environ, certificates)
     if missing := next((str(path) for path in settings.certificates if not path.exists()), None):
         raise RequirementsError(
-            f"{FILE} could not be installed, because the certificate {missing}, which PIP_CERT or REQUESTS_CA_BUNDLE "
-            "names, is not there; give its path in the container, or one inside the source folder."
+            f"{wanted.name} could not be installed, because the certificate {missing}, which PIP_CERT or "
+            "REQUESTS_CA_BUNDLE names, is not there; give its path in the container, or one inside the source folder."
         )
     with TemporaryDirectory() as scratch:
         trusted = trust(_one_file(settings.certificates, Path(scratch))) if settings.certificates else {}
         # -P: a user's own module next to requirements.txt must not stand in for one of pip's.
         process = subprocess.Popen(
-            [python, "-P", "-m", "pip", "install", "--disable-pip-version-check", *settings.arguments, "-r", FILE],
+            [
+                python,
+                "-P",
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                *settings.arguments,
+                *wanted.arguments,
+            ],
             cwd=folder,
             env={**os.environ, **settings.variables, **trusted},
             stdin=subprocess.DEVNULL,
@@ -72,7 +99,7 @@ def install(folder: Path, python: str, say: Callable[[str], None], certificates:
         code = process.wait()
     if code != 0:
         index = next(iter(places.values()), _PUBLIC_INDEX)
-        raise RequirementsError(mask_text(failed_install(tail, index, settings.certificates)))
+        raise RequirementsError(mask_text(failed_install(tail, index, wanted.name, settings.certificates)))
 
 
 def _one_file(certificates: Sequence[Path], scratch: Path) -> Path:
@@ -97,19 +124,21 @@ def readable(output: Iterable[str]) -> Iterator[str]:
         yield line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
 
 
-def failed_install(output: Sequence[str], index: str = _PUBLIC_INDEX, certificates: Sequence[Path] = ()) -> str:
+def failed_install(
+    output: Sequence[str], index: str = _PUBLIC_INDEX, name: str = FILE, certificates: Sequence[Path] = ()
+) -> str:
     """The sentence for pip's output: its error, or that it reached no index, which pip calls a missing version.
 
     certificates: the files that pip trusted, none for the system's.
     """
     if obstacle := next((match[0] for line in output if (match := _UNREACHED.search(line))), None):
-        wanted = next((f" for {match[1]}" for line in output if (match := _WANTED.search(line))), "")
+        package = next((f" for {match[1]}" for line in output if (match := _PACKAGE.search(line))), "")
         trusted = ", ".join(map(str, certificates)) or "the system's"
         return (
-            f"requirements.txt could not be installed, because the package index {index} can't be reached{wanted} "
+            f"{name} could not be installed, because the package index {index} can't be reached{package} "
             f"({obstacle}; trusted certificates: {trusted}); name one that the container reaches by PIP_INDEX_URL, "
             f"and its certificate by PIP_CERT or, of a job, in a channel called {CHANNEL}, or {_VENDOR}."
         )
     error = next((line for line in output if line.startswith("ERROR:")), output[-1] if output else "no reason given")
     reason = f"{error.removeprefix('ERROR: ')}; index: {index}"
-    return f"requirements.txt could not be installed ({reason}); fix it, or {_VENDOR}."
+    return f"{name} could not be installed ({reason}); fix it, or {_VENDOR}."

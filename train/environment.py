@@ -24,6 +24,7 @@ from berth.train.job import Job, decoded_hyperparameters
 from berth.train.runfolder import Program
 
 MASTER_PORT = 29500
+_OF_PROCESS = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
 _OF_MPIRUN = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
 
 
@@ -133,10 +134,8 @@ class _Given(dict[str, Any]):
 
 
 def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
-    """The SM_* variables of this host (SM_CURRENT_HOST and the like are right only on the host that computes them).
-
-    Also sets SAGEMAKER_JOB_NAME, SAGEMAKER_REGION and CURRENT_HOST in this process' environment, as sagemaker-training
-    does.
+    """What sagemaker-training sets for a program on this host: SM_* (SM_CURRENT_HOST and the like are right only on the
+    host that computes them), CURRENT_HOST, SAGEMAKER_JOB_NAME and SAGEMAKER_REGION.
     """
     # Importing the package looks at this variable, and makes folders below the user's home if neither it nor /opt/ml is
     # there.
@@ -150,7 +149,9 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
     )
     variables: dict[str, str] = environment.to_env_vars()
     # nvidia-smi is not in every image and the CPU count there ignores the container's quota: say what the plan went by.
-    return {**variables, "SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(hardware.cpus)}
+    variables |= {"SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(hardware.cpus)}
+    # These it sets in its own process' environment, which its programs inherit (5.1.4, environment.py).
+    return variables | {name: os.environ[name] for name in _OF_PROCESS}
 
 
 def rank_environment(

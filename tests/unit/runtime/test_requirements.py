@@ -119,14 +119,14 @@ def test_a_certificate_in_a_channel_next_to_the_systems_and_a_warm_pools_cache(
     pool.mkdir()
     monkeypatch.setenv("SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY", str(pool))
     said: list[str] = []
-    install(code, str(python), said.append, index.ca.parent)
+    install(code, str(python), said.append, certificates=index.ca.parent)
     assert {"far_away", "beside"} <= installed(python), said
     assert "pa55word" not in "".join(said)
     fetched = "/simple/far-away/far_away-1.0-py3-none-any.whl"
     assert fetched in index.asked
     index.asked.clear()
     lay_over(python.parents[1])
-    install(code, str(python), said.append, index.ca.parent)
+    install(code, str(python), said.append, certificates=index.ca.parent)
     assert "far_away" in installed(python)
     assert "/simple/far-away/" in index.asked
     assert fetched not in index.asked
