@@ -123,6 +123,11 @@ registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images t
 local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built images under the real SageMaker SDK, in local mode
 	$(PYTHON) -m pytest tests/local_mode
 
+.PHONY: requests
+requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again what both SDKs send for a job, for the tests of launch plans
+	$(PYTHON) -m tests.local_mode.recorded
+	$(PYTHON) -m tests.unit.train.launch_table
+
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check
 gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU

@@ -28,7 +28,10 @@ APT = {
     "serve": "python3 python3-pip",
 }
 PIP = {
-    "train": ("torch", "transformers", "accelerate", "datasets", "sagemaker-training", "mpi4py"),
+    "train": (
+        *("torch", "transformers", "accelerate", "datasets", "sagemaker-training", "mpi4py"),
+        *("evaluate", "scikit-learn", "pillow", "tensorboardx"),
+    ),
     "serve": ("torch", "transformers", "starlette", "uvicorn", "sagemaker-inference"),
 }
 

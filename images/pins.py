@@ -31,8 +31,6 @@ CUDA_PARTS = ("cuda", "cudnn", "nccl", "triton")
 FILE_PARTS = {"train": ("efa", "smddp", "gdrcopy", "cuda-compat"), "serve": ("cuda-compat",)}
 """The parts of each image that come as files of their own, not as packages of an index."""
 
-_OWN_PACKAGES = ("torch", "transformers", "accelerate", "datasets")
-
 
 @dataclass(frozen=True)
 class PinnedFile:
@@ -65,8 +63,8 @@ class Profile:
     """One row of pins.toml: the same software for other hardware.
 
     `packages` are PyPI names and versions; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
-    package of an index, by part, for the parts that the row does not say "none" to; `budget` is compressed megabytes
-    an image. `torch_index` is empty for the default index. `required` are parts of `files` without which a build is
+    package of an index, by part. None of them has what the row says "none" to. `budget` is compressed megabytes an
+    image. `torch_index` is empty for the default index. `required` are parts of `files` without which a build is
     refused; `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that the row
     has and a build goes without why it does, in a word of `labels`.
     """
@@ -145,14 +143,14 @@ def load(path: Path = PATH) -> Pins:
     except (OSError, ValueError) as error:
         raise UserError(f"{path} can't be read ({error}): fix it, or restore it from the repository.") from None
     document = pins_form.checked(read, path)
-    shared = document.packages.model_dump()
+    shared = document.packages.model_dump(by_alias=True)
     files = {key: _file(key, table) for key, table in document.files.items()}
     profiles = {
         name: Profile(
             name=name,
             python=document.base.python,
             torch_index=table.torch_index,
-            packages={key: getattr(table, key) for key in _OWN_PACKAGES} | shared,
+            packages=table.own_packages | shared,
             budget=table.budget.model_dump(),
             cuda=table.cuda_parts,
             files={part: files[f"{part}-{version}"] for part, version in table.file_parts.items()},

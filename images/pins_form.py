@@ -49,6 +49,10 @@ class PackagesTable(Table):
     mpi4py: str
     openvino: str
     nncf: str
+    evaluate: str
+    scikit_learn: Annotated[str, Field(alias="scikit-learn")]
+    pillow: str
+    tensorboardx: str
     starlette: str
     uvicorn: str
     pip: str
@@ -99,6 +103,7 @@ class ProfileTable(Table):
     accelerate: str
     datasets: str
     torch_index: str = ""
+    torchvision: str = NONE
     cuda: str = NONE
     cudnn: str = NONE
     nccl: str = NONE
@@ -110,6 +115,12 @@ class ProfileTable(Table):
     required: list[str] = []
     budget: PerImageTable
     instances: InstancesTable = InstancesTable()
+
+    @property
+    def own_packages(self) -> dict[str, str]:
+        """The versions of the packages that each profile chooses, without a torchvision of "none"."""
+        names = ("torch", "transformers", "accelerate", "datasets")
+        return {name: getattr(self, name) for name in names} | self._versions(("torchvision",))
 
     @property
     def cuda_parts(self) -> dict[str, str]:
@@ -178,7 +189,7 @@ def _named(keys: Sequence[str]) -> str:
 
 def _faults(document: Document) -> Iterator[str]:
     """What a document of the right form says that can't be, each without its last full stop."""
-    versions = document.packages.model_dump()
+    versions = document.packages.model_dump(by_alias=True)
     for name in (*document.source_only.train, *document.source_only.serve):
         if name not in versions:
             yield f"[source_only] names {name}, which [packages] lacks: give its version there"

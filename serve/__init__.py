@@ -7,5 +7,6 @@ In reading order, which is also a request's way: `entry` (process 1) → `settin
 Next to them: `limits` says how much one request may ask, `admission` holds what all together have, `errors` has the one
 table of statuses, `figures` and `metrics` are what the server tells of itself, `page` is for a browser, `log` sends log
 lines to stderr. `pipeline` is the whole of it as one call without a server, `gpu_check` is what `gpu-check` measures of
-that. `models` is in the place of `service` where there are many, and `hub` fetches a model that is not there.
+that. `models` is in the place of `service` where there are many, and `hub` fetches a model that is not there; `once`
+has one worker make what all need.
 """

@@ -67,11 +67,7 @@ def request_codec(header: str | None) -> tuple[Codec, str]:
         raise ServeError(
             Kind.UNSUPPORTED_MEDIA_TYPE, f"Content-Type `{media_type[:80]}` can't be read: send {_any_of(CODECS)}"
         )
-    encoding = encoding_of(parameters)
-    if encoding is None:
-        charset = parameters["charset"][:80]
-        raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"charset `{charset}` can't be read: send UTF-8")
-    return codec, encoding
+    return codec, encoding_of(parameters)
 
 
 def answer_codec(accept: str | None, requested: Codec, default: str | None = None) -> Codec:
@@ -133,7 +129,7 @@ def _read_csv(text: str) -> Records:
     """RFC 4180. A first line that names both columns says where they are, and others are passed over; without one the
     columns are question and context.
     """
-    rows = _csv_rows(text)
+    rows = csv_rows(text)
     names = [name.strip().lower() for name in rows[0]]
     named = [name for name in _QUESTION if name in names]
     if not named:
@@ -147,7 +143,7 @@ def _read_csv(text: str) -> Records:
     return Records([_csv_value(row, len(names), places) for row in rows[1:]], separate=True, header=True)
 
 
-def _csv_rows(text: str) -> list[list[str]]:
+def csv_rows(text: str) -> list[list[str]]:
     """The rows that are not blank; ServeError (400) with the line where a quote stays open, or is one too many."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[list[str]] = []
@@ -169,10 +165,11 @@ def _csv_rows(text: str) -> list[list[str]]:
 
 def _csv_value(row: Sequence[str], named: int | None, places: tuple[int, int]) -> Any:
     """The question of a row; `named`: how many columns the first row names, if it names them."""
-    if len(row) != (named or len(_QUESTION)):
+    columns = named or len(_QUESTION)
+    if len(row) != columns:
         has = f"the row has {len(row)} column{'s' if len(row) > 1 else ''}"
         wanted = f"{named}, those of the first row" if named else "2, question and context"
-        quotes = "; a text with commas stands in double quotes" if len(row) > (named or len(_QUESTION)) else ""
+        quotes = "; a text with commas stands in double quotes" if len(row) > columns else ""
         return ServeError(Kind.BAD_REQUEST, f"{has}: it must have {wanted}, separated by commas{quotes}")
     return {"inputs": {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}}
 

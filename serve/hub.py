@@ -4,7 +4,6 @@
 that there is no hub, so that a model which names a file that it lacks fails at once.
 """
 
-import fcntl
 import hashlib
 import subprocess
 import sys
@@ -14,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from berth.contract.masking import mask_text
 from berth.contract.model_files import WEIGHTS
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.serve.once import make_once
 
 ID_VARIABLE, REVISION_VARIABLE = "HF_MODEL_ID", "HF_MODEL_REVISION"
 GRAPH = "openvino/graph.json"
-_DONE = "fetched"
 
 
 def wants_hub(model_dir: Path, environ: Mapping[str, str]) -> bool:
@@ -35,13 +34,12 @@ def model_folder(model_dir: Path, environ: Mapping[str, str], scratch: Path, say
         return model_dir
     name, revision = environ[ID_VARIABLE].strip(), environ.get(REVISION_VARIABLE, "").strip() or "main"
     folder = scratch / f"hub-{hashlib.sha256(f'{name}@{revision}'.encode()).hexdigest()[:16]}"
-    scratch.mkdir(parents=True, exist_ok=True)
-    with (scratch / "hub.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
-        if not folder.with_suffix(f".{_DONE}").is_file():
-            say(f"fetching the model {name}, revision {revision}, from the hub")
-            _fetch(name, revision, folder, environ)
-            folder.with_suffix(f".{_DONE}").touch()
+
+    def fetch() -> None:
+        say(f"fetching the model {name}, revision {revision}, from the hub")
+        _fetch(name, revision, folder, environ)
+
+    make_once(folder, fetch)
     return folder
 
 

@@ -4,6 +4,8 @@ not at all (boto3 sends no Content-Type unless told to).
 
 from collections.abc import Sequence
 
+from berth.serve.errors import Kind, ServeError
+
 # A fixed set, by how headers write them: `codecs.lookup` keeps every name that it does not know in memory, and looks
 # for it in the file system.
 _CHARSETS = {
@@ -32,11 +34,15 @@ def split(header: str) -> tuple[str, dict[str, str]]:
     return media_type.strip().lower(), parameters
 
 
-def encoding_of(parameters: dict[str, str]) -> str | None:
-    """Python's name for the charset that a Content-Type's parameters name, UTF-8 where none does; None if it is none
-    that is read. A byte order mark is no part of the text.
+def encoding_of(parameters: dict[str, str]) -> str:
+    """Python's name for the charset that a Content-Type's parameters name, UTF-8 where none does; ServeError (415) if
+    it is none that is read. A byte order mark is no part of the text.
     """
-    return _CHARSETS.get(parameters.get("charset", "utf-8").lower())
+    charset = parameters.get("charset", "utf-8")
+    encoding = _CHARSETS.get(charset.lower())
+    if encoding is None:
+        raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"charset `{charset[:80]}` can't be read: send UTF-8")
+    return encoding
 
 
 def best_of(accept: str, offered: Sequence[str]) -> str | None:

@@ -20,7 +20,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.json_text import decode
 from berth.serve.limits import RequestLimits
-from berth.serve.service import Service
+from berth.serve.service import STOPPING, Service
 from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class ModelRegistry:
     def check_ready(self) -> None:
         """Pass, with any number of models, until the server stops (503)."""
         if self.stopping:
-            raise ServeError(Kind.NOT_READY, "the server stops: send the request to another")
+            raise ServeError(Kind.NOT_READY, STOPPING)
 
     async def load(self, name: str, url: str) -> None:
         """Load the model in the folder `url` under that name.

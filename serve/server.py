@@ -33,7 +33,8 @@ KEEP_ALIVE = 75  # seconds; longer than the idle time of usual proxies, so that 
 # asyncio accepts so many connections in one turn of its loop, and three turns more before the first of them can close
 # another: together half of the descriptors that RequestLimits.connections leaves.
 ACCEPTED_AT_ONCE = 32
-FINISH_WITHIN = 25  # seconds for what is in flight at SIGTERM; SageMaker sends SIGKILL after 30
+FINISH_WITHIN = 28  # seconds for what is in flight at SIGTERM; SageMaker sends SIGKILL after 30
+REFUSE_WITHIN = 1  # seconds to refuse what is not answered by then
 
 
 class Server(uvicorn.Server):
@@ -84,7 +85,7 @@ def run(sock: socket.socket, served: Service | ModelRegistry, chosen: ServerSett
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=1,  # when everything is answered, or the time for it is over
+        timeout_graceful_shutdown=REFUSE_WITHIN,
     )
     server = Server(config, served)
 

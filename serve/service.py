@@ -20,6 +20,7 @@ from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
+STOPPING = "the server stops: send the request to another"
 _OWN_CODE = (
     "This model has code of its own, which decides what a request looks like: send requests to /invocations, not from "
     "this page."
@@ -108,7 +109,7 @@ class Service:
         if self.failure is not None:
             raise ServeError(Kind.NOT_READY, self.failure)
         if self.stopping:
-            raise ServeError(Kind.NOT_READY, "the server stops: send the request to another")
+            raise ServeError(Kind.NOT_READY, STOPPING)
         if self._answering is None:
             raise ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
 

@@ -24,6 +24,7 @@ from berth.serve.user_code.find import (
     UserCode,
     find_code,
     is_multi_model,
+    is_true,
 )
 from berth.serve.workers.pool import WorkerSettings
 
@@ -152,7 +153,7 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
     number, one_of = reader.number, reader.one_of
     one_of(log.FORMAT_VARIABLE, log.FORMATS)  # which was followed before anything could be said
     reader.check(lambda: choose.settings(environ, 1, cuda=False))  # which the workers follow
-    batch = reader.text("SAGEMAKER_BATCH").lower() == "true"
+    batch = bool(reader.check(lambda: is_true("SAGEMAKER_BATCH", environ)))
     payload_mb = number(PAYLOAD_VARIABLE, -1, 0, 1024)
     # The first counted minutes in Multi Model Server; whoever sets it means seconds.
     seconds = number("SAGEMAKER_MODEL_SERVER_TIMEOUT", BATCH_SECONDS if batch else SECONDS, 1, 86_400)
@@ -264,10 +265,12 @@ def model_worker(threads: int, folder: Path, scratch: Path) -> WorkerSettings:
 
 def execution_parameters(chosen: ServerSettings, workers: int) -> dict[str, int | str]:
     """What a batch transform does where its job does not say: as many bodies at once as there are workers, many records
-    in each. SageMaker refuses a job of more than 100 MB at once, and what the job itself says, the environment has.
+    in each, and no more than their tokens allow. SageMaker refuses a job of more than 100 MB at once, and what the job
+    itself says, the environment has.
     """
     said = chosen.transform
-    payload = TRANSFORM_MB if said.payload_mb is None else said.payload_mb
+    allowed = replace(limits_of(chosen), batch=True).body_of_tokens // MEBIBYTE
+    payload = min(TRANSFORM_MB if said.payload_mb is None else said.payload_mb, allowed)
     most = max(1, AT_ONCE_MB // max(1, payload))
     return {
         "MaxConcurrentTransforms": said.concurrent or min(workers, most),

@@ -1,12 +1,18 @@
 #!/bin/sh
 # Layer deps: the image's Python packages above torch. Those that exist as source only come built, from the stage source.
-# Usage: deps.sh IMAGE TRANSFORMERS
+# Usage: deps.sh IMAGE TRANSFORMERS [TORCH_INDEX]
 set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/tools/network.sh
-image=$1 transformers=$2
+image=$1 transformers=$2 index=${3:-}
 case $image in
-train) stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas" ;;
+train)
+    stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas sklearn PIL pillow.libs torchvision"
+    # A build of torchvision for the CPU's torch, which no profile of ours has, lies in the index of that torch.
+    if [ -n "$index" ] && grep -q '^torchvision==' /tmp/lock.txt && ! ls /tmp/wheels/torchvision-*.whl >/dev/null 2>&1; then
+        export UV_INDEX="$index"
+    fi
+    ;;
 serve) stripped="tokenizers hf_xet yaml" ;;
 esac
 
@@ -14,11 +20,10 @@ install_locked
 /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress /tmp/built/*.whl
 # sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
 rm -f /opt/berth/bin/train
-# NNCF asks for telemetry, which sends figures of each quantisation, for scikit-learn, which it does not import, and for what
-# its ways through PyTorch compile and draw with. As requirements that are missing they would come back with the next
-# package that pip installs in a job.
+# NNCF asks for telemetry, which sends figures of each quantisation, and for what its ways through PyTorch compile and draw
+# with. As requirements that are missing they would come back with the next package that pip installs in a job.
 if [ "$image" = train ]; then
-    sed -i -E '/^Requires-Dist: (openvino-telemetry|scikit-learn|ninja|pydot)\b/d' \
+    sed -i -E '/^Requires-Dist: (openvino-telemetry|ninja|pydot)\b/d' \
         /opt/berth/lib/python3*/site-packages/nncf-*.dist-info/METADATA
 fi
 # shellcheck disable=SC2086
@@ -32,6 +37,13 @@ import transformers
 pinned = sys.argv[1]
 assert transformers.__version__ == pinned, f"pinned transformers {pinned}, installed {transformers.__version__}"
 PY
+if [ "$image" = train ]; then
+    /opt/berth/bin/python -c 'import evaluate, PIL.Image, sklearn.metrics, tensorboardX'
+    # Imports, but for its operators, with a torch that it was not built for.
+    if grep -q '^torchvision==' /tmp/lock.txt; then
+        /opt/berth/bin/python -c 'import torch, torchvision; torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)'
+    fi
+fi
 bert="transformers.models.auto transformers.models.bert.modeling_bert transformers.models.bert.tokenization_bert safetensors.torch"
 case $image in
 train) set -- transformers.trainer accelerate datasets pyarrow.parquet sagemaker_training.environment mpi4py.run paramiko ;;

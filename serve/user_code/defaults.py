@@ -14,7 +14,7 @@ import numpy as np
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import EngineSettings, LoadedModel
-from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES
+from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, csv_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump, encode
 from berth.serve.limits import RequestLimits
@@ -109,11 +109,7 @@ def _array(body: bytes) -> Any:
 
 
 def _rows(text: str) -> Any:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        rows = [row for row in reader if row]
-    except csv.Error as error:
-        raise ServeError(Kind.BAD_REQUEST, f"the body is not CSV ({error} at line {reader.line_num})") from error
+    rows = csv_rows(text)
     if not rows:
         raise ServeError(Kind.BAD_REQUEST, "the body is empty: send a row of CSV")
     names = [name.strip() for name in rows[0]]

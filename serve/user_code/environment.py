@@ -3,7 +3,6 @@
 So the server's own packages stay as they are whatever a model wants, and the image may be read-only.
 """
 
-import fcntl
 import hashlib
 import sys
 import sysconfig
@@ -14,9 +13,8 @@ from pathlib import Path
 from berth.runtime import requirements
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.requirements import RequirementsError
+from berth.serve.once import make_once
 from berth.serve.user_code.find import UserCode
-
-_DONE = "installed"
 
 
 def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -> str:
@@ -29,17 +27,16 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
     asked = code.requirements.read_bytes() + str(code.folder).encode()
     place = scratch / f"packages-{hashlib.sha256(asked).hexdigest()[:16]}"
     python = str(place / "bin/python")
-    scratch.mkdir(parents=True, exist_ok=True)
-    with (scratch / "packages.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
-        if not (place / _DONE).is_file():
-            say(f"installing {code.requirements}")
-            _lay_over(place)
-            try:
-                requirements.install(code.folder, python, lambda line: say(f"pip: {line}"))
-            except RequirementsError as error:
-                raise ModelFilesError(f"{code.folder}: {error}") from None
-            (place / _DONE).touch()
+
+    def install() -> None:
+        say(f"installing {code.requirements}")
+        _lay_over(place)
+        try:
+            requirements.install(code.folder, python, lambda line: say(f"pip: {line}"))
+        except RequirementsError as error:
+            raise ModelFilesError(f"{code.folder}: {error}") from None
+
+    make_once(place, install)
     return python
 
 

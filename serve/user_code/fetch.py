@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from berth.contract.archive import ArchiveError, unpack
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.serve.once import make_once
 from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, is_multi_model
 
 
@@ -18,8 +20,7 @@ def fetch(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
     if not uri.startswith(S3) or is_multi_model(environ):
         return dict(environ)
     folder = scratch / f"fetched-{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
-    if not folder.is_dir():
-        _download(uri, folder)
+    make_once(folder, lambda: _download(uri, folder))
     return {**environ, SUBMIT_VARIABLE: str(folder)}
 
 
@@ -29,9 +30,9 @@ def _download(uri: str, folder: Path) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     bucket, _, key = uri.removeprefix(S3).partition("/")
-    archive = folder.with_suffix(f".{os.getpid()}.tar.gz")
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive = folder.with_suffix(".tar.gz")
     try:
+        shutil.rmtree(folder, ignore_errors=True)  # of a worker that was killed while it unpacked
         region = (
             os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("SAGEMAKER_REGION")
         )

@@ -90,11 +90,7 @@ class UserHandler:
         headers = {**request.headers, "content-type": media_type, "accept": accept}
         if media_type not in TEXT_TYPES:
             return request.body, headers
-        encoding = encoding_of(parameters)
-        if encoding is None:
-            charset = parameters["charset"][:80]
-            raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"charset `{charset}` can't be read: send UTF-8")
-        return text_of(request.body, encoding, media_type).encode(), headers
+        return text_of(request.body, encoding_of(parameters), media_type).encode(), headers
 
     def _answer_of(self, found: Any) -> HandlerAnswer:
         media_type = self._context.get_response_content_type(0) or JSON

@@ -9,7 +9,15 @@ import pytest
 
 from berth.images import pins
 
-PAGES = ("README.md", "SECURITY.md", "ecr/README.md", "docker/README.md", "sample/README.md", "serve/README.md")
+PAGES = (
+    "README.md",
+    "SECURITY.md",
+    "ecr/README.md",
+    "docker/README.md",
+    "sample/README.md",
+    "serve/README.md",
+    "train/README.md",
+)
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
 # In docs/faults.md; the page says so.
 SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")

@@ -9,7 +9,7 @@ from docker.types import Mount
 from testinfra.host import Host
 
 from berth.common.containers import Access, run_once
-from berth.images import pins
+from berth.images import locks, pins
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 
@@ -60,6 +60,18 @@ def test_what_the_drivers_import(train: Host) -> None:
     assert (
         output(train, "python -c 'import paramiko, mpi4py, sagemaker_training.environment, datasets, accelerate'") == ""
     )
+
+
+def test_what_well_known_scripts_import_is_there_in_the_pinned_versions(train: Host, profile: pins.Profile) -> None:
+    names = [name for name in locks.FOR_SCRIPTS if name in profile.packages]
+    program = (
+        "import io, numpy, evaluate, tensorboardX; from PIL import Image; from sklearn.metrics import f1_score;"
+        "data = io.BytesIO(); Image.new('RGB', (2, 2)).save(data, 'JPEG');"
+        "assert Image.open(data).size == (2, 2) and f1_score([0, 1, 1], [0, 1, 0]) > 0.6;"
+        "from importlib.metadata import version;"
+        f"print(*(version(name) for name in {names}))"
+    )
+    assert output(train, f'python -c "{program}"') == " ".join(profile.packages[name] for name in names)
 
 
 def test_tensors_can_be_shared_between_data_loaders(train: Host) -> None:

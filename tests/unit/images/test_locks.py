@@ -85,6 +85,39 @@ def test_the_index_of_torch_is_named_for_torch_alone() -> None:
     assert locks.torchs_index(replace(CPU, torch_index=""), [pins.ROOT]) == ""
 
 
+@pytest.mark.parametrize("folder_has", ["both", "torch"])
+def test_a_torchvision_for_the_cpu_comes_from_torchs_index(
+    folder_has: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one line that a user adds to profiles.cpu; a folder without it does not stand for the index."""
+    for place in (tmp_path / "torch", tmp_path / "folder"):
+        at_index = place.name == "torch"
+        wheel(place / "torch" if at_index else place, "torch", "1.0+cpu")
+        if at_index or folder_has == "both":
+            wheel(place / "torchvision" if at_index else place, "torchvision", "1.0+cpu", needs="torch")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    packages = {**CPU.packages, "torch": "1.0+cpu", "torchvision": "1.0+cpu"}
+    profile = replace(CPU, torch_index=f"{served}/torch", packages=packages)
+    request = next(each for each in locks.lock_requests(pins.load(), profile) if each.path == "cpu/deps-train.txt")
+    assert "torchvision==1.0+cpu" in request.requirements
+    asked = locks.LockRequest(request.path, ("torch==1.0+cpu", "torchvision==1.0+cpu"))
+    text = locks.resolve(asked, profile, [tmp_path / "folder"], tmp_path)
+    assert locks.locked_names(text) == ["torch", "torchvision"]
+
+
+def test_the_overrides_of_the_tests_packages_are_not_those_of_an_image(
+    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyproject.toml takes scikit-learn from the tests, which the images have."""
+    wheel(tmp_path / "public" / "scikit-learn", "scikit_learn", "1.0")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(pins.ROOT)
+    request = locks.LockRequest("cpu/deps-train.txt", ("scikit-learn==1.0",))
+    assert locks.locked_names(locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path)) == ["scikit-learn"]
+
+
 def test_torchs_lock_is_one_a_layer_and_empty_where_a_layer_is() -> None:
     torch, nccl = (f"{name}==1 \\\n    --hash=sha256:aa\n" for name in ("torch", "nvidia-nccl-cu13"))
     assert locks.split_lock(torch + nccl) == {"pytorch": torch, "cuda": "", "math": "", "cudnn": "", "nccl": nccl}

@@ -1,0 +1,134 @@
+"""The launch table of train/README.md, made of the requests that the SDKs really send and of the plans for them.
+
+`python -m tests.unit.train.launch_table` writes it; tests/unit/train/test_requests.py looks whether it is up to date.
+"""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from berth.images import pins
+from berth.train.plan import Plan
+from tests.unit.train.recorded_jobs import HARDWARE, Request, planned, requests
+
+PAGE = pins.ROOT / "train" / "README.md"
+BEGIN = "<!-- launch table: made by python -m tests.unit.train.launch_table -->\n"
+END = "<!-- end of the launch table -->"
+_HEAD = (
+    "| what you write | what reaches the image | hosts without a GPU | hosts with 8 GPUs | because |\n"
+    "|---|---|---|---|---|\n"
+)
+# Of the SDK's own keys those that say nothing of the launch.
+_ASIDE = tuple(
+    f"sagemaker_{name}"
+    for name in ("container_log_level", "estimator", "instance_type", "job_name", "region", "submit_directory")
+)
+_OURS = ("processes_per_host", "mp_parameters")
+_VARIABLES = ("BERTH_", "SAGEMAKER_PROGRAM")
+
+
+def outcome(plan: Plan | str) -> str:
+    """What runs and how often, or that it is refused."""
+    if isinstance(plan, str):
+        return "refused"
+    program = f"`{plan.name}`" if plan.name else "run_qa"
+    if plan.kind == "process":
+        return f"{program} once{_on_each(len(plan.hosts))}"
+    return f"{program} by mpirun, {_ranks(plan.ranks_per_host)}{_on_each(len(plan.hosts))}"
+
+
+def because(cpu: Plan | str, gpus: Plan | str) -> str:
+    """The sentence of a refusal; else the plan's own first reason on GPUs, without what follows from it."""
+    for plan in (gpus, cpu):
+        if isinstance(plan, str):
+            return plan
+    assert isinstance(gpus, Plan)
+    return gpus.reasons[0].split(": 2 trainings apart")[0]
+
+
+def row(request: Request, root: Path) -> tuple[str, ...]:
+    """All of a row but its first cell."""
+    if request.replaces_the_entry:
+        return replaced(request)
+    cpu, gpus = (planned(request, hardware, root) for hardware in HARDWARE.values())
+    return launch_keys(request), outcome(cpu), outcome(gpus), because(cpu, gpus)
+
+
+def replaced(request: Request) -> tuple[str, ...]:
+    """The row of a request that brings its own process 1, as SDK v3 does for source code."""
+    hosts = _on_each(len(request.hosts))
+    driver = request.fields.get("Driver")
+    if driver is None:
+        return "a command of yours", *[f"your command once{hosts}"] * 2, "it takes the place of the image's entry"
+    why = "SDK v3's driver takes the place of the image's entry"
+    told = driver["distributed.json"]
+    if "process_count_per_node" not in told:
+        what = "your script" if driver["runs"] else "your command"
+        return "a command of SDK v3's", *[f"{what} once{hosts}"] * 2, why
+    launcher = "torchrun" if driver["runs"] == ["torchrun_driver.py"] else "mpirun"
+    # Its get_process_count (container_drivers/common/utils.py): what it is told, else the GPUs, else 1.
+    counts = [told["process_count_per_node"] or otherwise for otherwise in (1, 8)]
+    return "a command of SDK v3's", *[f"your script by {launcher}, {_ranks(each)}{hosts}" for each in counts], why
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'s' if count > 1 else ''}"
+
+
+def _on_each(hosts: int) -> str:
+    return f" on each of {hosts} hosts" if hosts > 1 else ""
+
+
+def launch_keys(request: Request) -> str:
+    """What the image gets that concerns the launch."""
+    keys = [
+        f"`{name}: {_plain(text)}`"
+        for name, text in sorted(request.hyperparameters.items())
+        if (name in _OURS or (name.startswith("sagemaker_") and not name.startswith(_ASIDE))) and _plain(text)
+    ]
+    keys += [f"`{name}={value}`" for name, value in request.environment.items() if name.startswith(_VARIABLES)]
+    return ", ".join(keys) or "nothing"
+
+
+def _plain(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str) else text
+
+
+def what_is_written(names: Sequence[str]) -> str:
+    """The first cell: what leads to one and the same row, shortly."""
+    ways: dict[str, list[str]] = {}
+    for name in names:
+        who, _, way = name.partition(", ")
+        ways.setdefault(who, []).append(way)
+    whose: dict[tuple[str, ...], list[str]] = {}
+    for who, given in ways.items():
+        whose.setdefault(tuple(given), []).append(who)
+    return "; ".join(
+        f"{' and '.join(who)}" + (f": {'; '.join(way or 'alone' for way in given)}" if given != ("",) else "")
+        for given, who in whose.items()
+    )
+
+
+def table() -> str:
+    """The whole table, rows in the order of the requests' names; requests that come to the same share a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    with tempfile.TemporaryDirectory() as root:
+        for request in requests().values():
+            rows.setdefault(row(request, Path(root)), []).append(request.name)
+    lines = [(what_is_written(names), *cells) for cells, names in rows.items()]
+    return _HEAD + "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def page_with(text: str) -> str:
+    """The page with this table between its markers."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    return before + BEGIN + text + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with(table()))

@@ -1,0 +1,109 @@
+"""The requests for jobs that the SDKs send (requests.json, made by `make requests`), as a container gets them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from berth.contract.errors import JobError
+from berth.contract.launch_options import read_launch_options
+from berth.train.hardware import Hardware
+from berth.train.job import Job, read_job
+from berth.train.mpirun import Launcher
+from berth.train.plan import HostFindings, Plan, make_plan
+from berth.train.smddp import Library
+
+LAUNCHER = Launcher("python", "/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
+HARDWARE = {
+    "no GPU": Hardware(gpus=0, cuda=None, cpus=8, memory=16 << 30, shm=8 << 30, interfaces=("eth0", "lo")),
+    "8 GPUs": Hardware(gpus=8, cuda="13.0", cpus=96, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "lo")),
+}
+WITHOUT_SMDDP = Library(obstacle="it is not in this image")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What reaches the image of one request; `name` says the SDK and what its user wrote."""
+
+    name: str
+    fields: Mapping[str, Any]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Named as SageMaker names them."""
+        resources = self.fields["ResourceConfig"]
+        groups = resources.get("InstanceGroups", [resources])
+        return tuple(f"algo-{number + 1}" for number in range(sum(group["InstanceCount"] for group in groups)))
+
+    @property
+    def hyperparameters(self) -> Mapping[str, str]:
+        """As hyperparameters.json has them."""
+        return dict(self.fields.get("HyperParameters", {}))
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the container's environment has of the request."""
+        return dict(self.fields.get("Environment", {}))
+
+    @property
+    def replaces_the_entry(self) -> bool:
+        """Whether another program than the image's own becomes process 1."""
+        return "ContainerEntrypoint" in self.fields
+
+    def lay_out(self, root: Path) -> None:
+        """Write /opt/ml/input/config below `root` as the first host gets it."""
+        config = root / "input/config"
+        config.mkdir(parents=True, exist_ok=True)
+        resources = self.fields["ResourceConfig"]
+        groups, given = [], list(self.hosts)
+        for group in resources.get("InstanceGroups", []):
+            hosts, given = given[: group["InstanceCount"]], given[group["InstanceCount"] :]
+            groups.append(
+                {
+                    "instance_group_name": group["InstanceGroupName"],
+                    "instance_type": group["InstanceType"],
+                    "hosts": hosts,
+                }
+            )
+        described = {"current_host": self.hosts[0], "hosts": self.hosts, "network_interface_name": "eth0"}
+        channels = {
+            channel["ChannelName"]: {
+                "TrainingInputMode": channel.get("InputMode", "File"),
+                "S3DistributionType": channel["DataSource"]["S3DataSource"]["S3DataDistributionType"],
+                "RecordWrapperType": "None",
+            }
+            for channel in self.fields["InputDataConfig"]
+        }
+        for name, content in {
+            "resourceconfig": described | ({"instance_groups": groups} if groups else {}),
+            "hyperparameters": self.hyperparameters,
+            "inputdataconfig": channels,
+        }.items():
+            (config / f"{name}.json").write_text(json.dumps(content))
+
+    def job(self, root: Path) -> Job:
+        """What the entry of the first host reads, from files below `root`."""
+        self.lay_out(root)
+        return read_job(root, self.environment)
+
+
+def requests() -> dict[str, Request]:
+    """All that are recorded, by name."""
+    recorded = json.loads(Path(__file__).with_name("requests.json").read_text())
+    return {
+        f"{sdk} {name}": Request(f"{sdk} {name}", fields)
+        for sdk, given in recorded.items()
+        for name, fields in given.items()
+    }
+
+
+def planned(request: Request, hardware: Hardware, root: Path) -> Plan | str:
+    """The launch plan of such a job on hosts like that, or the sentence that refuses it."""
+    job = request.job(root)
+    options = read_launch_options(job.hyperparameters, job.program, request.environment)
+    found = HostFindings(hardware, LAUNCHER, WITHOUT_SMDDP if options.smddp else None)
+    try:
+        return make_plan(job, options, found, request.environment)
+    except JobError as error:
+        return str(error)
