@@ -18,7 +18,6 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions
 from berth.train import efa, smddp
-from berth.train.failure import FAILURE_FILE_VARIABLE
 from berth.train.hardware import Hardware
 from berth.train.job import Job, decoded_hyperparameters
 from berth.train.runfolder import Program
@@ -155,12 +154,12 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
 
 
 def rank_environment(
-    program: Program, rank: Rank | None, environ: Mapping[str, str], failure_file: Path
+    program: Program, rank: Rank | None, environ: Mapping[str, str], files: Mapping[str, Path]
 ) -> dict[str, str]:
     """This host's environment, with what mpirun tells its ranks and the variables that torch and the user's script
-    read. `failure_file`: where the program may leave the sentence that says why it fails.
+    read. `files`: variable → the file that it names, where the program leaves something for us.
     """
-    ours = {**program.environment, FAILURE_FILE_VARIABLE: str(failure_file)}
+    ours = {**program.environment, **{name: str(path) for name, path in files.items()}}
     ours |= {name: value for name, value in environ.items() if name.startswith(_OF_MPIRUN)}
     if rank is not None and (prefix := environ.get("OPAL_PREFIX")):
         # mpirun does this too, but on a worker on top of ssh's environment instead of the container's.
