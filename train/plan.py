@@ -22,6 +22,7 @@ Kind = Literal["mpirun", "process"]
 
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
+_OF_ENDPOINTS = ("HF_MODEL_ID", "HF_TASK")
 _HOSTS_SHOWN = 4
 
 
@@ -53,6 +54,15 @@ class Plan:
     def kit(self) -> bool:
         """Whether the kit's own run_qa runs."""
         return not self.name
+
+    @property
+    def module_program(self) -> tuple[str, ...]:
+        """One rank's command where the source folder was installed as a package, which only shows once it is there:
+        `-m train` for `train.py`, as sagemaker-training runs it.
+        """
+        at = self.program.index(self.name)
+        module = self.name.removesuffix(".py").replace("/", ".")
+        return (*self.program[:at], "-m", module, *self.program[at + 1 :])
 
     @property
     def shell(self) -> bool:
@@ -165,7 +175,7 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         interface=choice.interface,
         environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads),
         command=tuple(command),
-        reasons=tuple(_reasons(job, options, found, choice)),
+        reasons=(*_reasons(job, options, found, choice), *_without_effect(environ)),
         idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
         exported=frozenset(options.exports),
         debug=options.debug,
@@ -257,6 +267,17 @@ def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
         'for: give the estimator environment={"BERTH_DISTRIBUTION": "mpi"} to run it once per GPU, or a PyTorch or '
         f'HuggingFace estimator distribution={{"mpi": {{"enabled": True, "processes_per_host": {gpus}}}}}'
     )
+
+
+def _without_effect(environ: Mapping[str, str]) -> list[str]:
+    """What well-known notebooks set for an endpoint, and by the same habit for a training."""
+    names = [name for name in _OF_ENDPOINTS if environ.get(name)]
+    if not names:
+        return []
+    return [
+        f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model by "
+        "the hyperparameter model_name_or_path"
+    ]
 
 
 def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from berth.train.log import get_logger
 from berth.train.mpirun import ends_on_failure
 from berth.train.outcome import Outcome, failed, finish, outcome_fields, read_outcome
 from berth.train.plan import Plan
-from berth.train.prepare import prepare
+from berth.train.prepare import is_package, prepare
 from berth.train.rank_events import alone_sentence, largest_group
 from berth.train.runfolder import RUN_FOLDER, Program
 
@@ -96,7 +96,7 @@ class _Host:
         job, plan = self.job, self.plan
         ranks = plan.kind == "mpirun"
         return Program(
-            command=plan.program,
+            command=plan.module_program if is_package(job) else plan.program,
             cwd=str(self.run_here.folder.work if plan.kit else job.code_dir),
             environment=host_environment(job, self.hardware, plan.backend, self.variables, os.environ),
             host=job.current_host,

@@ -436,3 +436,30 @@ def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> No
     assert list(without_notices(said)) == ["a line", *filter(None, warning), "the end"]
     # A frame that never closes is no reason to swallow it.
     assert list(without_notices([edge, "mpirun was killed"])) == [edge, "mpirun was killed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameters", "command"),
+    [
+        ("train.py", {"epochs": "3"}, "/v/bin/python -m train --epochs 3"),
+        ("sub/train.py", {}, "/v/bin/python -m sub.train"),
+        ("train.py", {"sagemaker_mpi_enabled": "true"}, "/v/bin/python -m mpi4py -m train"),
+    ],
+)
+def test_a_program_of_an_installed_folder_runs_as_a_module(
+    name: str, hyperparameters: dict[str, str], command: str
+) -> None:
+    assert shlex.join(plan_of(job(program=name, **hyperparameters), CPU, {}).module_program) == command
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"HF_MODEL_ID": "bert", "HF_TASK": "question-answering"}, "HF_MODEL_ID and HF_TASK have no effect"),
+        ({"HF_TASK": "question-answering"}, "HF_TASK has no effect"),
+    ],
+)
+def test_what_is_for_endpoints_is_said_to_have_no_effect(environ: dict[str, str], words: str) -> None:
+    assert plan_of(job(), CPU, environ).reasons[-1] == (
+        f"{words} in a training job: name the model by the hyperparameter model_name_or_path"
+    )
