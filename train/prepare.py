@@ -11,6 +11,7 @@ from pathlib import Path
 
 from berth.contract.errors import JobError
 from berth.runtime import requirements
+from berth.runtime.pip_environment import CHANNEL
 from berth.runtime.requirements import RequirementsError, Wanted
 from berth.train.failure import CONVERT_LINE_ENDS
 from berth.train.job import Job
@@ -108,7 +109,10 @@ def install(job: Job, environ: Mapping[str, str]) -> None:
     get_logger().info("program: installing %s", names)
     what = Wanted(names, tuple(word for item in wanted for word in item.arguments))
     try:
-        requirements.install(job.code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line), what)
+        certificates = job.root / "input" / "data" / CHANNEL
+        requirements.install(
+            job.code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line), what, certificates
+        )
     except RequirementsError as error:
         raise JobError(str(error)) from None
 

@@ -1,17 +1,17 @@
 """A user's own program in the training image: once per host, under mpirun, as a shell script, with requirements."""
 
-import base64
-import hashlib
-import io
+import ipaddress
 import json
 import os
 import re
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
+
+from tests.doubles.package_index import package_index, wheel
 
 # Named like the kit's own packages, which must not get in the way.
 PROGRAM = """
@@ -141,38 +141,31 @@ def test_a_shell_script_gets_hyperparameters_too(user_job: Callable[..., Any], u
     assert unexpected_lines(ran.log) == []
 
 
-def wheel(name: str, source: str) -> bytes:
-    """A wheel of one module, as pip takes it."""
-    info = f"{name}-1.0.dist-info"
+def test_requirements_on_a_closed_network(
+    user_job: Callable[..., Any], unexpected_lines: Any, client: docker.DockerClient, tmp_path: Path
+) -> None:
+    """One package is a wheel next to requirements.txt, the other comes from an index whose CA is in a channel."""
+    program = "import vendored, far_away\nprint(vendored.WORD, far_away.WORD, flush=True)\n"
     files = {
-        f"{name}.py": source,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "train.py": program,
+        "requirements.txt": "vendored==1.0\nfar-away==1.0\n",
+        "vendored-1.0-py3-none-any.whl": wheel("vendored", "WORD = 'vendored'\n"),
     }
-    record = ""
-    for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-        record += f"{path},sha256={digest},{len(text)}\n"
-    files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n"
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return packed.getvalue()
-
-
-def test_requirements_of_vendored_wheels_are_installed(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
-    ran = user_job(
-        {
-            "train.py": "import vendored\nprint('vendored says', vendored.WORD, flush=True)\n",
-            "requirements.txt": "--no-index\n--find-links .\nvendored==1.0\n",
-            "vendored-1.0-py3-none-any.whl": wheel("vendored", "WORD = 'hello'\n"),
-        },
-        "train.py",
-    )
+    # This machine as every container reaches it: the bridge's first address, which engine 20.10 does not name at first.
+    here = str(ipaddress.ip_network(client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Subnet"])[1])
+    (tmp_path / "channel").mkdir()
+    with package_index(tmp_path, {"far_away": "WORD = 'and fetched'\n"}, here) as index:
+        (tmp_path / "channel/company.pem").write_bytes(index.ca.read_bytes())
+        environment = {"PIP_INDEX_URL": index.url, "PIP_RETRIES": "0"}
+        ran = user_job(files, "train.py", channels={"certificates": tmp_path / "channel"}, environment=environment)
+        without = user_job(files, "train.py", environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
-    assert "vendored says hello" in ran.of("algo-1")
+    assert "vendored and fetched" in ran.of("algo-1")
     assert unexpected_lines(ran.log) == []
+    assert without.outcome.exit_code == 1
+    said = without.sentences()["algo-1"]
+    assert f"index {index.shown} can't be reached for far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted " in said
+    assert "pa55word" not in ran.log + without.log
 
 
 def test_mpi_as_the_framework_estimators_ask_for_it(user_job: Callable[..., Any], unexpected_lines: Any) -> None:

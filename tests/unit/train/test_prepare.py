@@ -93,7 +93,9 @@ def test_what_is_installed(
     for name in files:
         (given.code_dir / name).touch()
     installed: list[Wanted] = []
-    monkeypatch.setattr("berth.runtime.requirements.install", lambda folder, python, say, what: installed.append(what))
+    monkeypatch.setattr(
+        "berth.runtime.requirements.install", lambda folder, python, say, what, certificates: installed.append(what)
+    )
     prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})
     assert installed == ([wanted] if wanted else [])
 
