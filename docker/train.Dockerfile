@@ -308,6 +308,8 @@ COPY contract contract
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM deps AS train
+# The mpirun that SDK v3's driver finds: train/sdk3.
+ENV PATH=/opt/berth/sdk3:$PATH
 RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,from=tools,target=/tmp/tools \

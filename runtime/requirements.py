@@ -1,59 +1,114 @@
-"""pip for a user's requirements.txt: what it says, readable, and why it failed, in one sentence."""
+"""pip for what a user asks for: what it says, readable, and why it failed, in one sentence."""
 
+import os
 import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from berth.contract.masking import mask_text
+from berth.runtime.pip_environment import CHANNEL, pip_environment, trust
 
 FILE = "requirements.txt"
 _UNREACHED = re.compile(
     r"CERTIFICATE_VERIFY_FAILED|Name or service not known|Temporary failure in name resolution|Connection refused|"
-    r"No route to host|Network is unreachable|ConnectTimeoutError|ReadTimeoutError|ProxyError"
+    r"No route to host|Network is unreachable|ConnectTimeoutError|ReadTimeoutError|ProxyError|"
+    r"NO_CERTIFICATE_OR_CRL_FOUND|40[37] Client Error|401 Error"
 )
 # pip says so up to five times for each package, in 300 characters.
-_RETRYING = re.compile(r"WARNING: Retrying \(Retry\(")
-_INDEXES = re.compile(r"Looking in (?:indexes|links): (.+)")
+_RETRYING = re.compile(r"\s*WARNING: Retrying \(Retry\(")
+# Folders and pages of links come after the indexes, and alone where those are turned off.
+_PLACES = re.compile(r"Looking in (indexes|links): (.+)")
+_PACKAGE = re.compile(r"(?:satisfies the requirement|No matching distribution found for) ([^\s;(]+)")
 _PUBLIC_INDEX = "https://pypi.org/simple"
 _LINE_CHARACTERS = 200
-_VENDOR = "put the wheels next to it and `--no-index --find-links .` into its first line"
+_VENDOR = "put the wheels next to it and `--no-index` into its first line"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What pip is to install: its name in a sentence, and pip's own arguments for it."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+REQUIREMENTS = Wanted(FILE, ("-r", FILE))
 
 
 class RequirementsError(Exception):
     """A requirements.txt can't be installed; one sentence."""
 
 
-def install(folder: Path, python: str, say: Callable[[str], None]) -> None:
-    """pip install -r requirements.txt for that interpreter, in `folder`, so that vendored wheels can be named by
-    relative paths. `say` gets pip's lines; RequirementsError with the reason if it fails.
+def install(
+    folder: Path,
+    python: str,
+    say: Callable[[str], None],
+    wanted: Wanted = REQUIREMENTS,
+    certificates: Path | None = None,
+) -> None:
+    """pip install for that interpreter, in `folder`, so that vendored wheels can be named by relative paths, or not at
+    all. `say` gets pip's lines; `certificates` is a folder of those that it trusts as well.
+
+    RequirementsError with the reason if it fails.
     """
-    # -P: a user's own module next to requirements.txt must not stand in for one of pip's.
-    process = subprocess.Popen(
-        [python, "-P", "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir", "-r", FILE],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdout is not None
-    tail: deque[str] = deque(maxlen=40)
-    index = _PUBLIC_INDEX
+    settings = pip_environment(folder, os.environ, certificates)
+    if missing := next((str(path) for path in settings.certificates if not path.exists()), None):
+        raise RequirementsError(
+            f"{wanted.name} could not be installed, because the certificate {missing}, which PIP_CERT or "
+            "REQUESTS_CA_BUNDLE names, is not there; give its path in the container, or one inside the source folder."
+        )
+    with TemporaryDirectory() as scratch:
+        trusted = trust(_one_file(settings.certificates, Path(scratch))) if settings.certificates else {}
+        # -P: a user's own module next to requirements.txt must not stand in for one of pip's.
+        process = subprocess.Popen(
+            [
+                python,
+                "-P",
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                *settings.arguments,
+                *wanted.arguments,
+            ],
+            cwd=folder,
+            env={**os.environ, **settings.variables, **trusted},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert process.stdout is not None
+        tail: deque[str] = deque(maxlen=40)
+        places: dict[str, str] = {}
 
-    def lines(stream: Iterable[str]) -> Iterator[str]:
-        nonlocal index
-        for line in stream:
-            tail.append(line.rstrip())
-            index = found[1] if (found := _INDEXES.match(line)) else index
-            yield line.rstrip()
+        def lines(stream: Iterable[str]) -> Iterator[str]:
+            for line in stream:
+                tail.append(line.rstrip())
+                if found := _PLACES.match(line):
+                    places[found[1]] = found[2]
+                yield line.rstrip()
 
-    for line in readable(lines(process.stdout)):
-        say(mask_text(line))
-    if process.wait() != 0:
-        raise RequirementsError(mask_text(failed_install(tail, index)))
+        for line in readable(lines(process.stdout)):
+            say(mask_text(line))
+        code = process.wait()
+    if code != 0:
+        index = next(iter(places.values()), _PUBLIC_INDEX)
+        raise RequirementsError(mask_text(failed_install(tail, index, wanted.name, settings.certificates)))
+
+
+def _one_file(certificates: Sequence[Path], scratch: Path) -> Path:
+    """What pip takes as one path: the only one as it is, several in a file in `scratch`."""
+    if len(certificates) == 1:
+        return certificates[0]
+    bundle = scratch / "certificates.pem"
+    bundle.write_bytes(b"\n".join(path.read_bytes() for path in certificates))
+    return bundle
 
 
 def readable(output: Iterable[str]) -> Iterator[str]:
@@ -69,13 +124,21 @@ def readable(output: Iterable[str]) -> Iterator[str]:
         yield line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
 
 
-def failed_install(output: Sequence[str], index: str = _PUBLIC_INDEX) -> str:
-    """The sentence for pip's output: its error, or that it reached no index, which pip calls a missing version."""
+def failed_install(
+    output: Sequence[str], index: str = _PUBLIC_INDEX, name: str = FILE, certificates: Sequence[Path] = ()
+) -> str:
+    """The sentence for pip's output: its error, or that it reached no index, which pip calls a missing version.
+
+    certificates: the files that pip trusted, none for the system's.
+    """
     if obstacle := next((match[0] for line in output if (match := _UNREACHED.search(line))), None):
+        package = next((f" for {match[1]}" for line in output if (match := _PACKAGE.search(line))), "")
+        trusted = ", ".join(map(str, certificates)) or "the system's"
         return (
-            f"requirements.txt could not be installed, for the package index {index} can't be reached ({obstacle}); "
-            f"give the container a network and certificates that reach one, or {_VENDOR}."
+            f"{name} could not be installed, because the package index {index} can't be reached{package} "
+            f"({obstacle}; trusted certificates: {trusted}); name one that the container reaches by PIP_INDEX_URL, "
+            f"and its certificate by PIP_CERT or, of a job, in a channel called {CHANNEL}, or {_VENDOR}."
         )
     error = next((line for line in output if line.startswith("ERROR:")), output[-1] if output else "no reason given")
     reason = f"{error.removeprefix('ERROR: ')}; index: {index}"
-    return f"requirements.txt could not be installed ({reason}); fix it, or {_VENDOR}."
+    return f"{name} could not be installed ({reason}); fix it, or {_VENDOR}."

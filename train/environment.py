@@ -18,12 +18,12 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions
 from berth.train import efa, smddp
-from berth.train.failure import FAILURE_FILE_VARIABLE
 from berth.train.hardware import Hardware
 from berth.train.job import Job, decoded_hyperparameters
 from berth.train.runfolder import Program
 
 MASTER_PORT = 29500
+_OF_PROCESS = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
 _OF_MPIRUN = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
 
 
@@ -133,10 +133,8 @@ class _Given(dict[str, Any]):
 
 
 def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
-    """The SM_* variables of this host (SM_CURRENT_HOST and the like are right only on the host that computes them).
-
-    Also sets SAGEMAKER_JOB_NAME, SAGEMAKER_REGION and CURRENT_HOST in this process' environment, as sagemaker-training
-    does.
+    """What sagemaker-training sets for a program on this host: SM_* (SM_CURRENT_HOST and the like are right only on the
+    host that computes them), CURRENT_HOST, SAGEMAKER_JOB_NAME and SAGEMAKER_REGION.
     """
     # Importing the package looks at this variable, and makes folders below the user's home if neither it nor /opt/ml is
     # there.
@@ -150,16 +148,18 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
     )
     variables: dict[str, str] = environment.to_env_vars()
     # nvidia-smi is not in every image and the CPU count there ignores the container's quota: say what the plan went by.
-    return {**variables, "SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(hardware.cpus)}
+    variables |= {"SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(hardware.cpus)}
+    # These it sets in its own process' environment, which its programs inherit (5.1.4, environment.py).
+    return variables | {name: os.environ[name] for name in _OF_PROCESS}
 
 
 def rank_environment(
-    program: Program, rank: Rank | None, environ: Mapping[str, str], failure_file: Path
+    program: Program, rank: Rank | None, environ: Mapping[str, str], files: Mapping[str, Path]
 ) -> dict[str, str]:
     """This host's environment, with what mpirun tells its ranks and the variables that torch and the user's script
-    read. `failure_file`: where the program may leave the sentence that says why it fails.
+    read. `files`: variable → the file that it names, where the program leaves something for us.
     """
-    ours = {**program.environment, FAILURE_FILE_VARIABLE: str(failure_file)}
+    ours = {**program.environment, **{name: str(path) for name, path in files.items()}}
     ours |= {name: value for name, value in environ.items() if name.startswith(_OF_MPIRUN)}
     if rank is not None and (prefix := environ.get("OPAL_PREFIX")):
         # mpirun does this too, but on a worker on top of ssh's environment instead of the container's.

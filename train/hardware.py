@@ -47,8 +47,13 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
         cpus=count_cpus(root),
         memory=memory_limit(root),
         shm=_shm_size(root),
-        interfaces=tuple(sorted(path.name for path in _entries(root / "sys/class/net"))),
+        interfaces=network_interfaces(root),
     )
+
+
+def network_interfaces(root: Path = _ROOT) -> tuple[str, ...]:
+    """Names of the network interfaces, lo among them, in order."""
+    return tuple(sorted(path.name for path in _entries(root / "sys/class/net")))
 
 
 def _shm_size(root: Path) -> int | None:

@@ -121,9 +121,15 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def decoded_hyperparameters(job: Job) -> dict[str, Any]:
-    """Hyperparameters as sagemaker-training decodes them: by JSON, once, else as they are."""
+    """Hyperparameters as sagemaker-training decodes them: by JSON, once, else as they are.
+
+    Without mp_parameters: one that asks for something is refused, and an empty one says nothing, but transformers 5's
+    argument parser dies of the option.
+    """
     values: dict[str, Any] = {}
     for name, text in job.hyperparameters.items():
+        if name == "mp_parameters":
+            continue
         try:
             values[name] = json.loads(text)
         except ValueError:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from berth.contract.errors import JobError
+from berth.train.sdk3.driver import without_hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,12 @@ class Launcher:
 
 
 def find_mpirun() -> tuple[str, int]:
-    """Path of mpirun and the major version that it reports; ('', 0) if there is none or it doesn't run.
+    """Path of mpirun and the major version that it reports; ('', 0) if there is none or it doesn't run. Never the hook
+    for SDK v3.
 
     Takes an OPAL_PREFIX that is another Open MPI's out of this process' environment.
     """
-    path = shutil.which("mpirun")
+    path = shutil.which("mpirun", path=without_hooks(os.environ.get("PATH", "")))
     if path is None:
         return "", 0
     if of_another(path, os.environ):

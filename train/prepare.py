@@ -1,19 +1,24 @@
-"""Brings the user's program to /opt/ml/code and installs its requirements.txt, before any rank starts.
+"""Brings the user's program to /opt/ml/code and installs what it asks for, before any rank starts.
 
 Nothing here runs for the kit's own program. Every mistake is a JobError with one sentence.
 """
 
 import difflib
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from berth.contract.errors import JobError
 from berth.runtime import requirements
-from berth.runtime.requirements import RequirementsError
+from berth.runtime.pip_environment import CHANNEL
+from berth.runtime.requirements import RequirementsError, Wanted
 from berth.train.failure import CONVERT_LINE_ENDS
 from berth.train.job import Job
 from berth.train.log import get_logger
 
+SETUP = "setup.py"
+REQUIREMENTS_VARIABLE = "SAGEMAKER_REQUIREMENTS"
 _SUFFIXES = (".py", ".sh")
 
 
@@ -24,7 +29,7 @@ def prepare(job: Job) -> None:
     check_name(job.program)
     fetch(job)
     check_program(job)
-    install_requirements(job.code_dir)
+    install(job, os.environ)
 
 
 def check_name(program: str) -> None:
@@ -88,12 +93,46 @@ def check_program(job: Job) -> None:
     )
 
 
-def install_requirements(code_dir: Path) -> None:
-    """Install the program's requirements.txt, if it has one, into the image's environment."""
-    if not (code_dir / requirements.FILE).is_file():
+def is_package(job: Job) -> bool:
+    """Whether the source folder is installed, and the program run as a module, as sagemaker-training does where a
+    setup.py lies in it and the program is Python's.
+    """
+    return bool(job.program and job.program.endswith(".py")) and (job.code_dir / SETUP).is_file()
+
+
+def install(job: Job, environ: Mapping[str, str]) -> None:
+    """Install what the program asks for into the image's environment: its requirements, or its own source folder."""
+    wanted = [*_package(job), *_requirements(job.code_dir, environ)]
+    if not wanted:
         return
-    get_logger().info("program: installing requirements.txt")
+    names = " and ".join(item.name for item in wanted)
+    get_logger().info("program: installing %s", names)
+    what = Wanted(names, tuple(word for item in wanted for word in item.arguments))
     try:
-        requirements.install(code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line))
+        certificates = job.root / "input" / "data" / CHANNEL
+        requirements.install(
+            job.code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line), what, certificates
+        )
     except RequirementsError as error:
         raise JobError(str(error)) from None
+
+
+def _package(job: Job) -> list[Wanted]:
+    """The source folder. A setup.py alone is built with the image's own setuptools, for which no network is needed."""
+    if not is_package(job):
+        return []
+    own = () if (job.code_dir / "pyproject.toml").is_file() else ("--no-build-isolation",)
+    return [Wanted(SETUP, (*own, "."))]
+
+
+def _requirements(code_dir: Path, environ: Mapping[str, str]) -> list[Wanted]:
+    """requirements.txt if it is there, or the file that SAGEMAKER_REQUIREMENTS names, which must be."""
+    given = environ.get(REQUIREMENTS_VARIABLE, "").strip()
+    name = given or requirements.FILE
+    if (code_dir / name).is_file() and (code_dir / name).resolve().is_relative_to(code_dir.resolve()):
+        return [Wanted(name, ("-r", name))]
+    if given:
+        near = difflib.get_close_matches(given, [path.name for path in code_dir.glob("*.txt")], n=1)
+        hint = f"did you mean {near[0]}?" if near else "name a file inside source_dir."
+        raise JobError(f"{REQUIREMENTS_VARIABLE} names {given}, which is not in the source folder: {hint}")
+    return []

@@ -30,7 +30,7 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
 
     def install() -> None:
         say(f"installing {code.requirements}")
-        _lay_over(place)
+        lay_over(place)
         try:
             requirements.install(code.folder, python, lambda line: say(f"pip: {line}"))
         except RequirementsError as error:
@@ -40,7 +40,7 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
     return python
 
 
-def _lay_over(place: Path) -> None:
+def lay_over(place: Path) -> None:
     """An empty environment that sees this one's packages, those in links (.pth) as well, behind its own."""
     venv.create(place, clear=True, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))

@@ -149,12 +149,18 @@ def user_job(train_job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> T
     data = tmp_path_factory.mktemp("user-data")
     (data / "rows.txt").write_text("1\n")
 
-    def run(files: Mapping[str, str | bytes], program: str, hyperparameters: Mapping[str, str] = {}, **job: Any) -> Ran:
+    def run(
+        files: Mapping[str, str | bytes],
+        program: str,
+        hyperparameters: Mapping[str, str] = {},
+        channels: Mapping[str, Path] = {},
+        **job: Any,
+    ) -> Ran:
         code = tmp_path_factory.mktemp("code")
         for name, content in files.items():
             (code / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         told = {"sagemaker_program": json.dumps(program), **hyperparameters}
-        return train_job({"train": data}, code=code, hyperparameters=told, **job)
+        return train_job({"train": data, **channels}, code=code, hyperparameters=told, **job)
 
     return run
 

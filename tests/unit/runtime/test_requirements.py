@@ -1,11 +1,15 @@
-"""pip for a user's requirements.txt: what it says, and why it failed."""
+"""pip for a user's requirements.txt: what it says, and why it failed; a real index over https."""
 
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from berth.runtime.requirements import RequirementsError, failed_install, install, readable
+from berth.serve.user_code.environment import lay_over
+from tests.doubles.package_index import PackageIndex, package_index, wheel
 
 
 @pytest.mark.parametrize(
@@ -17,22 +21,23 @@ from berth.runtime.requirements import RequirementsError, failed_install, instal
                 "'[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed'))': /simple/tabulate/",
                 "ERROR: Could not find a version that satisfies the requirement tabulate==0.9.0 (from versions: none)",
             ],
-            "requirements.txt could not be installed, for the package index https://pypi.org/simple can't be "
-            "reached (CERTIFICATE_VERIFY_FAILED); give the container a network and certificates that reach one, or put "
-            "the wheels next to it and `--no-index --find-links .` into its first line.",
+            "requirements.txt could not be installed, because the package index https://pypi.org/simple can't be "
+            "reached for tabulate==0.9.0 (CERTIFICATE_VERIFY_FAILED; trusted certificates: the system's); name one "
+            "that the container reaches by PIP_INDEX_URL, and its certificate by PIP_CERT or, of a job, in a channel "
+            "called certificates, or put the wheels next to it and `--no-index` into its first line.",
             id="no-network",
         ),
         pytest.param(
             ["Collecting no-such", "ERROR: No matching distribution found for no-such"],
             "requirements.txt could not be installed (No matching distribution found for no-such; index: "
-            "https://pypi.org/simple); fix it, or put the wheels next to it and `--no-index --find-links .` into its "
+            "https://pypi.org/simple); fix it, or put the wheels next to it and `--no-index` into its "
             "first line.",
             id="no-such-package",
         ),
         pytest.param(
             [],
             "requirements.txt could not be installed (no reason given; index: https://pypi.org/simple); fix it, "
-            "or put the wheels next to it and `--no-index --find-links .` into its first line.",
+            "or put the wheels next to it and `--no-index` into its first line.",
             id="nothing",
         ),
     ],
@@ -68,3 +73,103 @@ def test_what_can_not_be_had_is_named_with_where_it_was_looked_for(tmp_path: Pat
     )
     assert f"{tmp_path}/.); fix it, or put the wheels next to it" in sentence
     assert any("no-such-package" in line for line in said)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """An index that has `far_away`, named by the one variable, where nothing else is said to pip."""
+    for name in list(os.environ):
+        if name.startswith("PIP_") or name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    place = tmp_path / "company"
+    place.mkdir()
+    with package_index(place, {"far_away": "WORD = 'hello'\n"}) as running:
+        monkeypatch.setenv("PIP_INDEX_URL", running.url)
+        yield running
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """The interpreter of an environment of its own, with this one's pip behind."""
+    lay_over(tmp_path / "environment")
+    return tmp_path / "environment/bin/python"
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/requirements.txt").write_text("far-away==1.0\n")
+    return tmp_path / "code"
+
+
+def installed(python: Path) -> set[str]:
+    return {path.stem for path in python.parents[1].glob("lib/python3*/site-packages/*.py")}
+
+
+@pytest.mark.slow
+def test_a_certificate_in_a_channel_next_to_the_systems_and_a_warm_pools_cache(
+    index: PackageIndex, python: Path, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel beside it is found without a line for it, and what came over the network is there for the next job."""
+    (code / "requirements.txt").write_text("far-away==1.0\nbeside==1.0\n")
+    (code / "beside-1.0-py3-none-any.whl").write_bytes(wheel("beside", ""))
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    monkeypatch.setenv("SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY", str(pool))
+    said: list[str] = []
+    install(code, str(python), said.append, certificates=index.ca.parent)
+    assert {"far_away", "beside"} <= installed(python), said
+    assert "pa55word" not in "".join(said)
+    fetched = "/simple/far-away/far_away-1.0-py3-none-any.whl"
+    assert fetched in index.asked
+    index.asked.clear()
+    lay_over(python.parents[1])
+    install(code, str(python), said.append, certificates=index.ca.parent)
+    assert "far_away" in installed(python)
+    assert "/simple/far-away/" in index.asked
+    assert fetched not in index.asked
+
+
+@pytest.mark.slow
+def test_a_certificate_in_the_source_folder(
+    index: PackageIndex, python: Path, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PIP_CERT counts, also next to a variable that requests reads first."""
+    (code / "own.pem").write_bytes(index.ca.read_bytes())
+    monkeypatch.setenv("PIP_CERT", "own.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/ssl/certs/ca-certificates.crt")
+    install(code, str(python), print)
+    assert "far_away" in installed(python)
+
+
+@pytest.mark.slow
+def test_what_could_not_be_had_where_and_with_which_certificate(
+    index: PackageIndex, python: Path, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RequirementsError) as caught:
+        install(code, str(python), print)
+    assert str(caught.value).startswith(
+        f"requirements.txt could not be installed, because the package index {index.shown} can't be reached for "
+        "far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted certificates: the system's); name one"
+    )
+    (code / "other.pem").write_bytes((index.ca.parent / "server.key").read_bytes())
+    monkeypatch.setenv("PIP_CERT", "other.pem")
+    with pytest.raises(RequirementsError, match=f"for far-away==1.0 .*; trusted certificates: {code}/other.pem"):
+        install(code, str(python), print)
+    monkeypatch.setenv("PIP_CERT", str(index.ca))
+    monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("pa55word", "wrong"))
+    with pytest.raises(RequirementsError, match=r"can't be reached for far-away==1.0 \(401 Error;") as caught:
+        install(code, str(python), print)
+    assert "wrong" not in str(caught.value)
+
+
+def test_a_certificate_that_is_not_there_is_named_before_pip_runs(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CERT", "no-such.pem")
+    with pytest.raises(RequirementsError) as caught:
+        install(code, "no-such-python", print)
+    assert str(caught.value) == (
+        f"requirements.txt could not be installed, because the certificate {code}/no-such.pem, which PIP_CERT or "
+        "REQUESTS_CA_BUNDLE names, is not there; give its path in the container, or one inside the source folder."
+    )

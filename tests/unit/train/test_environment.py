@@ -45,7 +45,7 @@ def program(environment: dict[str, str]) -> Program:
 def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:
     hardware = Hardware(gpus=2, cuda="13.0", cpus=1, memory=None, shm=None, interfaces=())
     given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
-    hyperparameters = {"sagemaker_job_name": "123", "epochs": "3"}
+    hyperparameters = {"sagemaker_job_name": '"123"', "sagemaker_region": '"eu-west-1"', "epochs": "3"}
     config = tmp_path / "input/config"
     config.mkdir(parents=True)
     (config / "resourceconfig.json").write_text(json.dumps(given))
@@ -53,16 +53,17 @@ def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) ->
     job = read_job(tmp_path, {})
     (config / "resourceconfig.json").unlink()
     variables = sagemaker_variables(job, hardware)
-    chosen = {
-        name: variables[name] for name in ("SM_CURRENT_HOST", "SM_HOSTS", "SM_NUM_GPUS", "SM_NUM_CPUS", "SM_HP_EPOCHS")
-    }
-    assert chosen == {
+    expected = {
         "SM_CURRENT_HOST": "algo-2",
         "SM_HOSTS": '["algo-1","algo-2"]',
         "SM_NUM_GPUS": "2",
         "SM_NUM_CPUS": "1",
         "SM_HP_EPOCHS": "3",
+        "CURRENT_HOST": "algo-2",
+        "SAGEMAKER_JOB_NAME": "123",
+        "SAGEMAKER_REGION": "eu-west-1",
     }
+    assert {name: variables[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,10 @@ def test_environment_of_a_hosts_programs(own: str | None, backend: str, path: st
     resources = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
     job = Job(Path("/opt/ml"), "algo-2", ("algo-1", "algo-2"), None, {}, {}, resources, own)
     planned = {"MASTER_PORT": "29500", "SM_CURRENT_HOST": "of the plan"}
-    environ = {"A": "1", "MASTER_PORT": "of the container", "PYTHONPATH": "/mine"}
+    environ = {"A": "1", "MASTER_PORT": "of the container", "PYTHONPATH": "/mine", "CURRENT_HOST": "of the container"}
     made = host_environment(job, CPU, backend, planned, environ)
     assert (made["A"], made["MASTER_PORT"], made["SM_CURRENT_HOST"]) == ("1", "29500", "of the plan")
+    assert (made["CURRENT_HOST"], made["SAGEMAKER_JOB_NAME"]) == ("algo-2", "")
     assert made["PYTHONPATH"] == path
     assert json.loads(made["SM_FRAMEWORK_PARAMS"]) == parameters
 
@@ -93,7 +95,7 @@ def test_rank_by_mpirun() -> None:
 def test_environment_of_a_rank() -> None:
     given = program({"A": "1", "PMIX_RANK": "old"})
     environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
-    assert rank_environment(given, Rank(1, 0, 2, 1), environ, Path("/run/berth/why")) == {
+    assert rank_environment(given, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}) == {
         "A": "1",
         "BERTH_FAILURE_FILE": "/run/berth/why",
         "OMPI_X": "2",

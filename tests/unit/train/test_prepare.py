@@ -1,11 +1,13 @@
 """The user's program and its packages: found, unpacked, installed, or refused with a sentence."""
 
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from berth.contract.errors import JobError
+from berth.runtime.requirements import Wanted
 from berth.train import prepare
 from berth.train.job import Job
 
@@ -53,3 +55,63 @@ def test_windows_line_ends_are_refused_where_bash_reads_them(tmp_path: Path) -> 
     prepare.prepare(job(tmp_path, "train.py"))
     with pytest.raises(JobError, match=r"^the program train\.sh has Windows line ends \(CRLF\): convert it with sed "):
         prepare.prepare(job(tmp_path, "train.sh"))
+
+
+INSTALLED = {
+    "nothing": (["train.py"], "train.py", "", None),
+    "requirements.txt": (["requirements.txt"], "train.py", "", Wanted("requirements.txt", ("-r", "requirements.txt"))),
+    "a file by another name": (["gpu.txt"], "train.sh", "gpu.txt", Wanted("gpu.txt", ("-r", "gpu.txt"))),
+    "the named one of two": (
+        ["gpu.txt", "requirements.txt"],
+        "train.py",
+        "gpu.txt",
+        Wanted("gpu.txt", ("-r", "gpu.txt")),
+    ),
+    "a package": (["setup.py"], "train.py", "", Wanted("setup.py", ("--no-build-isolation", "."))),
+    "a package that says what builds it": (["setup.py", "pyproject.toml"], "train.py", "", Wanted("setup.py", (".",))),
+    "a package and its requirements": (
+        ["setup.py", "requirements.txt"],
+        "train.py",
+        "",
+        Wanted("setup.py and requirements.txt", ("--no-build-isolation", ".", "-r", "requirements.txt")),
+    ),
+    "a shell script beside setup.py": (["setup.py"], "train.sh", "", None),
+}
+
+
+@pytest.mark.parametrize(("files", "program", "variable", "wanted"), INSTALLED.values(), ids=INSTALLED.keys())
+def test_what_is_installed(
+    files: Sequence[str],
+    program: str,
+    variable: str,
+    wanted: Wanted | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = job(tmp_path, program)
+    given.code_dir.mkdir()
+    for name in files:
+        (given.code_dir / name).touch()
+    installed: list[Wanted] = []
+    monkeypatch.setattr(
+        "berth.runtime.requirements.install", lambda folder, python, say, what, certificates: installed.append(what)
+    )
+    prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})
+    assert installed == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("gpus.txt", "did you mean gpu.txt?"),
+        ("/etc/hosts", "name a file inside source_dir."),
+        ("../a", "name a file inside"),
+    ],
+)
+def test_a_requirements_file_that_is_not_there(variable: str, hint: str, tmp_path: Path) -> None:
+    given = job(tmp_path, "train.py")
+    given.code_dir.mkdir()
+    (given.code_dir / "gpu.txt").touch()
+    (tmp_path / "a").touch()
+    with pytest.raises(JobError, match=f"SAGEMAKER_REQUIREMENTS names {variable}, which is not in .*: {hint}"):
+        prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})

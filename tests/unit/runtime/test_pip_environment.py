@@ -1,0 +1,87 @@
+"""What pip gets on a closed network: certificates, wheels next to requirements.txt, the cache of a warm pool."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.pip_environment import pip_environment, trust
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+NO_CACHE = {"PIP_NO_CACHE_DIR": "1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A source folder with a certificate, next to a channel with one, a system's bundle and a warm pool's folder."""
+    for path, text in {
+        "code/own.pem": PEM,
+        "code/certs/a.crt": PEM,
+        "channel/sub/company.CRT": PEM,
+        "channel/ca.pem": PEM,
+        "channel/key.pem": "-----BEGIN PRIVATE KEY-----\n",
+        "channel/binary.crt": "\0\1",
+        "channel/readme.txt": PEM,
+        "empty/rows.json": "[]",
+        "system.crt": PEM,
+        "pool/kept": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path / "code"
+
+
+@pytest.mark.parametrize(
+    ("environ", "channel", "certificates"),
+    [
+        pytest.param({}, None, [], id="an-endpoint"),
+        pytest.param({}, "none", [], id="no-channel"),
+        pytest.param({}, "empty", [], id="a-channel-of-that-name-with-something-else"),
+        pytest.param({}, "channel", ["system.crt", "channel/ca.pem", "channel/sub/company.CRT"], id="channel"),
+        pytest.param({"PIP_CERT": "/abs.pem"}, None, ["/abs.pem"], id="path"),
+        pytest.param({"PIP_CERT": "own.pem"}, None, ["code/own.pem"], id="in-the-source-folder"),
+        pytest.param({"PIP_CERT": "certs"}, None, ["code/certs"], id="folder"),
+        pytest.param(
+            {"PIP_CERT": "certs"},
+            "channel",
+            ["code/certs/a.crt", "channel/ca.pem", "channel/sub/company.CRT"],
+            id="folder-and-channel",
+        ),
+        pytest.param(
+            {"REQUESTS_CA_BUNDLE": "/r.pem", "PIP_CERT": "own.pem"}, None, ["code/own.pem"], id="pips-own-wins"
+        ),
+        pytest.param({"REQUESTS_CA_BUNDLE": "/r.pem", "CURL_CA_BUNDLE": "/c.pem"}, None, ["/r.pem"], id="of-requests"),
+        pytest.param(
+            {"CURL_CA_BUNDLE": "/c.pem"},
+            "channel",
+            ["/c.pem", "channel/ca.pem", "channel/sub/company.CRT"],
+            id="of-curl",
+        ),
+    ],
+)
+def test_the_certificates_that_pip_trusts(
+    environ: dict[str, str], channel: str | None, certificates: list[str], folder: Path
+) -> None:
+    place = folder.parent
+    told = {"SSL_CERT_FILE": str(place / "system.crt"), **environ}
+    found = pip_environment(folder, told, place / channel if channel else None)
+    assert found.certificates == tuple(place / path for path in certificates)
+
+
+def test_wheels_next_to_the_requirements_are_found(folder: Path) -> None:
+    assert pip_environment(folder, {}).arguments == ()
+    (folder / "a-1.0-py3-none-any.whl").touch()
+    assert pip_environment(folder, {}).arguments == ("--find-links", str(folder))
+
+
+def test_pip_keeps_a_cache_where_a_warm_pool_keeps_it(folder: Path) -> None:
+    pool = str(folder.parent / "pool")
+    variable = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
+    assert pip_environment(folder, {}).variables == NO_CACHE
+    assert pip_environment(folder, {variable: pool}).variables == {"PIP_CACHE_DIR": f"{pool}/pip"}
+    assert pip_environment(folder, {variable: f"{pool}/no-such"}).variables == NO_CACHE
+    for own in ({"PIP_CACHE_DIR": "/mine"}, {"PIP_NO_CACHE_DIR": "0"}):
+        assert pip_environment(folder, {variable: pool, **own}).variables == {}
+
+
+def test_what_requests_reads_first_says_the_same_as_pips_own_variable() -> None:
+    assert trust(Path("/a.pem")) == {"PIP_CERT": "/a.pem", "REQUESTS_CA_BUNDLE": "/a.pem"}

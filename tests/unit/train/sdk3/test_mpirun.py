@@ -1,0 +1,86 @@
+"""The hook `mpirun`: what becomes of the line that SDK v3's driver calls, in local mode and on the service."""
+
+import shlex
+
+import pytest
+
+from berth.train.plan import choose_interface
+from berth.train.sdk3.mpirun import DriverCall, HostFacts, correct
+
+# As mpi_driver.py of sagemaker-train 1.27 writes it.
+LINE = (
+    "--host {hosts} -np {ranks} --allow-run-as-root --tag-output -mca btl_tcp_if_include {interface}"
+    " -mca oob_tcp_if_include {interface} -mca plm_rsh_no_tree_spawn 1 -mca pml ob1 -mca btl ^openib"
+    " -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none"
+    " -mca plm_rsh_num_concurrent {count}"
+    " -x NCCL_SOCKET_IFNAME={interface} -x LD_LIBRARY_PATH -x PATH{more} {program}"
+)
+PROGRAM = "/opt/berth/bin/python3 -m mpi4py train.py --text 'two words' --mca a_if_include=ethwe"
+
+
+INTERFACE = "the interface eth0 in place of ethwe, which is not here"
+GLOO, THREADS = "GLOO_SOCKET_IFNAME=eth0", "OMP_NUM_THREADS={}"
+
+
+def line(hosts: str, ranks: int, interface: str, more: str = "") -> list[str]:
+    count = hosts.count(",") + 1
+    return shlex.split(
+        LINE.format(hosts=hosts, ranks=ranks, interface=interface, more=more, program=PROGRAM, count=count)
+    )
+
+
+def expected(hosts: str, ranks: int, threads: int, more: str = "") -> list[str]:
+    more = f"{more} -x {GLOO} -x {THREADS.format(threads)}"
+    return ["--prefix", "/opt/berth", *line(hosts, ranks, "eth0", more)]
+
+
+def corrected(arguments: list[str], named: str = "ethwe", environ: dict[str, str] | None = None) -> DriverCall:
+    interface = choose_interface(named, ["eth0", "lo"], alone=False)
+    return correct(arguments, HostFacts("/opt/berth", named, interface, 16, environ or {}))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "driver", "ranks", "threads"),
+    [
+        ("algo-1", 1, 1, 16),
+        ("algo-1:2", 2, 2, 8),
+        ("algo-1,algo-2", 1, 2, 16),
+        ("algo-1:8,algo-10:8,algo-2:8", 8, 24, 2),
+        ("algo-1:32", 32, 32, 1),
+    ],
+)
+def test_the_drivers_line_starts_every_rank_over_an_interface_that_is_there(
+    hosts: str, driver: int, ranks: int, threads: int
+) -> None:
+    call = corrected(line(hosts, driver, "ethwe"))
+    assert list(call.arguments) == expected(hosts, ranks, threads)
+    several = [f"-np {ranks} in place of {driver}, for all hosts are meant"] if "," in hosts else []
+    assert list(call.changes) == [*several, INTERFACE, GLOO, THREADS.format(threads)]
+
+
+def test_an_interface_that_is_there_stays() -> None:
+    call = corrected(line("algo-1,algo-2", 1, "eth0"), named="eth0")
+    assert list(call.arguments) == expected("algo-1,algo-2", 2, 16)
+    assert INTERFACE not in call.changes
+
+
+@pytest.mark.parametrize(
+    "more", [" --bind-to core", " -np 4", " -x NCCL_SOCKET_IFNAME=eth", " -mca btl_tcp_if_include 10.0.0.0/8", " -v"]
+)
+def test_what_the_user_adds_stays(more: str) -> None:
+    """A second -np goes before the first, as Open MPI 4.1 reads them."""
+    assert list(corrected(line("algo-1:2", 2, "ethwe", more)).arguments) == expected("algo-1:2", 2, 8, more)
+
+
+def test_what_the_user_has_set_is_not_set_again() -> None:
+    more = " --prefix /opt/mine -x GLOO_SOCKET_IFNAME"
+    given = line("algo-1:2", 2, "eth0", more)
+    assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == DriverCall(tuple(given))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["--version", "", "-m mpi4py train.py", "-np 2 python -m mpi4py train.py", "--host a -np 1 prterun-of-tomorrow"],
+)
+def test_a_line_that_is_not_the_drivers_stays_whole(text: str) -> None:
+    assert corrected(shlex.split(text)) == DriverCall(tuple(shlex.split(text)))
