@@ -61,6 +61,10 @@ def run_train(
     checkpoints: Annotated[
         Path | None, typer.Option(help="A folder for checkpoints; a job goes on from those that are in it.")
     ] = None,
+    divide: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHANNEL", help="Divide a channel's files among the hosts, as ShardedByS3Key does."),
+    ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
@@ -83,6 +87,7 @@ def run_train(
         model=model,
         code=code,
         checkpoints=checkpoints,
+        divided=frozenset(divide or []),
         gpus=gpus,
     )
     check_job(job, problems)

@@ -64,7 +64,8 @@ class TrainingJob:
     folder). model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied to
     /opt/ml/code (hyperparameter sagemaker_program names the file); where it has a requirements.txt, pip gets this
     machine's CA and indexes. checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays;
-    without one they are kept (in `output`) only if the job does not end well. timeout: seconds.
+    without one they are kept (in `output`) only if the job does not end well. divided: channels of which each host gets
+    some of the files, as by S3DistributionType ShardedByS3Key. timeout: seconds.
     """
 
     channels: Mapping[str, Path]
@@ -75,6 +76,7 @@ class TrainingJob:
     model: Path | None = None
     code: Path | None = None
     checkpoints: Path | None = None
+    divided: frozenset[str] = frozenset()
     gpus: bool = False
     timeout: float | None = None
 
@@ -131,6 +133,9 @@ def check_job(job: TrainingJob, problems: Problems) -> None:
             problems.add(
                 "the data has a channel called model, and so has --model: rename the folder or leave --model out."
             )
+    for name in sorted(job.divided - set(job.channels)):
+        there = ", ".join(sorted(job.channels)) or "none"
+        problems.add(f"there is no channel {name} to divide among the hosts: name one of the data's ({there}).")
     if job.code is not None and not job.code.is_dir():
         problems.add(f"there is no folder {job.code}: pass the folder that holds your program.")
     for folder in job.folders:
@@ -185,18 +190,23 @@ def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
 def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[str, Container]:
     """Lays out each host's /opt/ml and makes its container; `saved` is where they all keep checkpoints."""
     secrets = write_pip_secrets(job.code, session.scratch, os.environ)
-    read_only = {**opt_ml.channel_mounts(job.channels), **secrets.mounts}
     hosts = opt_ml.host_names(job.hosts)
 
     def create(name: str) -> Container:
         root = session.scratch / name
+        channels = dict(job.channels)
+        for each in job.divided:
+            share = session.scratch / "shares" / name / each
+            channels[each] = opt_ml.copy_share(job.channels[each], share, hosts.index(name), len(hosts))
+        read_only = {**opt_ml.channel_mounts(channels), **secrets.mounts}
         config = opt_ml.HostConfig(
             host=name,
             hosts=hosts,
             instance_type="local_gpu" if job.gpus else "local",
             hyperparameters=job.all_hyperparameters,
-            channels=job.channels,
+            channels=channels,
             code=job.code,
+            divided=job.divided,
         )
         opt_ml.create_host_folder(root, config)
         spec = ContainerSpec(

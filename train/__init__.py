@@ -14,6 +14,7 @@ failure      one sentence of what went wrong, from the rank to /opt/ml/output/fa
              mpirun_refusals know what helps where a package or a custom MPI option is the cause
 outcome      how the job ended, and what it leaves; ownership hands its outputs over
 start_hook   what every Python of the image does at its start, also where SDK v3 replaces the entry; by berth_start.pth
+rank_hook    for start_hook: what a rank does to train together with others; rank_events is what that shows at the end
 after_import a function called once a module has been imported, for start_hook
 metrics/     the metrics that scripts ask evaluate and datasets for, without a network; start_hook brings them in
 sdk3/        what stands between SDK v3's MPI driver and mpirun

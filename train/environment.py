@@ -18,7 +18,6 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions
 from berth.train import efa, smddp
-from berth.train.failure import FAILURE_FILE_VARIABLE
 from berth.train.hardware import Hardware
 from berth.train.job import Job, decoded_hyperparameters
 from berth.train.runfolder import Program
@@ -30,12 +29,13 @@ _OF_MPIRUN = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A rank's four numbers. Without a launcher: the only rank of one."""
+    """A rank's four numbers, and its host's name where that is known. Without a launcher: the only rank of one."""
 
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
     local_world_size: int = 1
+    host: str = ""
 
     @classmethod
     def from_mpirun(cls, environ: Mapping[str, str]) -> "Rank | None":
@@ -44,7 +44,8 @@ class Rank:
         values = [environ.get(f"OMPI_COMM_WORLD_{name}") for name in names]
         if any(value is None for value in values):
             return None
-        return cls(*(int(value) for value in values if value is not None))
+        rank, local_rank, world_size, local_world_size = (int(value) for value in values if value is not None)
+        return cls(rank, local_rank, world_size, local_world_size)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Rank":
@@ -53,7 +54,7 @@ class Rank:
         given = {field: int(environ[name]) for field, name in names.items() if environ.get(name)}
         world_size = given.get("world_size", 1)
         local = int(environ.get("LOCAL_WORLD_SIZE") or world_size)
-        rank = cls(**given, local_world_size=local)
+        rank = cls(**given, local_world_size=local, host=environ.get("SM_CURRENT_HOST", ""))
         if not 0 <= rank.rank < rank.world_size or (rank.world_size > 1 and "rank" not in given):
             raise JobError(
                 f"RANK {environ.get('RANK')} and WORLD_SIZE {environ.get('WORLD_SIZE')} don't go together: "
@@ -65,6 +66,11 @@ class Rank:
     def leads(self) -> bool:
         """Whether this is the rank that speaks and writes."""
         return self.rank == 0
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts the ranks are on, the same number on each."""
+        return self.world_size // self.local_world_size
 
     def variables(self) -> dict[str, str]:
         """What torch and the user's script read."""
@@ -155,12 +161,12 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
 
 
 def rank_environment(
-    program: Program, rank: Rank | None, environ: Mapping[str, str], failure_file: Path
+    program: Program, rank: Rank | None, environ: Mapping[str, str], files: Mapping[str, Path]
 ) -> dict[str, str]:
     """This host's environment, with what mpirun tells its ranks and the variables that torch and the user's script
-    read. `failure_file`: where the program may leave the sentence that says why it fails.
+    read. `files`: variable → the file that it names, where the program leaves something for us.
     """
-    ours = {**program.environment, FAILURE_FILE_VARIABLE: str(failure_file)}
+    ours = {**program.environment, **{name: str(path) for name, path in files.items()}}
     ours |= {name: value for name, value in environ.items() if name.startswith(_OF_MPIRUN)}
     if rank is not None and (prefix := environ.get("OPAL_PREFIX")):
         # mpirun does this too, but on a worker on top of ssh's environment instead of the container's.

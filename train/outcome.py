@@ -3,7 +3,7 @@ that their owner can read.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,10 @@ def stopped(number: int, *, begun: bool = False, code: int = 0) -> Outcome:
     return failed(failure.stopped_sentence(number, begun=begun), "", code or 128 + number)
 
 
-def finish(outcome: Outcome, failure_file: FailureFile, root: Path) -> None:
-    """Say how the job ended, in the log and in the failure file, and hand the outputs over."""
+def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Sequence[str] = ()) -> None:
+    """Say how the job ended, in the log and in the failure file, and hand the outputs over. `notes`: what the user must
+    not miss, for the log's last line.
+    """
     if outcome.code and outcome.report is not None:
         get_logger().error("failed: %s", outcome.report.sentence)
         try:
@@ -45,7 +47,7 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path) -> None:
     owner = hand_over(root)
     if owner is not None:
         get_logger().info("outputs: handed to the owner of the mounted folders, uid %d", owner)
-    get_logger().info("the job ends with exit code %d", outcome.code)
+    get_logger().info("%s", "; ".join([f"the job ends with exit code {outcome.code}", *notes]))
 
 
 def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:

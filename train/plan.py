@@ -32,7 +32,7 @@ class Plan:
 
     `program` is one rank's command and `command` what is started (on the leader only, for mpirun): both are argument
     lists. `name` is the user's script, empty for the kit's own program; `exported` are the variables that the user gave
-    mpirun for all hosts.
+    mpirun for all hosts. `idle_gpus`: what to say of GPUs that nobody asked for.
     """
 
     kind: Kind
@@ -46,6 +46,7 @@ class Plan:
     environment: Mapping[str, str]
     command: tuple[str, ...]
     reasons: tuple[str, ...]
+    idle_gpus: str = ""
     exported: frozenset[str] = frozenset()
     debug: bool = False
 
@@ -78,9 +79,11 @@ class Plan:
         `name=value`: notebooks' metric expressions read this log too.
         """
         backend = f"{self.backend}, over {self.interface}: {self.backend_reason}"
+        first = [self.idle_gpus] if self.idle_gpus else []
         if host != self.hosts[0]:
             whole = f"the whole of it is in the log of {self.hosts[0]}"
-            return _without_equals(f"launch plan: ranks {self._ranks()}; backend {backend}; {whole}")
+            line = _without_equals(f"launch plan: ranks {self._ranks()}; backend {backend}; {whole}")
+            return "\n".join([*first, line])
         program = f"{self.name}, your own: {shlex.join(masked(self.program))}" if self.name else "run_qa, the kit's own"
         rows = [
             ("program", program),
@@ -90,7 +93,7 @@ class Plan:
             *(("because", reason) for reason in self.reasons),
             *(self._details() if self.debug else ()),
         ]
-        return "\n".join(["launch plan", *(f"  {name}: {_without_equals(value)}" for name, value in rows)])
+        return "\n".join([*first, "launch plan", *(f"  {name}: {_without_equals(value)}" for name, value in rows)])
 
     def _hosts(self) -> str:
         others = list(self.hosts[1:])
@@ -173,6 +176,7 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads),
         command=tuple(command),
         reasons=(*_reasons(job, options, found, choice), *_without_effect(environ)),
+        idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
         exported=frozenset(options.exports),
         debug=options.debug,
     )
@@ -237,12 +241,7 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
             f"{options.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
         )
     reasons.append("; ".join([*options.reasons, choice.ranks_reason]))
-    if choice.kind == "process" and gpus > 1:
-        reasons.append(
-            f"your program runs once per host and may leave {gpus - 1} of {gpus} GPUs idle; set BERTH_DISTRIBUTION to "
-            "mpi in the estimator's environment to run it once per GPU"
-        )
-    elif choice.kind == "mpirun" and gpus > choice.ranks:
+    if choice.kind == "mpirun" and gpus > choice.ranks:
         idle = gpus - choice.ranks
         reasons.append(f"{idle} of {gpus} GPUs stay idle, for {choice.ranks} processes per host were asked for")
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
@@ -257,6 +256,17 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
             "host"
         )
     return reasons
+
+
+def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
+    """The SDK sends nothing of `distribution=` with a generic Estimator, so that nobody knows whether it was meant."""
+    if choice.kind == "mpirun" or gpus < 2 or options.reasons:  # reasons: what was asked for
+        return ""
+    return (
+        f"{gpus - 1} of {gpus} GPUs may stay idle, for your program runs once per host unless a distribution is asked "
+        'for: give the estimator environment={"BERTH_DISTRIBUTION": "mpi"} to run it once per GPU, or a PyTorch or '
+        f'HuggingFace estimator distribution={{"mpi": {{"enabled": True, "processes_per_host": {gpus}}}}}'
+    )
 
 
 def _without_effect(environ: Mapping[str, str]) -> list[str]:

@@ -25,6 +25,7 @@ from berth.train import failure
 from berth.train.environment import Rank, rank_environment
 from berth.train.failure import FailureReport
 from berth.train.line_buffer import LineBuffer
+from berth.train.rank_events import EVENTS_FILE_VARIABLE
 from berth.train.runfolder import LineOutput, Program, read_program
 from berth.train.tracebacks import StarterFrames
 
@@ -69,6 +70,7 @@ class RankProcess:
         self._output = LineOutput(folder)
         self._prefix = f"[rank {self.number}] ".encode() if program.prefix_other_ranks and self.number else b""
         self._sentence = folder / "failures" / f"sentence-{self.number or 0}"
+        self._events = folder / "events" / str(self.number or 0)
 
     def run(self) -> int:
         """Run to the end; returns the exit code as the shell counts it."""
@@ -76,10 +78,16 @@ class RankProcess:
             signal.signal(number, self._forward)
         kills = memory.oom_kills()
         pid_file = self.folder / "pids" / str(self.number or 0)
+        self._events.touch()
         self._process = process = subprocess.Popen(
             self.program.command,
             cwd=self.program.cwd,
-            env=rank_environment(self.program, self.rank, os.environ, self._sentence),
+            env=rank_environment(
+                self.program,
+                self.rank,
+                os.environ,
+                {failure.FAILURE_FILE_VARIABLE: self._sentence, EVENTS_FILE_VARIABLE: self._events},
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -31,7 +31,8 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
-from berth.train.finetune import checkpoints, data, export, model, ranks, report
+from berth.train.finetune import checkpoints, data, divided, export, model, ranks, report
+from berth.train.finetune.data import Questions
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
@@ -76,11 +77,12 @@ def run(environment: Mapping[str, str]) -> None:
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
     say: Callable[[str], None] = report.say if rank.leads else _silent
-    channels = data.channels(paths)
+    parts = data.divided_channels(paths, rank.hosts)
+    channels = data.channels(paths, parts)
     settings = _settings(paths, channels, rank, environment, say)
     recipe, training = settings.recipe, settings.training
     wanted = [name for name, split in SPLITS.items() if training.get(split.task)]
-    sources = {split: data.find(split, recipe, paths, channels) for split in wanted}
+    sources = {split: data.find(split, recipe, paths, channels, parts) for split in wanted}
     name, note = model.find(recipe, paths, channels)
     say(note)
 
@@ -99,14 +101,15 @@ def run(environment: Mapping[str, str]) -> None:
         "validation": recipe.max_eval_samples,
         "test": recipe.max_predict_samples,
     }
-    questions = data.load_all(sources, recipe, limits, say)
+    questions = divided.load_all(sources, recipe, limits, rank, say)
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
-    trainer = _trainer(loaded, recipe, args, rank, examples, say)
+    trainer = _trainer(loaded, recipe, args, rank, questions, say)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
     if args.do_train:
-        found |= _train(trainer, settings, len(examples["train"]), say)
+        trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
+        found |= _train(trainer, settings, trained_on, say)
         _save(trainer, loaded, paths.model, say)
         if recipe.export_openvino and rank.leads:
             export.add_graph(paths.model, say)
@@ -208,18 +211,24 @@ def _trainer(
     recipe: Recipe,
     args: TrainingArguments,
     rank: Rank,
-    examples: Mapping[str, list[Example]],
+    questions: Mapping[str, Questions],
     say: Callable[[str], None],
 ) -> QuestionAnsweringTrainer:
     length = _window_length(recipe, loaded, say)
 
-    def windows(split: str) -> Any:
-        made = make_windows(PairTokenizer.of(loaded.tokenizer), examples[split], length, recipe.doc_stride, label=True)
+    def question_set(split: str) -> QuestionSet | None:
+        if split not in questions:
+            return None
+        examples = questions[split].examples
+        made = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
         say(f"{split} data: {len(made)} windows of up to {length} tokens")
-        return made
+        return QuestionSet(examples, made)
 
-    train_dataset = WindowDataset(windows("train")) if "train" in examples else None
-    questions = QuestionSet(examples["validation"], windows("validation")) if "validation" in examples else None
+    train, validation = question_set("train"), question_set("validation")
+    windows_of_hosts = None
+    if train and questions["train"].divided:
+        divided.check_arguments(args)
+        windows_of_hosts = divided.host_windows(len(train.examples), len(train.windows), rank)
     collator = Collator(
         loaded.tokenizer.pad_token_id or 0,
         length=length if recipe.pad_to_max_length else None,
@@ -229,8 +238,9 @@ def _trainer(
         loaded=loaded,
         args=args,
         evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, rank, say),
-        train_dataset=train_dataset,
-        questions=questions,
+        train_dataset=WindowDataset(train.windows) if train else None,
+        questions=validation,
+        divided=windows_of_hosts,
     )
 
 

@@ -3,6 +3,7 @@
 program.json     what every rank runs, with this host's environment (mpirun carries none of it)
 pids/<n>         the process id of a program, for signals; gone when the program has ended
 failures/        one report for each rank that failed
+events/<n>       what a rank did to train together with the others (berth.train.rank_events)
 output           a FIFO into which wrappers write whole lines; the entry copies them to this host's log
 work/            an empty folder, the kit's own program's current one
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.train.failure import FailureReport, load_reports
+from berth.train.rank_events import read_events
 
 RUN_FOLDER = "/run/berth"
 _FIFO_BYTES = 1 << 20
@@ -54,7 +56,7 @@ class RunFolder:
         self.path = path
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True, mode=0o700)
-        for name in ("pids", "failures", "work"):
+        for name in ("pids", "failures", "events", "work"):
             (path / name).mkdir()
         os.mkfifo(path / "output", 0o600)
 
@@ -74,6 +76,10 @@ class RunFolder:
     def reports(self) -> list[FailureReport]:
         """What failed on this host so far."""
         return load_reports(self.path / "failures")
+
+    def events(self) -> list[list[str]]:
+        """What each rank of this host did to train together with the others."""
+        return read_events(self.path / "events")
 
     def programs(self) -> list[tuple[int, bool]]:
         """Process ids of the programs that run now, and whether a signal goes to the whole group."""

@@ -2,7 +2,7 @@
 
 It is there for programs that our entry does not start: SDK v3's ModelTrainer replaces the image's entrypoint, and its
 drivers run torchrun, mpirun or Python themselves. Before it has decided that there is something to do it imports
-nothing; it never raises, and never prints.
+nothing; it never raises, and prints nothing.
 """
 
 import os
@@ -23,6 +23,9 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
                 environ.setdefault(name, value)
+            from berth.train import rank_hook
+
+            rank_hook.watch(environ, world_size(environ))
     except Exception:
         return  # a program must start without this, too
 

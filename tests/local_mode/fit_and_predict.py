@@ -1,25 +1,32 @@
-"""Run by the environment of SDK v2: a job in local mode, and, if asked, an endpoint of what it wrote.
+"""Run by the environment of SDK v2: a job in local mode, and, if asked, endpoints of what it wrote, each way in turn.
 
 Usage: python fit_and_predict.py JSON, with image_uri, hyperparameters, inputs (channel: folder), work (a folder to
-write in), perhaps instance_count and instance_type, and, to deploy, serve_image_uri and questions. Prints one line,
-RESULT and JSON.
+write in), perhaps instance_count, instance_type and entry_point (a program, which PyTorch runs), and, to deploy,
+serve_image_uri, questions, ways (of WAYS) and what they need: handler (a folder with an inference.py), endpoint_url
+(S3's). Prints one line, RESULT and JSON.
 """
 
 import json
+import os
 import socket
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import boto3
-from sagemaker.deserializers import JSONDeserializer
+from sagemaker.deserializers import CSVDeserializer, JSONDeserializer
 from sagemaker.estimator import Estimator
+from sagemaker.huggingface import HuggingFaceModel
 from sagemaker.local import LocalSession
 from sagemaker.model import Model
 from sagemaker.predictor import Predictor
-from sagemaker.serializers import JSONSerializer
+from sagemaker.pytorch import PyTorch, PyTorchModel
+from sagemaker.serializers import CSVSerializer, JSONSerializer
 
 ROLE = "arn:aws:iam::111122223333:role/dummy"
+# By it the SDK decides where a framework's code lies, in whichever image.
+VERSIONS = {"framework_version": "2.1", "py_version": "py310"}
 
 
 def free_port() -> int:
@@ -29,40 +36,98 @@ def free_port() -> int:
         return port
 
 
+def local_session(*, local_code: bool = True) -> LocalSession:
+    """`local_code`: programs stay on this machine; else they go by way of S3."""
+    session = LocalSession(boto3.Session(region_name="us-east-1"), default_bucket="bucket")
+    root = tempfile.mkdtemp(dir=work)
+    session.config = {"local": {"local_code": local_code, "container_root": root, "serving_port": free_port()}}
+    return session
+
+
+def estimator_of(job: dict[str, Any]) -> Any:
+    common = {
+        "image_uri": job["image_uri"],
+        "role": ROLE,
+        "instance_count": job.get("instance_count", 1),
+        "instance_type": job.get("instance_type", "local"),
+        "hyperparameters": job["hyperparameters"],
+        "output_path": f"file://{work}/output",
+        "sagemaker_session": local_session(),
+    }
+    return (
+        PyTorch(entry_point=job["entry_point"], **VERSIONS, **common) if "entry_point" in job else Estimator(**common)
+    )
+
+
+def model(estimator: Any, **deployed: Any) -> Any:
+    return Model(predictor_cls=Predictor, **of_model(estimator)).deploy(**deployed)
+
+
+def pytorch_model(estimator: Any, **deployed: Any) -> Any:
+    """With a handler by its path on this machine, and no folder."""
+    source = {"entry_point": f"{job['handler']}/inference.py", **VERSIONS}
+    return PyTorchModel(**source, **of_model(estimator)).deploy(**deployed)
+
+
+def hugging_face_model(estimator: Any, **deployed: Any) -> Any:
+    """With a handler that goes into the archive, and the archive into S3."""
+    session = {"sagemaker_session": local_session(local_code=False)}
+    source = {"entry_point": "inference.py", "source_dir": job["handler"], "py_version": "py310"}
+    return HuggingFaceModel(**source, **of_model(estimator) | session).deploy(**deployed)
+
+
+def of_model(estimator: Any) -> dict[str, Any]:
+    return {
+        "image_uri": job["serve_image_uri"],
+        "model_data": estimator.model_data,
+        "role": ROLE,
+        "sagemaker_session": estimator.sagemaker_session,
+    }
+
+
+def of_estimator(estimator: Any, **deployed: Any) -> Any:
+    """Which hands its own program over."""
+    return estimator.deploy(image_uri=job["serve_image_uri"], **deployed)
+
+
+WAYS = {
+    "Model": model,
+    "PyTorchModel": pytorch_model,
+    "HuggingFaceModel": hugging_face_model,
+    "estimator": of_estimator,
+}
+
+
+def answers_of(predictor: Any) -> dict[str, Any]:
+    """What the endpoint answers: each question, all of them at once, and their rows of CSV. Then it is deleted."""
+    questions = job["questions"]
+    try:
+        answers = [predictor.predict({"inputs": question}) for question in questions]
+        at_once = predictor.predict({"inputs": questions})
+        predictor.serializer, predictor.deserializer = CSVSerializer(), CSVDeserializer()
+        rows = predictor.predict([[question["question"], question["context"]] for question in questions])
+        predictor.delete_model()
+    finally:
+        predictor.delete_endpoint()
+    return {"answers": answers, "list": at_once, "rows": rows}
+
+
 job = json.loads(sys.argv[1])
 work = Path(job["work"])
-session = LocalSession(boto3.Session(region_name="us-east-1"))
-root = tempfile.mkdtemp(dir=work)
-session.config = {"local": {"local_code": True, "container_root": root, "serving_port": free_port()}}
-
-result: dict[str, object] = {}
-estimator = Estimator(
-    job["image_uri"],
-    ROLE,
-    instance_count=job.get("instance_count", 1),
-    instance_type=job.get("instance_type", "local"),
-    hyperparameters=job["hyperparameters"],
-    output_path=f"file://{work}/output",
-    sagemaker_session=session,
-)
+if "endpoint_url" in job:
+    os.environ["AWS_ENDPOINT_URL_S3"] = job["endpoint_url"]
+result: dict[str, Any] = {}
+estimator = estimator_of(job)
 try:
     estimator.fit({name: f"file://{path}" for name, path in job["inputs"].items()})
     result["model_data"] = estimator.model_data
 except RuntimeError as error:
     result["error"] = str(error)
-
-if "serve_image_uri" in job and "error" not in result:
-    model = Model(
-        job["serve_image_uri"],
-        model_data=estimator.model_data,
-        role=ROLE,
-        predictor_cls=Predictor,
-        sagemaker_session=session,
-    )
-    predictor = model.deploy(1, "local", serializer=JSONSerializer(), deserializer=JSONDeserializer())
-    try:
-        result["answers"] = [predictor.predict({"inputs": question}) for question in job["questions"]]
-        result["list"] = predictor.predict({"inputs": job["questions"]})
-    finally:
-        predictor.delete_endpoint()
+if "error" not in result:
+    for way in job.get("ways", []):
+        # To wait would be to sleep for 30 s: in local mode the endpoint is there when the call returns.
+        serialized = {"serializer": JSONSerializer(), "deserializer": JSONDeserializer()}
+        result[way] = answers_of(
+            WAYS[way](estimator, initial_instance_count=1, instance_type="local", wait=False, **serialized)
+        )
 print("RESULT " + json.dumps(result))

@@ -66,8 +66,10 @@ def captured(regex: str, log: str) -> list[str]:
     return [found[1] for found in (re.search(regex, line) for line in plain) if found]
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: dict[str, str], excerpt: Any) -> None:
+@pytest.mark.parametrize(("hosts", "way"), [(1, "Model"), (2, "estimator")])
+def test_the_recipe_trains_and_its_model_answers(
+    hosts: int, way: str, fit: Any, inputs: dict[str, str], excerpt: Any
+) -> None:
     questions = [
         {"question": "What is used for inference?", "context": "This model is used with sagemaker for inference."},
         long_question(excerpt),
@@ -79,6 +81,7 @@ def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: d
         hyperparameters=RECIPE,
         inputs=inputs,
         questions=questions,
+        ways=[way],
     )
     assert "error" not in result, result["error"]
     for name, regex in METRICS.items():
@@ -93,12 +96,13 @@ def test_the_recipe_trains_and_its_model_answers(hosts: int, fit: Any, inputs: d
     assert not [name for name in names if name.startswith("checkpoint")]
     assert f"ranks: 1 on each host, {hosts} in all" in result["log"]
 
-    assert result["list"] == result["answers"]
-    for question, answer in zip(questions, result["answers"], strict=True):
+    deployed = result[way]
+    assert deployed["list"] == deployed["answers"]
+    for question, answer in zip(questions, deployed["answers"], strict=True):
         assert answer["answer"] == question["context"][answer["start"] : answer["end"]]
     with deploy(EndpointOptions(archive, SERVE, port=None)) as endpoint:
         direct = [ask(endpoint.url, **question) for question in questions]
-    assert direct == result["answers"]
+    assert direct == deployed["answers"]
 
 
 def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, str]) -> None:

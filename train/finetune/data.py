@@ -5,7 +5,7 @@ examples and says in the log what was taken.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,23 +20,54 @@ HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test":
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Where one split comes from: `path` of a file or folder, or `dataset` of the hub."""
+    """Where one split comes from: `path` of a file or folder, or `dataset` of the hub. `divided`: this host has some of
+    its files.
+    """
 
     split: str
     note: str
     path: Path | None = None
     dataset: str | None = None
+    divided: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file at all came to its path, as to a host that got none of a channel's."""
+        return self.path is not None and not any(entry.is_file() for entry in (self.path, *self.path.rglob("*")))
 
 
-def channels(paths: Paths) -> frozenset[str]:
-    """The channels of this job. Raises DataError for one that is declared and not there, or that is a pipe."""
-    declared: Mapping[str, Any] = {}
-    if paths.input_data_config.is_file():
-        declared = json.loads(paths.input_data_config.read_text(encoding="utf-8") or "{}") or {}
+def divided_channels(paths: Paths, hosts: int) -> frozenset[str]:
+    """The channels of which each host has some of the files. Raises DataError for one that each must have whole."""
+    if hosts == 1:
+        return frozenset()
+    found = frozenset(
+        name
+        for name, settings in _declared(paths).items()
+        if isinstance(settings, dict) and settings.get("S3DistributionType") == "ShardedByS3Key"
+    )
+    if "model" in found:
+        raise DataError(
+            "Channel model is ShardedByS3Key, so that no host has the whole model: make it FullyReplicated."
+        )
+    return found
+
+
+def _declared(paths: Paths) -> Mapping[str, Any]:
+    if not paths.input_data_config.is_file():
+        return {}
+    found: Mapping[str, Any] = json.loads(paths.input_data_config.read_text(encoding="utf-8") or "{}") or {}
+    return found
+
+
+def channels(paths: Paths, parts: Collection[str] = ()) -> frozenset[str]:
+    """The channels of this job; `parts` are those that are divided, of which a host may have no file. Raises DataError
+    for one that is declared and not there, or that is a pipe.
+    """
+    declared = _declared(paths)
     for name, settings in declared.items():
         if isinstance(settings, dict) and settings.get("TrainingInputMode") == "Pipe":
             raise DataError(f"Channel {name} is in Pipe mode, which run_qa can't read: use File or FastFile mode.")
-        if not (paths.channels / name).exists():
+        if name not in parts and not (paths.channels / name).exists():
             raise DataError(
                 f"Channel {name} is declared but {paths.channels / name} is not there: check the address that was "
                 "given to fit for it."
@@ -46,15 +77,20 @@ def channels(paths: Paths) -> frozenset[str]:
     return frozenset(declared) | {entry.name for entry in paths.channels.iterdir() if entry.is_dir()}
 
 
-def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> DataSource:
-    """Decide where a split comes from. Raises DataError with what to pass when there is nothing."""
+def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str], parts: Collection[str] = ()) -> DataSource:
+    """Decide where a split comes from: of the channels `there`, the host has `parts` in part. Raises DataError with
+    what to pass when there is nothing.
+    """
     file = getattr(recipe, f"{split}_file")
     channel = next((name for name in SPLITS[split].channels if name in there), None)
     if file:
-        return DataSource(split, f"{split} data: file {file}", path=_file(file, channel, paths))
+        path = _file(file, channel, paths)
+        of_part = channel in parts and path.is_relative_to(paths.channels / str(channel))
+        return DataSource(split, f"{split} data: file {file}", path=path, divided=of_part)
     if channel:
         instead = f" (not dataset_name {recipe.dataset_name})" if recipe.dataset_name else ""
-        return DataSource(split, f"{split} data: channel {channel}{instead}", path=paths.channels / channel)
+        note = f"{split} data: channel {channel}{instead}"
+        return DataSource(split, note, path=paths.channels / channel, divided=channel in parts)
     if recipe.dataset_name:
         return DataSource(split, f"{split} data: {recipe.dataset_name} of the hub", dataset=recipe.dataset_name)
     raise DataError(
@@ -65,16 +101,23 @@ def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> Dat
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The questions of a split that are used, and in words which were left out (empty where none was)."""
+    """The questions of a split that are used, and in words which were left out (empty where none was). `divided`: other
+    hosts have others.
+    """
 
     examples: list[Example]
     skipped: str = ""
+    divided: bool = False
 
 
 def load(source: DataSource, recipe: Recipe, limit: int | None, say: Callable[[str], None]) -> Questions:
-    """The questions of a split, at most `limit`; for training without those whose answer is not at its offset."""
+    """The questions of a split, at most `limit`; for training without those whose answer is not at its offset. No
+    question where this host has no file of a divided channel.
+    """
     say(source.note)
     train = source.split == "train"
+    if source.divided and source.is_empty:
+        return Questions([], divided=True)
     if source.path is not None:
         examples = read(source.path, version_2_with_negative=recipe.version_2_with_negative, offsets=train)
     else:
@@ -87,7 +130,7 @@ def load(source: DataSource, recipe: Recipe, limit: int | None, say: Callable[[s
             note = f"train data: {skipped_note(skipped)}"
             say(note)
     say(f"{source.split} data: {min(len(examples), limit or len(examples))} of {counted(there, 'question')}")
-    return Questions(examples[:limit], note)
+    return Questions(examples[:limit], note, source.divided)
 
 
 def load_all(

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
 from berth.train.finetune import report
+from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.features import GroupedSampler, WindowDataset
+from berth.train.finetune.features import GroupedSampler, HostSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
 
@@ -129,6 +131,7 @@ class QuestionAnsweringTrainer(Trainer):
         evaluator: Evaluator,
         train_dataset: WindowDataset | None,
         questions: QuestionSet | None,
+        divided: HostWindows | None,
     ) -> None:
         guard = GuardCallback(evaluator.rank)
         self.lines = LineCallback(evaluator.say)
@@ -148,6 +151,9 @@ class QuestionAnsweringTrainer(Trainer):
         self.rank = evaluator.rank
         self.evaluator = evaluator
         self.questions = questions
+        self.divided = divided
+        if divided:
+            self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
 
     @property
     def whole_model(self) -> torch.nn.Module:
@@ -160,13 +166,42 @@ class QuestionAnsweringTrainer(Trainer):
         """Whether no rank holds the whole model (FSDP, DeepSpeed)."""
         return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
+    @property
+    def _host_batch(self) -> int:
+        """How many windows the ranks of one host take at once."""
+        return self._train_batch_size * self.rank.local_world_size
+
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if self.args.train_sampling_strategy != "group_by_length" or not isinstance(dataset, WindowDataset):
+        if not isinstance(dataset, WindowDataset):
+            return super()._get_train_sampler(train_dataset)
+        if self.divided:
+            return self._host_sampler(dataset, self.divided)
+        if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
         group = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return GroupedSampler(dataset.lengths, group, seed)
+        return GroupedSampler(dataset.lengths, group, self._order_seed)
+
+    def _host_sampler(self, dataset: WindowDataset, divided: HostWindows) -> HostSampler:
+        windows, seed = len(dataset), self._order_seed
+        group = self._host_batch * self.args.gradient_accumulation_steps
+        orders: dict[str, Callable[[int], Any]] = {
+            "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
+            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(windows),
+            "sequential": lambda epoch: range(windows),
+        }
+        order = orders[self.args.train_sampling_strategy]
+        return HostSampler(order, self._train_batch_size, divided.batches(self._host_batch), self.rank)
+
+    @property
+    def _order_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
+    def num_examples(self, dataloader: Any) -> int:
+        """The windows of all ranks in an epoch, by which Trainer reckons its speed."""
+        if self.divided:
+            return self.divided.batches(self._host_batch) * self._host_batch * len(self.divided.counts)
+        return super().num_examples(dataloader)
 
     def _run_epoch(self, *arguments: Any, **named: Any) -> None:
         """Trainer's own takes one step more from a checkpoint in mid-epoch that has all steps (transformers 5.23)."""

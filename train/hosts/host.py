@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from berth.train.mpirun import ends_on_failure
 from berth.train.outcome import Outcome, failed, finish, outcome_fields, read_outcome
 from berth.train.plan import Plan
 from berth.train.prepare import is_package, prepare
+from berth.train.rank_events import alone_sentence, largest_group
 from berth.train.runfolder import RUN_FOLDER, Program
 
 
@@ -52,9 +53,9 @@ class HostContext:
     failure_file: FailureFile
     timeout: float
 
-    def finish(self, outcome: Outcome) -> None:
-        """Write what is left of the job here, as the last thing."""
-        finish(outcome, self.failure_file, self.paths.root)
+    def finish(self, outcome: Outcome, notes: Sequence[str] = ()) -> None:
+        """Write what is left of the job here, as the last thing. `notes` are for the log's last line."""
+        finish(outcome, self.failure_file, self.paths.root, notes)
 
 
 class _Host:
@@ -129,7 +130,7 @@ class _Host:
         return list(self.run_here.output)
 
     def finish(self, outcome: Outcome) -> None:
-        self.context.finish(outcome)
+        self.context.finish(outcome, plan_notes(self.plan, self.run_here.folder.events()))
 
 
 class LeaderHost(_Host):
@@ -270,6 +271,20 @@ def _join(context: HostContext, introduction: Introduction) -> HostConnection:
     connection = rendezvous.join(leader, introduction, context.events, context.timeout, context.paths.port)
     get_logger().info("rendezvous: joined the leader %s", leader)
     return connection
+
+
+def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]]) -> list[str]:
+    """What the user must not miss at the end: ranks that trained alone, by the events of this host's `ranks`, and GPUs
+    that nobody used.
+    """
+    if plan.kit or not ranks:
+        return []  # run_qa checks its process group itself
+    if plan.kind == "mpirun":
+        notes = [alone_sentence(ranks, plan.world_size)]
+    else:
+        # Its program may have started a process for each GPU, such as by torchrun.
+        notes = [plan.idle_gpus if largest_group(ranks) < 2 else ""]
+    return [note for note in notes if note]
 
 
 def check_alike(ranks: int, backend: str, workers: Mapping[str, Introduction], leader: str) -> None:

@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,32 +65,72 @@ def test_mpi_by_an_environment_variable_makes_one_world(user_job: Callable[..., 
 
 
 TRAINER = """
+import hashlib
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import BertConfig, BertForQuestionAnswering, Trainer, TrainingArguments
 
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Linear(1, 1)
-    def forward(self, x, labels=None):
-        return {"loss": ((self.weight(x) - labels) ** 2).mean()}
+class Watched(Trainer):
+    def training_step(self, model, inputs, *more):
+        print("trainer:", model.__class__.__name__, "sees", inputs["input_ids"][:, 0].tolist(), flush=True)
+        return super().training_step(model, inputs, *more)
 
-torch.set_num_threads(1)
-arguments = TrainingArguments(output_dir="/tmp/out", max_steps=2, report_to=[], save_strategy="no", disable_tqdm=True)
-rows = [{"x": torch.tensor([float(n)]), "labels": torch.tensor([2.0 * n])} for n in range(8)]
-trainer = Trainer(model=Model(), args=arguments, train_dataset=rows)
-trainer.train()
-print("trainer: rank", arguments.process_index, "of", arguments.world_size, arguments.parallel_mode, flush=True)
+sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+model = BertForQuestionAnswering(BertConfig(vocab_size=100, **sizes))
+ends = {"start_positions": torch.tensor(1), "end_positions": torch.tensor(2)}
+rows = [{"input_ids": torch.full((8,), number), **ends} for number in range(8)]
+arguments = TrainingArguments(
+    output_dir="/tmp/out", per_device_train_batch_size=2, max_steps=2, save_strategy="no", report_to=[]
+)
+Watched(model=model, args=arguments, train_dataset=rows).train()
+weights = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())).hexdigest()
+print("trainer: rank", arguments.process_index, "of", arguments.world_size, "ends with", weights, flush=True)
+"""
+TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
+
+
+def test_a_trainer_in_a_shell_script_is_one_training_on_ranks_without_a_gpu(user_job: Callable[..., Any]) -> None:
+    files = {"start.sh": "exec python train.py\n", "train.py": TRAINER}
+    ran = user_job(files, "start.sh", environment=TWO_RANKS)
+    assert ran.outcome.exit_code == 0, ran.log
+    said = [line for line in ran.of("algo-1") if line.startswith("trainer: ")]
+    seen = [re.search(r"DistributedDataParallel sees \[(\d), (\d)\]", line) for line in said]
+    rows = [int(row) for found in seen if found for row in found.groups()]
+    assert sorted(rows) == list(range(8)), "two steps of two ranks with two rows each: every row once"
+    ends = [re.fullmatch(r"trainer: rank (\d) of 2 ends with (\w+)", line) for line in said]
+    assert sorted(end[1] for end in ends if end) == ["0", "1"]
+    assert len({end[2] for end in ends if end}) == 1, "one model"
+    assert ran.of("algo-1")[-1] == "berth: the job ends with exit code 0"
+
+
+PLAIN = """
+import torch
+model = torch.nn.Linear(1, 1)
+model(torch.ones(1)).backward()
+"""
+OTHERS = """
+from accelerate import Accelerator
+Accelerator()
 """
 
 
-def test_a_trainer_of_transformers_is_one_training_on_ranks_without_a_gpu(user_job: Callable[..., Any]) -> None:
-    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
-    ran = user_job({"train.py": TRAINER}, "train.py", environment=environment)
+@pytest.mark.parametrize(
+    ("program", "variables", "note"),
+    [
+        (PLAIN, {}, "2 ranks ran, but no process group of 2 was formed, without which each does the whole work: "),
+        (
+            OTHERS,
+            {"ACCELERATE_USE_CPU": "false"},
+            "each of the 2 ranks trained a model of its own, for accelerate took ",
+        ),
+    ],
+    ids=["no group", "accelerate beside the group"],
+)
+def test_ranks_that_train_alone_are_told_so_in_the_last_line(
+    program: str, variables: dict[str, str], note: str, user_job: Callable[..., Any]
+) -> None:
+    ran = user_job({"train.py": program}, "train.py", environment=TWO_RANKS | variables)
     assert ran.outcome.exit_code == 0, ran.log
-    assert sorted(line for line in ran.of("algo-1") if line.startswith("trainer: ")) == [
-        f"trainer: rank {rank} of 2 ParallelMode.DISTRIBUTED" for rank in range(2)
-    ]
+    assert ran.of("algo-1")[-1].startswith(f"berth: the job ends with exit code 0; {note}")
 
 
 def test_a_shell_script_gets_hyperparameters_too(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
@@ -133,6 +174,7 @@ def test_mpi_as_the_framework_estimators_ask_for_it(user_job: Callable[..., Any]
     assert ran.outcome.exit_code == 0, ran.log
     places = [(rank, rank, "algo-1", "own qa") for rank in range(2)]
     assert f"places 2 2 {places}" in ran.of("algo-1")
+    assert ran.of("algo-1")[-1] == "berth: the job ends with exit code 0", "MPI is together, too"
     assert unexpected_lines(ran.log) == []
 
 

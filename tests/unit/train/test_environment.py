@@ -95,7 +95,7 @@ def test_rank_by_mpirun() -> None:
 def test_environment_of_a_rank() -> None:
     given = program({"A": "1", "PMIX_RANK": "old"})
     environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
-    assert rank_environment(given, Rank(1, 0, 2, 1), environ, Path("/run/berth/why")) == {
+    assert rank_environment(given, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}) == {
         "A": "1",
         "BERTH_FAILURE_FILE": "/run/berth/why",
         "OMPI_X": "2",

@@ -1,10 +1,17 @@
 """What a leader asks of the hosts that join it."""
 
+from pathlib import Path
+
 import pytest
 
 from berth.contract.errors import JobError
+from berth.contract.launch_options import read_launch_options
+from berth.train.hardware import Hardware
 from berth.train.hosts import host
 from berth.train.hosts.rendezvous import Introduction, kit_version
+from berth.train.job import Job
+from berth.train.mpirun import Launcher
+from berth.train.plan import HostFindings, Plan, make_plan
 
 
 def test_hosts_must_be_alike() -> None:
@@ -18,3 +25,39 @@ def test_hosts_must_be_alike() -> None:
         host.check_alike(8, "smddp", worker(version="0", backend=""), "a")
     with pytest.raises(JobError, match="b would use the backend nccl but a smddp; use instances of one kind"):
         host.check_alike(8, "smddp", worker(backend="nccl"), "a")
+
+
+def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
+    job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), None, {}, {}, {}, program)
+    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, memory=None, shm=None, interfaces=("lo",))
+    environ = {"BERTH_DISTRIBUTION": distribution, "BERTH_PROCESSES_PER_HOST": "2"}
+    options = read_launch_options({}, program, environ)
+    return make_plan(job, options, HostFindings(hardware, Launcher("python", "/v/bin/mpirun", 4, "/run", "")), {})
+
+
+@pytest.mark.parametrize(
+    ("of", "ranks", "note"),
+    [
+        (plan("train.py", 0, "mpi"), [[], []], "2 ranks ran, but no process group of 2 was formed"),
+        (plan("train.py", 0, "mpi"), [["process group of 2"]] * 2, ""),
+        (plan("train.py", 0, "mpi"), [], ""),
+        (plan(None, 0), [[], []], ""),
+        (plan("train.py", 0), [[]], ""),
+        (plan("train.py", 8), [[]], "7 of 8 GPUs may stay idle"),
+        (plan("train.py", 8), [["process group of 8"]], ""),
+        (plan("train.py", 8), [], ""),
+    ],
+    ids=[
+        "ranks alone",
+        "ranks together",
+        "no rank was started",
+        "run_qa, which checks it itself",
+        "one program without a GPU",
+        "one program, many GPUs",
+        "one program that starts a process for each GPU",
+        "no program was started",
+    ],
+)
+def test_what_the_last_line_of_the_log_says(of: Plan, ranks: list[list[str]], note: str) -> None:
+    said = host.plan_notes(of, ranks)
+    assert [line[: len(note)] for line in said] == ([note] if note else [])

@@ -87,14 +87,15 @@ launch plan
         Hardware(gpus=8, cuda="13.0", cpus=8, memory=None, shm=64 << 20, interfaces=("eth0", "lo")),
         {},
         """\
+7 of 8 GPUs may stay idle, for your program runs once per host unless a distribution is asked for: give the estimator \
+environment={"BERTH_DISTRIBUTION": "mpi"} to run it once per GPU, or a PyTorch or HuggingFace estimator \
+distribution={"mpi": {"enabled": True, "processes_per_host": 8}}
 launch plan
   program: train.py, your own: /v/bin/python train.py --epochs 3 --hub_token '***' --model bert
   hosts: 1: algo-1
   ranks: none, the program runs once
   backend: nccl, over lo: 8 GPUs on each host
   because: your own program runs once per host unless a distribution is asked for
-  because: your program runs once per host and may leave 7 of 8 GPUs idle; set BERTH_DISTRIBUTION to mpi in the \
-estimator's environment to run it once per GPU
   because: /dev/shm has only 64 MiB: data loader workers or NCCL may die of a bus error; keep \
 dataloader_num_workers at 0, or give the container more (docker run --shm-size, \
 or shm_size in the local session's container_config)""",
@@ -233,6 +234,31 @@ def test_shell_program_runs_in_bash_and_gets_signals_as_a_group() -> None:
 def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
     plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {}, LAUNCHER)
     assert plan.ranks_per_host == 1
+
+
+MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "environ", "idle"),
+    [
+        (8, {}, {}, True),
+        (1, {}, {}, False),
+        (8, {}, {"BERTH_DISTRIBUTION": "none"}, False),
+        (8, {}, {"BERTH_DISTRIBUTION": "mpi"}, False),
+        (8, MPI_ASKED, {}, False),
+    ],
+    ids=["nothing was asked for", "one GPU", "once was asked for", "as the line says", "as it says of PyTorch"],
+)
+def test_idle_gpus_are_named_first_until_something_is_asked_for(
+    gpus: int, asked: dict[str, str], environ: dict[str, str], idle: bool
+) -> None:
+    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, memory=None, shm=None, interfaces=("eth0", "lo"))
+    plan = plan_of(job(("algo-1", "algo-2"), program="train.py", **asked), hardware, environ)
+    assert bool(plan.idle_gpus) == idle
+    assert plan.ranks_per_host == (1 if idle or "none" in environ.values() else gpus)
+    for host in plan.hosts:
+        assert plan.render(host).startswith("7 of 8 GPUs may stay idle" if idle else "launch plan")
 
 
 def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
@@ -394,10 +420,10 @@ def test_plan_matches_no_metric_expression() -> None:
         r"f1.*=\D*(.*?)$",
     ]
     environ = {"BERTH_LOG_LEVEL": "debug"}
-    plan = plan_of(job(program="train.py", num_train_epochs="3", x='{"epoch": 1}'), CPU, environ, LAUNCHER)
-    assert not [
-        line for line in plan.render("algo-1").splitlines() for expression in expressions if re.search(expression, line)
-    ]
+    gpus = Hardware(gpus=8, cuda="13.0", cpus=8, memory=None, shm=None, interfaces=("eth0", "lo"))
+    given = job(program="train.py", num_train_epochs="3", x='{"epoch": 1}')
+    lines = [line for host in (CPU, gpus) for line in plan_of(given, host, environ).render("algo-1").splitlines()]
+    assert not [line for line in lines for expression in expressions if re.search(expression, line)]
 
 
 def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> None:

@@ -131,23 +131,6 @@ def test_int8_is_measured_and_kept_or_refused_in_words(
 
 
 @pytest.mark.slow
-def test_ranks_with_different_data_end_equal(
-    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
-) -> None:
-    """Even if hosts hold different questions, gradients are averaged: equal bits, which are neither host's own."""
-    datas = (range(0, 20), range(40, 60))
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps, train=part) for rank, part in enumerate(datas)]
-    ends = host.run(*pair)
-    assert [end.code for end in ends] == [0, 0], ends
-    assert "weights: the same on all 2 ranks" in ends[0].out
-    together = pair[0].metrics()["weights_sha256"]
-    for rank, part in enumerate(datas):
-        solo = new_job(tmp_path / f"solo{rank}", tiny_model, few_steps, train=part)
-        assert [end.code for end in host.run(solo)] == [0]
-        assert solo.metrics()["weights_sha256"] != together
-
-
-@pytest.mark.slow
 def test_dataset_by_name_and_packed_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any
 ) -> None:

@@ -1,0 +1,63 @@
+"""Whether the ranks of a host trained together: events that their programs leave in the run folder, and what they show.
+
+A rank's file has a line for each event, written when it happens, for a program may end in any way. The wrapper makes
+the file; berth.train.rank_hook writes into it, in each Python of the rank, children of a shell script included.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+EVENTS_FILE_VARIABLE = "BERTH_RANK_EVENTS"
+GROUP_ASKED, GROUP = "process group asked for", "process group of "
+MPI = "mpi"
+APART, TOGETHER = "accelerate apart", "accelerate together"
+
+
+def note(path: str, event: str) -> None:
+    """Add an event to a rank's file. A disk that is full or a file that is gone is no fault of the program."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, f"{event}\n".encode())
+        finally:
+            os.close(descriptor)
+
+
+def read_events(folder: Path) -> list[list[str]]:
+    """The events of each rank that was started on this host, in the order in which they happened."""
+    return [path.read_text("utf-8", "replace").splitlines() for path in sorted(folder.iterdir())]
+
+
+def largest_group(ranks: Sequence[Sequence[str]]) -> int:
+    """The most ranks of a process group that one of these joined; 0 for none."""
+    sizes = [event.removeprefix(GROUP) for events in ranks for event in events if event.startswith(GROUP)]
+    return max((int(size) for size in sizes if size.isdigit()), default=0)
+
+
+def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
+    """What a user must know of ranks that did not train together, and what to set; empty if they did, as far as this
+    host's `ranks` show. `world_size` counts those of the job.
+    """
+    if not ranks or world_size < 2:
+        return ""
+    if any(_last(events, APART, TOGETHER) == APART for events in ranks):
+        return (
+            f"each of the {world_size} ranks trained a model of its own, for accelerate took no part in a process "
+            "group: set use_cpu=True in TrainingArguments, or ACCELERATE_USE_CPU to true in the job's environment"
+        )
+    # One that was asked for and did not come has a failure of its own.
+    failed = any(_last(events, GROUP_ASKED, GROUP) == GROUP_ASKED for events in ranks)
+    if failed or largest_group(ranks) >= world_size or any(MPI in events for events in ranks):
+        return ""
+    return (
+        f"{world_size} ranks ran, but no process group of {world_size} was formed, without which each does the whole "
+        "work: call torch.distributed.init_process_group() in the program, as Trainer and Accelerator do, or ask for "
+        "no distribution to run it once"
+    )
+
+
+def _last(events: Sequence[str], *kinds: str) -> str:
+    """The last event of these kinds; empty for none."""
+    return next((event for event in reversed(events) if event.startswith(kinds)), "")
