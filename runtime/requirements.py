@@ -6,6 +6,7 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +24,8 @@ _RETRYING = re.compile(r"\s*WARNING: Retrying \(Retry\(")
 # Folders and pages of links come after the indexes, and alone where those are turned off.
 _PLACES = re.compile(r"Looking in (indexes|links): (.+)")
 _PACKAGE = re.compile(r"(?:satisfies the requirement|No matching distribution found for) ([^\s;(]+)")
+# What pip says after the output of a setup.py or another build.
+_END_OF_BUILD = "[end of output]"
 _PUBLIC_INDEX = "https://pypi.org/simple"
 _LINE_CHARACTERS = 200
 _VENDOR = "put the wheels next to it and `--no-index` into its first line"
@@ -139,6 +142,8 @@ def failed_install(
             f"({obstacle}; trusted certificates: {trusted}); name one that the container reaches by PIP_INDEX_URL, "
             f"and its certificate by PIP_CERT or, of a job, in a channel called {CHANNEL}, or {_VENDOR}."
         )
+    if built := [before for before, line in pairwise(output) if line.strip() == _END_OF_BUILD]:
+        return f"{name} could not be installed (a build ended with: {built[0].strip()}); correct what is built."
     error = next((line for line in output if line.startswith("ERROR:")), output[-1] if output else "no reason given")
     reason = f"{error.removeprefix('ERROR: ')}; index: {index}"
     return f"{name} could not be installed ({reason}); fix it, or {_VENDOR}."

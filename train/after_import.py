@@ -56,14 +56,17 @@ def _call_after(spec: "ModuleSpec") -> None:
     """Have the loader of `spec` call what waits for its module.
 
     The loader stays the object that it is, for others look at its class and use its methods (inspect,
-    importlib.resources). One that can't be told is left alone: Python's own for built-in modules, which are classes.
+    importlib.resources), and is as it was when the module runs. One that can't be told is left alone: Python's own for
+    built-in modules, which are classes.
     """
     loader = spec.loader
-    if loader is None or "exec_module" in getattr(loader, "__dict__", {"exec_module"}):
+    own = getattr(loader, "__dict__", {"exec_module": None})
+    if loader is None or "exec_module" in own:
         return
     run = loader.exec_module
 
     def exec_module(module: "ModuleType") -> None:
+        own.pop("exec_module", None)
         run(module)
         for function in _waiting.get(module.__name__, ()):
             _call(function, module)

@@ -5,9 +5,11 @@ Nothing here runs for the kit's own program. Every mistake is a JobError with on
 
 import difflib
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from berth.contract.errors import JobError
 from berth.runtime import requirements
@@ -102,27 +104,32 @@ def is_package(job: Job) -> bool:
 
 def install(job: Job, environ: Mapping[str, str]) -> None:
     """Install what the program asks for into the image's environment: its requirements, or its own source folder."""
-    wanted = [*_package(job), *_requirements(job.code_dir, environ)]
-    if not wanted:
-        return
-    names = " and ".join(item.name for item in wanted)
-    get_logger().info("program: installing %s", names)
-    what = Wanted(names, tuple(word for item in wanted for word in item.arguments))
-    try:
-        certificates = job.root / "input" / "data" / CHANNEL
-        requirements.install(
-            job.code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line), what, certificates
-        )
-    except RequirementsError as error:
-        raise JobError(str(error)) from None
+    with TemporaryDirectory() as scratch:
+        wanted = [*_package(job, Path(scratch)), *_requirements(job.code_dir, environ)]
+        if not wanted:
+            return
+        names = " and ".join(item.name for item in wanted)
+        get_logger().info("program: installing %s", names)
+        what = Wanted(names, tuple(word for item in wanted for word in item.arguments))
+        try:
+            certificates = job.root / "input" / "data" / CHANNEL
+            requirements.install(
+                job.code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line), what, certificates
+            )
+        except RequirementsError as error:
+            raise JobError(str(error)) from None
 
 
-def _package(job: Job) -> list[Wanted]:
-    """The source folder. A setup.py alone is built with the image's own setuptools, for which no network is needed."""
+def _package(job: Job, scratch: Path) -> list[Wanted]:
+    """The source folder, as a copy in `scratch`: a build leaves files, and in local mode all hosts have the user's own
+    folder. A setup.py alone is built with the image's own setuptools, for which no network is needed.
+    """
     if not is_package(job):
         return []
     own = () if (job.code_dir / "pyproject.toml").is_file() else ("--no-build-isolation",)
-    return [Wanted(SETUP, (*own, "."))]
+    source = scratch / "source"
+    shutil.copytree(job.code_dir, source, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".git"))
+    return [Wanted(SETUP, (*own, str(source)))]
 
 
 def _requirements(code_dir: Path, environ: Mapping[str, str]) -> list[Wanted]:

@@ -45,7 +45,7 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
     if any(_last(events, APART, TOGETHER) == APART for events in ranks):
         return (
             f"each of the {world_size} ranks trained a model of its own, for accelerate took no part in a process "
-            "group: set use_cpu=True in TrainingArguments, or ACCELERATE_USE_CPU to true in the estimator's environment"
+            "group: set use_cpu=True in TrainingArguments, or ACCELERATE_USE_CPU to true in the job's environment"
         )
     # One that was asked for and did not come has a failure of its own.
     failed = any(_last(events, GROUP_ASKED, GROUP) == GROUP_ASKED for events in ranks)

@@ -4,17 +4,32 @@ Called by berth.train.start_hook. The libraries are watched from outside, once a
 it does with them it is to do as it would without.
 """
 
+import atexit
+import contextlib
 import functools
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from berth.runtime.log import PREFIX
 from berth.train.after_import import register
-from berth.train.rank_events import APART, GROUP, GROUP_ASKED, MPI, TOGETHER, note
+from berth.train.rank_events import APART, EVENTS_FILE_VARIABLE, GROUP, GROUP_ASKED, MPI, TOGETHER, alone_sentence, note
 
 
-def watch(path: str) -> None:
-    """Have the rank's file at `path` tell of process groups, of accelerate's state and of MPI."""
+def watch(environ: MutableMapping[str, str], world_size: int) -> None:
+    """Have the rank's file tell of process groups, of accelerate's state and of MPI.
+
+    Our entry's wrapper makes the file. Where a driver of SDK v3 started the rank, its first Python does, and that of
+    the first rank says at its end what the entry would.
+    """
+    path = environ.get(EVENTS_FILE_VARIABLE)
+    if not path and "SM_MASTER_ADDR" in environ:  # which only the drivers' environment has
+        path = environ[EVENTS_FILE_VARIABLE] = _own_file(world_size, speaks=environ.get("RANK") == "0")
+    if not path:
+        return
 
     def say(event: str) -> None:
         note(path, event)
@@ -24,6 +39,24 @@ def watch(path: str) -> None:
     register("accelerate.state", lambda module: _watch_accelerate(module, say))
     # Importing it joins the others: it calls MPI_Init.
     register("mpi4py.MPI", lambda _: say(MPI))
+
+
+def _own_file(world_size: int, *, speaks: bool) -> str:
+    descriptor, path = tempfile.mkstemp(prefix="berth-rank-")
+    os.close(descriptor)
+    owner = os.getpid()
+
+    def tell() -> None:
+        if os.getpid() != owner:
+            return  # a fork of this process, which ends on its own
+        with contextlib.suppress(OSError):  # the program may have emptied its temporary folder
+            sentence = alone_sentence([Path(path).read_text("utf-8").splitlines()], world_size)
+            os.unlink(path)
+            if speaks and sentence:
+                print(f"{PREFIX}{sentence}", flush=True)
+
+    atexit.register(tell)
+    return path
 
 
 def _watch_groups(module: ModuleType, say: Callable[[str], None]) -> None:

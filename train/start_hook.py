@@ -2,7 +2,7 @@
 
 It is there for programs that our entry does not start: SDK v3's ModelTrainer replaces the image's entrypoint, and its
 drivers run torchrun, mpirun or Python themselves. Before it has decided that there is something to do it imports
-nothing; it never raises, and never prints.
+nothing; it never raises, and prints nothing.
 """
 
 import os
@@ -18,7 +18,9 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
                 environ.setdefault(name, value)
-            _watch(environ)
+            from berth.train import rank_hook
+
+            rank_hook.watch(environ, world_size(environ))
     except Exception:
         return  # a program must start without this, too
 
@@ -49,14 +51,6 @@ def rank_variables(environ: "Mapping[str, str]", gpus: int) -> "dict[str, str]":
         if leader := "127.0.0.1" if rank.local_world_size == rank.world_size else environ.get("SM_MASTER_ADDR"):
             found["MASTER_ADDR"] = leader
     return found
-
-
-def _watch(environ: "Mapping[str, str]") -> None:
-    """Where our entry started the rank, have it note whether the ranks train together."""
-    from berth.train import rank_events, rank_hook
-
-    if path := environ.get(rank_events.EVENTS_FILE_VARIABLE):
-        rank_hook.watch(path)
 
 
 def _usable_gpus(environ: "Mapping[str, str]") -> int:

@@ -15,9 +15,10 @@ train)
     cp /opt/berth/lib/python3*/site-packages/berth/train/berth_start.pth "${info%/*}"
     # Before what SDK v3's MPI driver calls: train/sdk3 says why. Isolated, for it calls them in the user's folder.
     mkdir /opt/berth/sdk3
-    hook=/opt/berth/sdk3/mpirun
-    printf '#!/opt/berth/bin/python -I\nfrom berth.train.sdk3.mpirun import main\n\nmain()\n' >"$hook"
-    chmod 0755 "$hook"
+    for hook in /opt/berth/sdk3/mpirun /usr/sbin/sshd; do
+        printf '#!/opt/berth/bin/python -I\nfrom berth.train.sdk3.%s import main\n\nmain()\n' "${hook##*/}" >"$hook"
+        chmod 0755 "$hook"
+    done
     ;;
 serve) rm /opt/berth/bin/train ;;
 esac

@@ -15,8 +15,8 @@ from berth.train import failure
 
 MAX_LINE_BYTES = 256 * 1024
 
-FROM_WORKER = frozenset({"beat", "ready", "done", "bye"})
-FROM_LEADER = frozenset({"beat", "welcome", "ended", "outcome"})
+FROM_WORKER = frozenset({"beat", "keys", "ready", "done", "bye"})
+FROM_LEADER = frozenset({"beat", "welcome", "keys", "ended", "outcome"})
 
 
 class WireError(Exception):
@@ -145,6 +145,7 @@ _KINDS: Mapping[str, Reader] = {
     "refused": _fields({"reason": _text(2000)}),
     "beat": _fields({}),
     "welcome": _fields({"key": _text(1024), "master_port": _port}),
+    "keys": _fields({"host_key": _text(1024), "client_key": _text(1024)}),
     "ready": _fields({}),
     "done": _OUTCOME,
     "ended": _fields({}),

@@ -6,6 +6,8 @@
     leader → worker   joined     (or refused, with the reason: the worker tries again until its deadline)
     worker → leader   beat       at once, and each second from now on, as the leader's: only now has it joined
     leader → worker   welcome    once all hosts are here: the job's public key, the port for training
+    leader → worker   keys       in the place of welcome, under SDK v3's driver (berth.train.sdk3): its public ssh keys
+    worker → leader   keys       and those of the worker; the outcome comes next, for the job begins after it
     worker → leader   ready      program installed, sshd listening
     worker → leader   done       exit code and failure report of that host
     leader → worker   ended      stop what you run and say done

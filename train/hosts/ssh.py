@@ -6,18 +6,23 @@ the workers' host keys travel over the rendezvous, so nobody has to answer yes a
 
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 
 from berth.contract.errors import JobError
 from berth.train.hosts.rendezvous import Introduction
+from berth.train.sdk3.driver import REAL_SSHD
 
 _START_SECONDS = 10.0
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_OF_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
 
 
 @contextlib.contextmanager
@@ -37,11 +42,14 @@ def make_key(path: Path) -> str:
     return path.with_name(path.name + ".pub").read_text("utf-8").strip()
 
 
-def _run(command: list[str]) -> None:
+def public_key(path: Path) -> str:
+    """The public key of the private one at `path`, as one line; JobError if it has a passphrase."""
+    return _run(["ssh-keygen", "-y", "-P", "", "-f", str(path)]).strip()
+
+
+def _run(command: list[str]) -> str:
     try:
-        subprocess.run(
-            command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except FileNotFoundError as error:
         raise JobError(
             f"{command[0]} is not in the image; install openssh-client and openssh-server for jobs of several hosts."
@@ -50,6 +58,7 @@ def _run(command: list[str]) -> None:
         raise JobError(
             f"{command[0]} failed ({error.stderr.strip()}); check that the container may write to /dev/shm or /tmp."
         ) from error
+    return done.stdout
 
 
 def sshd_config(folder: Path, port: int) -> str:
@@ -78,6 +87,18 @@ def sshd_config(folder: Path, port: int) -> str:
             "",
         ]
     )
+
+
+def authorized_key(public_key: str, addresses: Iterable[str]) -> str:
+    """A line of authorized_keys: who has the key may come from these addresses, and forward nothing."""
+    return f'restrict,from="{",".join(sorted(addresses))}" {public_key}\n'
+
+
+def session_script(environ: Mapping[str, str]) -> str:
+    """For sshd's ForceCommand: runs what was asked for, with this environment next to the session's own variables."""
+    names = sorted(name for name in environ if _VARIABLE.fullmatch(name) and name not in _OF_SHELL)
+    exports = "".join(f"export {name}={shlex.quote(environ[name])}\n" for name in names)
+    return f'{exports}exec "${{SHELL:-/bin/sh}}" -c "$SSH_ORIGINAL_COMMAND"\n'
 
 
 def client_config(folder: Path, workers: Mapping[str, Introduction], addresses: Mapping[str, str]) -> str:
@@ -123,7 +144,7 @@ class SshServer:
 
     def start(self) -> None:
         """Start sshd and wait until it answers (well under a second); JobError if it doesn't."""
-        program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        program = shutil.which(REAL_SSHD) or shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
         if program is None:
             raise JobError(
                 "sshd is not in the image; install openssh-server for jobs of several hosts (the kit's image has it)."
@@ -153,7 +174,7 @@ class SshServer:
     def allow(self, public_key: str, address: str) -> None:
         """Let the leader in, from its own address only."""
         path = self.folder / "authorized_keys"
-        path.write_text(f'restrict,from="{address}" {public_key}\n', "utf-8")
+        path.write_text(authorized_key(public_key, [address]), "utf-8")
         path.chmod(0o600)
 
     def stop(self) -> None:

@@ -2,4 +2,6 @@
 
 driver   whether that driver is who calls, and where the hooks stand before the real programs
 mpirun   the driver's mpirun line, with ranks for every host and an interface that is there
+sshd     the driver's sshd, which lets in the hosts of the job
+keys     the ssh keys of a job: made, exchanged, and laid down
 """

@@ -10,6 +10,8 @@ from pathlib import Path
 
 HOOKS = "/opt/berth/sdk3"
 """The folder of the hooks, first on PATH; docker/layers/kit.sh writes them."""
+REAL_SSHD = "/usr/sbin/sshd.distrib"
+"""Where docker/layers/openmpi.sh has moved Debian's own, whose place the hook takes."""
 _CHANNEL = "opt/ml/input/data/sm_drivers"
 _MPI_DRIVER = b"/sm_drivers/distributed_drivers/mpi_driver.py"
 

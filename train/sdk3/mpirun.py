@@ -103,7 +103,7 @@ def main() -> None:
     if _BINDING not in os.environ:
         # As a variable, for a --bind-to of the user's goes before it. Else one rank of two may use one core.
         os.environ[_BINDING] = "none"
-        call = DriverCall(call.arguments, (*call.changes, "ranks bound to no core"))
+        call = DriverCall(call.arguments, (*call.changes, "ranks bound to no core, unless --bind-to says so"))
     if call.changes:
         get_logger().info("mpirun: changed for SDK v3's driver: %s", "; ".join(call.changes))
     os.execv(real, ["mpirun", *call.arguments])

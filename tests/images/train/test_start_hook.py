@@ -33,13 +33,14 @@ def said(train: Host, launcher: str, variables: str = "") -> list[str]:
     train.check_output(f"cat > /tmp/program.py <<'EOF'{PROGRAM}EOF")
     done = train.run(f"{variables} {LIMIT} {launcher} /tmp/program.py")
     assert done.rc == 0, done.stderr
+    assert "berth:" not in done.stdout, "which would say that they trained alone"
     return sorted(re.findall(r"\d of \d, .*", done.stdout))
 
 
 @pytest.mark.parametrize(
     ("launcher", "variables"),
     [
-        ("python -m torch.distributed.run --nproc_per_node=2 --master_port=7777", ""),
+        ("python -m torch.distributed.run --nproc_per_node=2 --master_port=7777", "SM_MASTER_ADDR=localhost"),
         # As mpi_utils.py of sagemaker 3.27 starts it, which sets none of torch's variables.
         ("mpirun --host localhost:2 -np 2 --allow-run-as-root python -m mpi4py", "SM_MASTER_ADDR=localhost"),
     ],

@@ -35,6 +35,18 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
             id="no-such-package",
         ),
         pytest.param(
+            [
+                "      ValueError: my own reason",
+                "      [end of output]",
+                "  note: This error originates from a subprocess, and is likely not a problem with pip.",
+                "error: metadata-generation-failed",
+                "╰─> from file:///tmp/source",
+            ],
+            "requirements.txt could not be installed (a build ended with: ValueError: my own reason); correct what is "
+            "built.",
+            id="a-build-that-fails",
+        ),
+        pytest.param(
             [],
             "requirements.txt could not be installed (no reason given; index: https://pypi.org/simple); fix it, "
             "or put the wheels next to it and `--no-index` into its first line.",

@@ -27,6 +27,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "refused": {"reason": "why"},
     "beat": {},
     "welcome": {"key": "k", "master_port": "7777"},
+    "keys": {"host_key": "k", "client_key": "c"},
     "ready": {},
     "done": outcome_fields(Outcome(3, REPORT), now=101.0),
     "ended": {},

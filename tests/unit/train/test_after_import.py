@@ -72,6 +72,7 @@ def test_a_module_looks_as_it_would_without(tmp_path: Path) -> None:
     import inspect, library
     from importlib import machinery, reload, resources
     assert type(library.__loader__) is machinery.SourceFileLoader
+    assert sorted(vars(library.__loader__)) == ["name", "path"]
     assert library.__spec__.loader is library.__loader__
     assert inspect.getsource(library) == open(library.__file__).read()
     assert resources.files("library").joinpath("inner.py").is_file()

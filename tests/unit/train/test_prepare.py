@@ -67,13 +67,18 @@ INSTALLED = {
         "gpu.txt",
         Wanted("gpu.txt", ("-r", "gpu.txt")),
     ),
-    "a package": (["setup.py"], "train.py", "", Wanted("setup.py", ("--no-build-isolation", "."))),
-    "a package that says what builds it": (["setup.py", "pyproject.toml"], "train.py", "", Wanted("setup.py", (".",))),
+    "a package": (["setup.py"], "train.py", "", Wanted("setup.py", ("--no-build-isolation", "COPY"))),
+    "a package that says what builds it": (
+        ["setup.py", "pyproject.toml"],
+        "train.py",
+        "",
+        Wanted("setup.py", ("COPY",)),
+    ),
     "a package and its requirements": (
         ["setup.py", "requirements.txt"],
         "train.py",
         "",
-        Wanted("setup.py and requirements.txt", ("--no-build-isolation", ".", "-r", "requirements.txt")),
+        Wanted("setup.py and requirements.txt", ("--no-build-isolation", "COPY", "-r", "requirements.txt")),
     ),
     "a shell script beside setup.py": (["setup.py"], "train.sh", "", None),
 }
@@ -93,9 +98,13 @@ def test_what_is_installed(
     for name in files:
         (given.code_dir / name).touch()
     installed: list[Wanted] = []
-    monkeypatch.setattr(
-        "berth.runtime.requirements.install", lambda folder, python, say, what, certificates: installed.append(what)
-    )
+
+    def install(folder: Path, python: str, say: object, what: Wanted, certificates: Path) -> None:
+        copies = [word for word in what.arguments if word.startswith("/")]
+        assert all(sorted(path.name for path in Path(copy).iterdir()) == sorted(files) for copy in copies)
+        installed.append(Wanted(what.name, tuple("COPY" if word in copies else word for word in what.arguments)))
+
+    monkeypatch.setattr("berth.runtime.requirements.install", install)
     prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})
     assert installed == ([wanted] if wanted else [])
 

@@ -20,28 +20,52 @@ print(Accelerator().num_processes)
 """
 
 
-def run_ranks(code: str, folder: Path, **environ: str) -> list[list[str]]:
-    """The events of two ranks that run `code`, each in a folder of its own."""
+def run_ranks(code: str, folder: Path, **environ: str) -> list[str]:
+    """What two ranks print that run `code`, each in a folder of its own."""
     ranks = []
     for rank in range(2):
-        home = folder / str(rank)
-        home.mkdir()
-        (home / "events").touch()
+        (folder / str(rank)).mkdir()
         variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29611}
         environment = {**os.environ, **{name: str(value) for name, value in variables.items()}, **environ}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "BERTH_RANK_EVENTS": str(home / "events"), "OMP_NUM_THREADS": "1"}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
         command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(code)}"]
-        ranks.append(subprocess.Popen(command, cwd=home, env=environment))
-    assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
+        pipe = subprocess.PIPE
+        ranks.append(subprocess.Popen(command, cwd=folder / str(rank), env=environment, stdout=pipe, text=True))
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    return said
+
+
+def events(folder: Path) -> list[list[str]]:
+    """The events of the ranks whose files, named `events`, lie in their folders."""
     return [(folder / str(rank) / "events").read_text().splitlines() for rank in range(2)]
 
 
+MADE = "open('events', 'w').close()"
+CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {START!r}], check=True)"
+ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
+
+
 def test_a_program_without_torch_notes_nothing(tmp_path: Path) -> None:
-    assert run_ranks("print('alone')", tmp_path) == [[], []]
+    assert run_ranks(MADE, tmp_path, BERTH_RANK_EVENTS="events") == ["", ""]
+    assert events(tmp_path) == [[], []]
+
+
+def test_under_a_driver_of_sdk_v3_the_first_rank_says_so_itself_and_once(tmp_path: Path) -> None:
+    """Not its children, nor the other ranks; where nobody is to read them, no files are left."""
+    first, second = run_ranks(CHILD, tmp_path, SM_MASTER_ADDR="algo-1")
+    assert first.startswith(ALONE)
+    assert (first.count("\n"), second) == (1, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_without_our_entry_and_v3s_drivers_nothing_is_said(tmp_path: Path) -> None:
+    assert run_ranks(CHILD, tmp_path) == ["", ""]
 
 
 @pytest.mark.slow
 def test_accelerate_is_seen_to_train_apart_beside_a_group_and_then_together(tmp_path: Path) -> None:
     """It joins a group of both ranks in either case. The start-up file would have set the variable."""
-    events = ["process group asked for", "process group of 2", "accelerate apart", "accelerate together"]
-    assert run_ranks(ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false") == [events, events]
+    run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
+    seen = ["process group asked for", "process group of 2", "accelerate apart", "accelerate together"]
+    assert events(tmp_path) == [seen, seen]

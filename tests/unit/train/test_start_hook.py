@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from berth.images import pins
+from berth.runtime.gpu import driver
 from berth.train import start_hook
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
@@ -64,10 +65,21 @@ def test_only_a_rank_of_several_is_told_anything(environ: dict[str, str], size: 
 
 
 def test_what_is_set_already_stays() -> None:
-    environ = OF_MPIRUN | OF_SDK3 | {"ACCELERATE_USE_CPU": "false", "MASTER_PORT": "1", "RANK": "0"}
+    environ = OF_MPIRUN | {"ACCELERATE_USE_CPU": "false", "MASTER_PORT": "1", "RANK": "0"}
     start_hook.start(environ)
     assert environ["ACCELERATE_USE_CPU"] == "false"
     assert (environ["MASTER_PORT"], environ["RANK"], environ["WORLD_SIZE"]) == ("1", "0", "4")
+
+
+@pytest.mark.parametrize(("cuda", "gpus", "usable"), [("13.0", 8, 8), ("13.0", 0, 0), (None, 8, 0)])
+def test_gpus_count_where_torch_is_built_for_them(
+    cuda: str | None, gpus: int, usable: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "torch_cuda", lambda: cuda)
+    monkeypatch.setattr(driver, "count_gpus", lambda root, environ: gpus)
+    environ = dict(OF_TORCHRUN)
+    start_hook.start(environ)
+    assert ("ACCELERATE_USE_CPU" in environ) == (not usable)
 
 
 def python(code: str, site: Path, *, environ: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,112 @@
+"""The hooks for SDK v3's MPI driver, under a double of it in two containers, and for everybody else."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from docker.models.containers import Container
+
+from tests.images.train.conftest import IMAGE
+
+DRIVER = Path(__file__).parents[2] / "doubles" / "mpi_driver_double.py"
+THERE = "/opt/ml/input/data/sm_drivers/distributed_drivers/mpi_driver.py"
+RANK = r"""
+import json, os, sys
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "SM_CURRENT_HOST", "GREETING", "NCCL_SOCKET_IFNAME")
+found = [*(os.environ.get(name) for name in names), len(os.sched_getaffinity(0))]
+sys.stdout.write("FOUND " + json.dumps(found) + "\n")  # one write, for --tag-output cuts a line between two
+"""
+GREETING = "good # \"morning\" to 'all'\nof you"
+HOSTS = ("algo-1", "algo-2")
+
+Driven = Callable[..., AbstractContextManager[dict[str, Container]]]
+
+
+@pytest.fixture
+def driven(client: docker.DockerClient, tmp_path: Path) -> Driven:
+    """`with driven(present=…, environment=…) as containers`: hosts on which the driver runs, removed at the end."""
+    (tmp_path / "rank.py").write_text(RANK)
+
+    @contextmanager
+    def start(present: tuple[str, ...] = HOSTS, **environment: str) -> Iterator[dict[str, Container]]:
+        mark = {"berth.test": "1"}
+        network = client.networks.create(f"berth-test-{os.getpid()}-{time.time_ns()}", driver="bridge", labels=mark)
+        containers: dict[str, Container] = {}
+        try:
+            for host in present:
+                told = {"SM_CURRENT_HOST": host, "SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
+                told |= {"SM_HOSTS": json.dumps(HOSTS), "SM_NETWORK_INTERFACE_NAME": "ethwe", **environment}
+                containers[host] = client.containers.create(
+                    IMAGE,
+                    # As in a job, where a shell script is process 1.
+                    [f"python3 {THERE} /opt/ml/input/data/code/rank.py; exit $?"],
+                    entrypoint=["bash", "-c"],
+                    labels=mark,
+                    network=network.name,
+                    networking_config={network.name: client.api.create_endpoint_config(aliases=[host])},
+                    volumes=[f"{DRIVER}:{THERE}:ro", f"{tmp_path / 'rank.py'}:/opt/ml/input/data/code/rank.py:ro"],
+                    environment=told,
+                )
+                containers[host].start()
+            yield containers
+        finally:
+            for container in containers.values():
+                print(container.logs().decode(errors="replace"))
+                container.remove(force=True, v=True)
+            network.remove()
+
+    return start
+
+
+def test_two_hosts_reach_each_other_and_run_every_rank(driven: Driven) -> None:
+    with driven(GREETING=GREETING) as containers:
+        codes = {host: container.wait(timeout=120)["StatusCode"] for host, container in containers.items()}
+        log = containers["algo-1"].logs().decode()
+    assert codes == {"algo-1": 0, "algo-2": 0}
+    found = [json.loads(text) for text in re.findall(r"FOUND (\[.*\])", log)]
+    expected = [[str(rank), str(rank % 2), "4", "algo-1", HOSTS[rank // 2], GREETING, "eth0"] for rank in range(4)]
+    first, second = found[:4], found[4:]
+    for ranks, cores in ((first, len(os.sched_getaffinity(0))), (second, 1)):
+        assert sorted(ranks) == [[*rank, cores] for rank in expected], log
+    changed = re.findall(r"berth: mpirun: changed for SDK v3's driver: (.*)", log)
+    assert len(changed) == 2
+    assert changed[0].startswith("-np 4 in place of 2, for all hosts are meant; the interface eth0 in place of ethwe")
+    assert "yes/no" not in log
+
+
+def test_a_host_that_never_came_ends_the_driver_with_its_name(driven: Driven) -> None:
+    with driven(present=("algo-1",), BERTH_RENDEZVOUS_TIMEOUT="2") as containers:
+        container = containers["algo-1"]
+        assert container.wait(timeout=60)["StatusCode"] not in (0, None)
+        log = container.logs().decode()
+        stream, _ = container.get_archive("/opt/ml/output/failure")
+        failure = b"".join(stream).decode()
+    sentence = "host algo-2 never came to the rendezvous at algo-1 within 2 s"
+    assert f"berth: failed: {sentence}" in log
+    assert sentence in failure
+    assert "Traceback" not in log
+
+
+def test_everybody_else_gets_the_real_programs(train: Any) -> None:
+    """Also where the driver's channel is there: a user's own script is not the driver."""
+    train.check_output(f"mkdir -p {Path(THERE).parent}")
+    options = "--allow-run-as-root --oversubscribe -np 1"
+    said = train.check_output(f"timeout 60 mpirun {options} printenv")
+    assert "OMPI_COMM_WORLD_SIZE=1" in said
+    assert "hwloc_base_binding_policy" not in said
+    assert "berth:" not in said
+    real, hook = (train.run(f"{path} -V") for path in ("/usr/sbin/sshd.distrib", "/usr/sbin/sshd"))
+    assert "OpenSSH" in hook.stderr
+    assert (hook.rc, hook.stdout, hook.stderr) == (real.rc, real.stdout, real.stderr)
+    train.check_output("rm -r /opt/ml/input/data/sm_drivers")
+
+
+def test_no_key_is_in_the_image(train: Any) -> None:
+    assert train.check_output("find /root/.ssh /etc/ssh -name 'id_*' -o -name 'ssh_host_*' 2>/dev/null; true") == ""

@@ -1,0 +1,124 @@
+"""Hosts hand each other their ssh keys over real sockets, and what sshd and ssh are then told."""
+
+import os
+import stat
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.train.hosts import rendezvous, ssh
+from berth.train.hosts.host import free_port
+from berth.train.sdk3.keys import Peer, PublicKeys, exchange, make_keys, write_ssh_files
+from berth.train.sdk3.sshd import prepare
+from tests.unit.train.hosts_here import LEADER, WORKER
+
+KEYS = {
+    LEADER: PublicKeys("leader's host key", "leader's key"),
+    WORKER: PublicKeys("worker's host key", "worker's key"),
+}
+
+
+def meet(hosts: Sequence[str], timeout: float = 5.0) -> dict[str, list[Peer] | str]:
+    """What the hosts of KEYS have of each other, or the sentence that each ends with."""
+    port = free_port(0)
+    found: dict[str, list[Peer] | str] = {}
+
+    def run(host: str) -> None:
+        try:
+            found[host] = exchange(host, hosts, KEYS[host], timeout, port)
+        except JobError as error:
+            found[host] = str(error)
+
+    threads = [threading.Thread(target=run, args=(host,), daemon=True) for host in hosts if host in KEYS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout + 10)
+    return found
+
+
+def test_leader_and_worker_have_each_others_keys() -> None:
+    assert meet([LEADER, WORKER]) == {
+        LEADER: [Peer(WORKER, LEADER, KEYS[WORKER])],
+        WORKER: [Peer(LEADER, LEADER, KEYS[LEADER])],
+    }
+
+
+def test_a_host_alone_meets_nobody() -> None:
+    assert meet([LEADER]) == {LEADER: []}
+
+
+def test_a_host_that_never_came_is_named_to_all() -> None:
+    found = meet([LEADER, WORKER, "algo-3"], timeout=1.0)
+    assert str(found[LEADER]).startswith(f"host algo-3 never came to the rendezvous at {LEADER} within 1 s")
+    assert found[WORKER] == found[LEADER]
+
+
+def test_hosts_with_different_images_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.train.sdk3.keys.kit_version", lambda: "0.0")
+    found = meet([LEADER, WORKER])
+    assert found[LEADER] == found[WORKER]
+    assert found[LEADER] == (
+        f"{WORKER} has version 0.0 of the kit but {LEADER} {rendezvous.kit_version()}; give all hosts one image."
+    )
+
+
+def test_a_key_of_the_images_user_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    (tmp_path / "keys").mkdir()
+    theirs = ssh.make_key(tmp_path / "home" / ".ssh" / "id_ed25519")
+    assert make_keys(tmp_path / "keys", tmp_path / "home").client_key == theirs
+
+
+def test_a_key_with_a_passphrase_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(tmp_path / ".ssh" / "id_ed25519")]
+    subprocess.run(command, check=True)
+    with pytest.raises(JobError, match=r"^ssh-keygen failed \(.*incorrect passphrase"):
+        make_keys(tmp_path, tmp_path)
+
+
+def test_files_let_the_peer_in_from_its_addresses_and_are_nobody_elses(tmp_path: Path) -> None:
+    folder, home = tmp_path / "keys", tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    own = make_keys(folder, home)
+    peer = Peer(LEADER, "10.0.0.7", PublicKeys("ssh-ed25519 HOST", "ssh-ed25519 CLIENT"))
+    config = write_ssh_files(folder, home, [peer], {"SM_HOSTS": '["a"]'})
+    assert (folder / "authorized_keys").read_text() == 'restrict,from="10.0.0.7,127.0.0.1" ssh-ed25519 CLIENT\n'
+    assert (home / ".ssh" / "known_hosts").read_text() == "127.0.0.1 ssh-ed25519 HOST\n"
+    assert config.read_text().endswith(f"ForceCommand /bin/sh {folder}/session\n")
+    assert "\nUsePAM no\n" in config.read_text()
+    private = [folder / "host_key", folder / "session", folder / "authorized_keys", home / ".ssh" / "id_ed25519"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+    assert stat.S_IMODE((home / ".ssh").stat().st_mode) == 0o700
+    assert (home / ".ssh" / "id_ed25519.pub").read_text().strip() == own.client_key
+
+
+def test_a_session_has_the_environment_exactly(tmp_path: Path) -> None:
+    """/etc/environment would lose what stands behind a #, quotes, and lines after the first."""
+    values = {"SM_HPS": '{"text": "a # b \'c\' $HOME"}', "LINES": "one\ntwo", "EMPTY": "", "UMLAUT": "Zürich"}
+    (tmp_path / "session").write_text(ssh.session_script(values | {"BASH_FUNC_f%%": "() { :; }", "SHLVL": "7"}))
+    names = " ".join(values)
+    asked = f'for name in {names}; do printf "%s\\0" "${{!name}}"; done; test "$SHLVL" != 7'
+    done = subprocess.run(
+        ["/bin/sh", tmp_path / "session"],
+        env={"SSH_ORIGINAL_COMMAND": asked, "SHELL": "/bin/bash", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split("\0")[:-1], done.stderr) == (0, list(values.values()), "")
+
+
+def test_the_hook_reads_the_job_from_the_drivers_variables(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    environ = {"SM_CURRENT_HOST": LEADER, "SM_MASTER_ADDR": LEADER, "SM_HOSTS": f'["{LEADER}"]'}
+    assert prepare(tmp_path / "keys", tmp_path / "home", environ).is_file()
+    late = {"SM_HOSTS": f'["algo-2", "{LEADER}"]', "BERTH_RENDEZVOUS_TIMEOUT": "0.1"}
+    (tmp_path / "more").mkdir()
+    with pytest.raises(JobError, match="host algo-2 never came"):
+        prepare(tmp_path / "more", tmp_path / "home", environ | late, free_port(0))

@@ -1,0 +1,135 @@
+"""The ssh keys of a job under SDK v3's MPI driver: made on each host, exchanged over the rendezvous, and laid down.
+
+The driver wants ssh from the leader to every worker and back, and asks nobody. Each host makes a host key and a client
+key; each worker and the leader hand each other the public halves over the connection of berth.train.hosts.rendezvous,
+under its rule of trust, and let each other in from the addresses of the other's name alone.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from berth.contract.errors import JobError
+from berth.train.hosts import ssh
+from berth.train.hosts.events import Events, Lost, Message
+from berth.train.hosts.host import check_alike
+from berth.train.hosts.lookup import resolve
+from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join, kit_version
+from berth.train.hosts.wire import SILENCE_SECONDS
+from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """The public halves of a host's keys, each one line as OpenSSH writes it."""
+
+    host_key: str
+    client_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A host that this one has met, and the address that it met it at."""
+
+    name: str
+    address: str
+    keys: PublicKeys
+
+
+def make_keys(folder: Path, home: Path) -> PublicKeys:
+    """Make this host's keys, the host key in `folder`, the client key where ssh and paramiko look for one; a client key
+    that is there already, of the image's user, is taken. JobError if that fails.
+    """
+    ssh_folder = home / ".ssh"
+    ssh_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    client = ssh_folder / "id_ed25519"
+    return PublicKeys(
+        host_key=ssh.make_key(folder / "host_key"),
+        client_key=ssh.public_key(client) if client.exists() else ssh.make_key(client),
+    )
+
+
+def exchange(host: str, hosts: Sequence[str], own: PublicKeys, timeout: float, port: int = PORT) -> list[Peer]:
+    """Meet the other hosts of the job, of which the first leads: a worker meets the leader, the leader every worker.
+
+    `timeout` is in seconds. Raises JobError with the sentence that all hosts end with.
+    """
+    if host == hosts[0]:
+        return _lead(host, hosts[1:], own, timeout, port)
+    return [_follow(host, hosts[0], own, timeout, port)]
+
+
+def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, port: int) -> list[Peer]:
+    events: Events = SimpleQueue()
+    leader = Leader(host, workers, events, port)
+    outcome = failed(f"{host} could not exchange ssh keys; look at that host's own log.", host)
+    try:
+        leader.gather(timeout)
+        check_alike(1, "", leader.introductions, host)
+        leader.broadcast("keys", **asdict(own))
+        keys = _collect(events, workers)
+        outcome = Outcome(0)
+        return [Peer(name, leader.connections[name].address, keys[name]) for name in workers]
+    except JobError as error:
+        outcome = failed(str(error), host)
+        raise
+    finally:
+        leader.dismiss(outcome_fields(outcome, time.time()), time.monotonic())
+
+
+def _collect(events: Events, workers: Sequence[str]) -> dict[str, PublicKeys]:
+    """The keys of every worker; all of them have come, and have nothing else to send."""
+    keys: dict[str, PublicKeys] = {}
+    while missing := [name for name in workers if name not in keys]:
+        try:
+            event = events.get(timeout=SILENCE_SECONDS)
+        except Empty:
+            raise JobError(f"no ssh keys came from {', '.join(missing)}; look at that host's own log.") from None
+        if isinstance(event, Lost):
+            raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
+        if isinstance(event, Message) and event.kind == "keys":
+            keys[event.host] = PublicKeys(**event.fields)
+    return keys
+
+
+def _follow(host: str, leader: str, own: PublicKeys, timeout: float, port: int) -> Peer:
+    events: Events = SimpleQueue()
+    connection = join(leader, Introduction(host, 1, version=kit_version()), events, timeout, port)
+    peer = None
+    try:
+        while True:
+            match events.get():
+                case Message(kind="keys", fields=fields):
+                    peer = Peer(leader, connection.address, PublicKeys(**fields))
+                    connection.send("keys", **asdict(own))
+                case Message(kind="outcome", fields=fields):
+                    connection.send("bye")
+                    report = read_outcome(fields, time.time()).report
+                    if report is not None:
+                        raise JobError(report.sentence)
+                    if peer is not None:
+                        return peer
+                case Lost(reason=reason):
+                    raise JobError(f"the leader {leader} was lost ({reason}); look at that host's own log.")
+    finally:
+        connection.close()
+
+
+def write_ssh_files(folder: Path, home: Path, peers: Sequence[Peer], environ: Mapping[str, str]) -> Path:
+    """Let the peers in, and know them; returns the path of the sshd_config. Who comes in runs with `environ`."""
+    allowed = [ssh.authorized_key(peer.keys.client_key, {peer.address, *resolve(peer.name)}) for peer in peers]
+    _write_private(folder / "authorized_keys", "".join(allowed))
+    with (home / ".ssh" / "known_hosts").open("a", encoding="utf-8") as known_hosts:
+        known_hosts.writelines(f"{peer.name} {peer.keys.host_key}\n" for peer in peers)
+    session = _write_private(folder / "session", ssh.session_script(environ))
+    config = folder / "sshd_config"
+    config.write_text(f"{ssh.sshd_config(folder, 22)}ForceCommand /bin/sh {session}\n", "utf-8")
+    return config
+
+
+def _write_private(path: Path, text: str) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(text, "utf-8")
+    return path
