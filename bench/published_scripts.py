@@ -4,9 +4,9 @@ Usage: BERTH_PUBLISHED_SCRIPTS=FOLDER python -m bench.published_scripts [OWNER/N
 
 FOLDER is a checkout of OWNER/NAME that has transformers' examples/, of which nothing is kept here. A public copy whose
 module has a name of its own (transformers_4573 of feisenyu/transformers_4573, which is v4.57) gets transformers written
-back; nothing else of the text changes. Model and questions are those of the demo, so that no network is needed; run_glue gets pairs of a
-question and a context, and says whether they belong together. Wants the training image and some minutes; exit code 1
-where a script failed, or where ranks that were started together trained by themselves.
+back; nothing else of the text changes. Model and questions are those of the demo, so that no network is needed;
+run_glue gets pairs of a question and a context, and says whether they belong together. Wants the training image and
+some minutes; exit code 1 where a script failed, or where ranks that were started together trained by themselves.
 """
 
 import csv
@@ -179,7 +179,8 @@ def main() -> int:
     print(
         f"`{VARIABLE}=FOLDER python -m bench.published_scripts`, scripts of {' '.join(sys.argv[1:]) or 'a checkout'}, "
         f"commit {commit or 'unknown'}: {STEPS} steps of {BATCH} rows a rank, {TRAIN_ROWS} rows, {EVAL_ROWS} to "
-        f"evaluate, the demo's MiniLM; berth-train:{pins.DEFAULT_PROFILE}, kit {build.revision(pins.ROOT)}, {os.cpu_count()} cores\n"
+        f"evaluate, the demo's MiniLM; berth-train:{pins.DEFAULT_PROFILE}, kit {build.revision(pins.ROOT)}, "
+        f"{os.cpu_count()} cores\n"
     )
     print("| script | started as | ended with | ranks together | figures | seconds |\n|---|---|---|---|---|---|")
     print("\n".join(rows))
