@@ -124,7 +124,7 @@ local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built 
 	$(PYTHON) -m pytest tests/local_mode
 
 .PHONY: requests
-requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again what both SDKs send for a job, for the tests of launch plans
+requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again what the SDKs send for jobs and endpoints, for the unit tests
 	$(PYTHON) -m tests.local_mode.recorded
 	$(PYTHON) -m tests.unit.train.launch_table
 

@@ -3,7 +3,7 @@
 import errno
 import resource
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,18 @@ TASK = "question-answering"
 LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 # What SageMaker, its SDKs and other servers' users set, and this server has no use for.
-_IDLE = ("SAGEMAKER_SAFE_PORT_RANGE",)
+_IDLE = ("SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_USE_NGINX")
 _OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_")
+
+# What says the same here, the first that is set: SageMaker's own, then Multi Model Server's and TorchServe's.
+# SAGEMAKER_MODEL_SERVER_TIMEOUT counted minutes in Multi Model Server; whoever sets it means seconds.
+_WORKERS = ("SAGEMAKER_MODEL_SERVER_WORKERS", "MMS_DEFAULT_WORKERS_PER_MODEL", "TS_DEFAULT_WORKERS_PER_MODEL")
+_TIMEOUTS = (
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT",
+    "MMS_DEFAULT_RESPONSE_TIMEOUT",
+    "TS_DEFAULT_RESPONSE_TIMEOUT",
+)
 
 # What this server reads, here and elsewhere: another name that is nearly one of these was meant to be it.
 _OURS = (
@@ -58,10 +68,8 @@ _SAGEMAKERS = (
     "SAGEMAKER_CONTAINER_LOG_LEVEL",
     "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
     "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
-    "SAGEMAKER_MODEL_SERVER_TIMEOUT",
-    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",
-    "SAGEMAKER_MODEL_SERVER_WORKERS",
     "SAGEMAKER_REGION",
+    *(name for name in (*_WORKERS, *_TIMEOUTS) if name.startswith("SAGEMAKER_")),
     MULTI_VARIABLE,
     PAYLOAD_VARIABLE,
     PROGRAM_VARIABLE,
@@ -92,8 +100,8 @@ class ServerSettings:
     payload: int = PAYLOAD  # bytes; SAGEMAKER_MAX_PAYLOAD_IN_MB
     request_tokens: int = REQUEST_TOKENS  # BERTH_MAX_REQUEST_TOKENS
     failure_grace: int = 10  # seconds; BERTH_FAILURE_GRACE
-    workers: int = 0  # SAGEMAKER_MODEL_SERVER_WORKERS; 0: one for each GPU, or one
-    seconds: int = SECONDS  # for a request; SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS or …_TIMEOUT
+    workers: int = 0  # _WORKERS; 0: one for each GPU, or one
+    seconds: int = SECONDS  # for a request; _TIMEOUTS
     batch: bool = False  # SAGEMAKER_BATCH
     transform: TransformSettings = TransformSettings()
     accept: str | None = None  # SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT
@@ -122,6 +130,12 @@ class _Reader:
             self.wrong(name, f"a whole number from {least} to {most}")
             return default
         return int(text) if text else default
+
+    def first_number(self, names: Sequence[str], default: int, least: int, most: int) -> int:
+        """Of these variables the first that is set; what can't be used is told of each."""
+        for name in reversed(names):
+            default = self.number(name, default, least, most)
+        return default
 
     def one_of(self, name: str, known: Collection[str]) -> str:
         text = self.text(name)
@@ -155,16 +169,14 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
     reader.check(lambda: choose.settings(environ, 1, cuda=False))  # which the workers follow
     batch = bool(reader.check(lambda: is_true("SAGEMAKER_BATCH", environ)))
     payload_mb = number(PAYLOAD_VARIABLE, -1, 0, 1024)
-    # The first counted minutes in Multi Model Server; whoever sets it means seconds.
-    seconds = number("SAGEMAKER_MODEL_SERVER_TIMEOUT", BATCH_SECONDS if batch else SECONDS, 1, 86_400)
     chosen = ServerSettings(
         port=number("SAGEMAKER_BIND_TO_PORT", 8080, 1, 65535),
         model_dir=Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml") / "model",
         payload={-1: PAYLOAD, 0: UNLIMITED}.get(payload_mb, payload_mb * MEBIBYTE),
         request_tokens=number(TOKENS_VARIABLE, REQUEST_TOKENS, 512, 100_000_000),
         failure_grace=number("BERTH_FAILURE_GRACE", 10, 0, 3600),
-        workers=number("SAGEMAKER_MODEL_SERVER_WORKERS", 0, 1, 256),
-        seconds=number("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", seconds, 1, 86_400),
+        workers=reader.first_number(_WORKERS, 0, 1, 256),
+        seconds=reader.first_number(_TIMEOUTS, BATCH_SECONDS if batch else SECONDS, 1, 86_400),
         batch=batch,
         transform=TransformSettings(
             concurrent=number("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", 0, 1, 100),
@@ -202,7 +214,9 @@ def idle_variables(chosen: ServerSettings, environ: Mapping[str, str]) -> list[s
     idle = set(_IDLE)
     if chosen.multi_model or not wants_hub(chosen.model_dir, environ):
         idle |= {ID_VARIABLE, REVISION_VARIABLE}
-    found = {name: name for name in told if name in idle or name.startswith(_OTHER_SERVERS)}
+    honoured = (*_WORKERS, *_TIMEOUTS)
+    others = [name for name in told if name.startswith(_OTHER_SERVERS) and name not in honoured]
+    found = {name: name for name in told if name in idle or name in others}
     found |= {name: name for name in told if name.startswith(PREFIX) and name not in (*_OURS, *OF_TRAINING)}
     sagemakers = [name for name in told if name.startswith("SAGEMAKER_") and name not in found]
     near = misspelt(sagemakers, _SAGEMAKERS, _LIKENESS)

@@ -1,6 +1,7 @@
-"""`make requests`: has both SDKs make their requests for jobs, and writes what of them reaches the image.
+"""`make requests`: has the SDKs make their requests for jobs and endpoints, and writes what of them reaches the images.
 
-tests/unit/train reads that: a launch plan is tested on what the SDKs really send, without them.
+tests/unit/train and tests/unit/serve read that: a launch plan and a server's settings are tested on what the SDKs
+really send, without them. Of an endpoint SDK v3 sends what its user writes, and nothing else.
 """
 
 import contextlib
@@ -13,13 +14,22 @@ from typing import Any
 from berth.images import pins
 from tests.local_mode.sdk import run
 
-FILE = pins.ROOT / "tests/unit/train/requests.json"
+PROGRAMS = {
+    "tests/unit/train/requests.json": {2: "record_v2.py", 3: "record_v3.py"},
+    "tests/unit/serve/requests.json": {2: "record_serving.py"},
+}
+"""Which program makes the requests of a file, by the version of its SDK."""
 
 
-def record(version: int, work: Path) -> Any:
-    """The requests of that SDK, by case."""
-    requests, _ = run(Path(__file__).with_name(f"record_v{version}.py"), str(work), version=version, work=work)
+def record(program: str, version: int, work: Path) -> Any:
+    """The requests that a program makes under that SDK, by case."""
+    requests, _ = run(Path(__file__).with_name(program), str(work), version=version, work=work)
     return requests
+
+
+def kept(file: str) -> Any:
+    """The requests in a file, by SDK and case."""
+    return json.loads((pins.ROOT / file).read_text())
 
 
 def as_text(recorded: dict[str, dict[str, dict[str, Any]]]) -> str:
@@ -35,12 +45,13 @@ def as_text(recorded: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def main() -> None:
-    recorded = {}
-    for version in (2, 3):
-        with tempfile.TemporaryDirectory() as work, contextlib.redirect_stdout(sys.stderr):
-            recorded[f"v{version}"] = record(version, Path(work))
-    FILE.write_text(as_text(recorded))
-    print(f"{FILE.relative_to(pins.ROOT)}: {sum(map(len, recorded.values()))} requests")
+    for file, programs in PROGRAMS.items():
+        recorded = {}
+        for version, program in programs.items():
+            with tempfile.TemporaryDirectory() as work, contextlib.redirect_stdout(sys.stderr):
+                recorded[f"v{version}"] = record(program, version, Path(work))
+        (pins.ROOT / file).write_text(as_text(recorded))
+        print(f"{file}: {sum(map(len, recorded.values()))} requests")
 
 
 if __name__ == "__main__":

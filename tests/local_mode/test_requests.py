@@ -1,14 +1,16 @@
-"""The SDKs of these environments still send for a job what tests/unit/train plans with."""
+"""The SDKs of these environments still send what tests/unit/train plans with, and tests/unit/serve serves by."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.local_mode import recorded
+from tests.local_mode.recorded import PROGRAMS, kept, record
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_the_sdk_sends_what_is_recorded(version: int, tmp_path: Path) -> None:
-    kept = json.loads(recorded.FILE.read_text())[f"v{version}"]
-    assert recorded.record(version, tmp_path) == kept, "the SDK sends something else: see what, then `make requests`"
+@pytest.mark.parametrize(
+    ("file", "version", "program"),
+    [(file, version, program) for file, programs in PROGRAMS.items() for version, program in programs.items()],
+)
+def test_the_sdk_sends_what_is_recorded(file: str, version: int, program: str, tmp_path: Path) -> None:
+    now = record(program, version, tmp_path)
+    assert now == kept(file)[f"v{version}"], "the SDK sends something else: see what, then `make requests`"

@@ -69,6 +69,15 @@ def test_both_timeouts_are_seconds() -> None:
     assert read_settings(both).seconds == 120
 
 
+@pytest.mark.parametrize("server", ["MMS", "TS"])
+def test_other_servers_variables_say_the_same_unless_sagemakers_are_set(server: str) -> None:
+    theirs = {f"{server}_DEFAULT_WORKERS_PER_MODEL": "2", f"{server}_DEFAULT_RESPONSE_TIMEOUT": "500"}
+    assert read_settings(theirs) == ServerSettings(workers=2, seconds=500)
+    assert idle_variables(ServerSettings(), theirs) == []
+    ours = {"SAGEMAKER_MODEL_SERVER_WORKERS": "3", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}
+    assert read_settings(theirs | ours) == ServerSettings(workers=3, seconds=9)
+
+
 def test_a_body_may_be_as_large_as_it_is() -> None:
     limits = RequestLimits(payload=read_settings({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}).payload, tokens=10**8)
     assert limits.body == 64 * 10**8
@@ -241,6 +250,7 @@ def test_workers_share_what_there_is() -> None:
         ("BERTH_FAILURE_GRACE", "-1", "0 to 3600"),
         ("SAGEMAKER_MODEL_SERVER_WORKERS", "0", "1 to 256"),
         ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "soon", "1 to 86400"),
+        ("MMS_DEFAULT_RESPONSE_TIMEOUT", "-1", "1 to 86400"),
     ],
 )
 def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> None:

@@ -1,0 +1,109 @@
+"""What SDK v2 really sends for endpoints and batch transforms (requests.json, made by `make requests`): whose code then
+answers, by which settings, and what is told to have no effect.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.serve.settings import ServerSettings, TransformSettings, idle_variables, read_settings
+from berth.serve.user_code import fetch
+from berth.serve.user_code.find import FUNCTIONS, NoHandler, UserCode, find_code
+
+RECORDED = json.loads(Path(__file__).with_name("requests.json").read_text())["v2"]
+TEXTS = {"inference.py": "def predict_fn(data, model): ...\n", "train.py": "print('trains')\n", "train.sh": "python\n"}
+OURS, HANDLER = "the image", "inference.py"
+SHELL_SCRIPT = "the image; train.sh is no Python file, and is not run"
+TRAINING_PROGRAM = f"the image; train.py has none of {', '.join(FUNCTIONS)}, and is not run"
+BATCH = {"batch": True, "seconds": 595}
+
+# Who answers, which settings are not the defaults, what has no effect.
+EXPECTED: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "Estimator": (OURS, {}, []),
+    "Estimator, entry_point": (OURS, {}, []),
+    "HuggingFace": (OURS, {}, []),
+    "HuggingFaceModel": (OURS, {}, []),
+    "HuggingFaceModel, code": (HANDLER, {}, []),
+    "HuggingFaceModel, of the hub": (OURS, {}, []),
+    "Model": (OURS, {}, []),
+    "Model, SAGEMAKER_MODEL_SERVER_TIMEOUT": (OURS, {"seconds": 30}, []),
+    "Model, asynchronous": (OURS, {}, []),
+    "Model, entry_point": (HANDLER, {}, []),
+    "Model, entry_point and source_dir": (HANDLER, {}, []),
+    "Model, network isolation": (HANDLER, {}, []),
+    "Model, serverless": (OURS, {}, []),
+    "Model, transformer": (OURS, BATCH | {"transform": TransformSettings(concurrent=1)}, []),
+    "Model, transformer with all that it takes": (
+        OURS,
+        BATCH | {"payload": 2**20, "transform": TransformSettings(2, "SINGLE_RECORD", 1)},
+        [],
+    ),
+    "Model, variables of other servers": (OURS, {"workers": 2, "seconds": 500}, ["SAGEMAKER_USE_NGINX"]),
+    "MultiDataModel": (OURS, {"multi_model": True}, []),
+    "PyTorch": (TRAINING_PROGRAM, {}, []),
+    "PyTorch, a handler": (HANDLER, {}, []),
+    "PyTorch, entry_point .sh": (SHELL_SCRIPT, {}, []),
+    "PyTorchModel": (OURS, {}, []),
+    "PyTorchModel, code and workers": (HANDLER, {"workers": 2}, []),
+    "PyTorchModel, code of before framework_version 1.2": (HANDLER, {}, []),
+}
+
+
+def environment_of(request: dict[str, Any]) -> dict[str, str]:
+    """What the container has: the model's variables, and those that SageMaker adds by what the request asks for; of a
+    batch transform as the SDK's local mode does (sagemaker.local.entities._LocalTransformJob, read in 2.257.7).
+    """
+    environ = dict(request.get("Environment", {}))
+    if request.get("Mode") == "MultiModel":
+        environ["SAGEMAKER_MULTI_MODEL"] = "true"
+    if "Transform" in request:
+        transform = request["Transform"]
+        strategy = {"SingleRecord": "SINGLE_RECORD", "MultiRecord": "MULTI_RECORD"}.get(transform.get("BatchStrategy"))
+        told = {
+            "SAGEMAKER_BATCH": "True",
+            "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": transform.get("MaxConcurrentTransforms", 1),
+            "SAGEMAKER_MAX_PAYLOAD_IN_MB": transform.get("MaxPayloadInMB"),
+            "SAGEMAKER_BATCH_STRATEGY": strategy,
+        }
+        environ |= {name: str(value) for name, value in told.items() if value is not None}
+        environ |= transform.get("Environment", {})
+    return environ
+
+
+def write_code(request: dict[str, Any], folder: Path) -> None:
+    """What the archive holds that the request names."""
+    for name in request.get("Code", []):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(TEXTS[path.name])
+
+
+def test_every_request_is_expected() -> None:
+    assert list(RECORDED) == sorted(EXPECTED)
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_what_a_request_comes_to(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = RECORDED[case]
+    answering, chosen, without_effect = EXPECTED[case]
+    model = tmp_path / "ml/model"
+    model.mkdir(parents=True)
+    environ = environment_of(request) | {"SAGEMAKER_BASE_DIR": str(model.parent)}
+    folder = environ.get("SAGEMAKER_SUBMIT_DIRECTORY", "")
+    environ["SAGEMAKER_SUBMIT_DIRECTORY"] = folder.replace("/opt/ml", str(model.parent))
+    if not folder.startswith("s3://"):
+        write_code(request, model)
+
+    settings = read_settings(environ)
+    assert settings == ServerSettings(model_dir=model, **chosen)
+    assert idle_variables(settings, environ) == without_effect
+    monkeypatch.setattr(fetch, "_download", lambda uri, place: write_code(request, place))
+    code = find_code(model, fetch.fetch(environ, tmp_path / "scratch"))
+    match code:
+        case UserCode():
+            assert (code.file.name, code.functions) == (answering, {"predict_fn"})
+        case NoHandler():
+            shown = code.reason.replace(f"{model}/code/", "")
+            assert answering == "; ".join(filter(None, (OURS, shown)))
