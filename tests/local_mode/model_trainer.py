@@ -2,14 +2,18 @@
 
 Usage: python model_trainer.py JSON, a list of jobs, each with name, image_uri, root (a new folder) and what the trainer
 takes: instance_count, inputs (channel: folder), hyperparameters, environment, source_code, and distributed, the name of
-its class and its fields. Prints RESULT and, by job's name, the sentence of its error, empty if it ended well.
+its class and its fields. Perhaps also serve, for an endpoint of its model: image_uri, questions, and folder, a new one
+that gets answers.json. Prints RESULT and, by job's name, its error, empty if it ended well.
 """
 
 import json
+import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
+from sagemaker.core.local.local_session import LocalSession
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData, SourceCode
 from sagemaker.train.distributed import MPI, Torchrun
@@ -43,8 +47,40 @@ def run(job: dict[str, Any]) -> str:
     return ""
 
 
+def serve(archive: Path, image_uri: str, folder: str, questions: list[Any]) -> None:
+    """What an endpoint answers, by the local session's own requests, which boto3's have the shape of."""
+    # Alone in its folder: the session unpacks an archive next to it, and checks all that lies there.
+    Path(folder).mkdir()
+    shutil.copy(archive, folder)
+    session = LocalSession()
+    session.config = {"local": {"serving_port": free_port(), "container_root": str(Path(folder).parent)}}
+    client = session.sagemaker_client
+    container = {"Image": image_uri, "ModelDataUrl": f"file://{folder}/model.tar.gz", "Environment": {}}
+    client.create_model("berth", container)
+    variant = {"ModelName": "berth", "VariantName": "all", "InstanceType": "local", "InitialInstanceCount": 1}
+    client.create_endpoint_config("berth", [variant])
+    client.create_endpoint("berth", "berth")
+    try:
+        answers = [
+            session.sagemaker_runtime_client.invoke_endpoint(json.dumps(each), "berth", "application/json")["Body"]
+            for each in questions
+        ]
+        Path(folder, "answers.json").write_text(json.dumps([json.loads(body.read()) for body in answers]))
+    finally:
+        client.delete_endpoint("berth")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 errors = {}
 for each in json.loads(sys.argv[1]):
     print(f"JOB {each['name']}", flush=True)
     errors[each["name"]] = run(each)
+    if "serve" in each and not errors[each["name"]]:
+        serve(Path(each["root"], "compressed_artifacts", "model.tar.gz"), **each["serve"])
 print("RESULT " + json.dumps(errors))

@@ -1,91 +1,118 @@
-"""SDK v3's ModelTrainer in local mode: with and without source code, Torchrun() and MPI(), on one and two hosts."""
+"""SDK v3 in local mode: a ModelTrainer with and without source code, Torchrun(), MPI(), two hosts; an endpoint."""
 
 import json
 import os
 import re
+import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
-from tests.local_mode.test_sdk_v2 import TRAIN
+from tests.local_mode import sdk
+from tests.local_mode.conftest import remove_what_the_sdk_left
+from tests.local_mode.test_sdk_v2 import RECIPE, SERVE, TRAIN
 
-PROGRAM = Path(__file__).with_name("model_trainer.py")
-# Joins whatever group the launcher describes, and says who takes part: a sum over distinct ranks can't come of one.
-TOGETHER = """
-import argparse
-import json
-import os
-import socket
-from pathlib import Path
-
-import torch
-import torch.distributed as dist
-
-parser = argparse.ArgumentParser()
-for name in ("text", "settings", "rate", "flag"):
-    parser.add_argument(f"--{name}")
-found = vars(parser.parse_args())
-found["environment"] = os.environ["GREETING"]
-found["rows"] = (Path(os.environ["SM_CHANNEL_TRAIN"]) / "rows.txt").read_text()
-try:
-    import berth_sample
-    found["package"] = berth_sample.VALUE
-except ImportError:
-    found["package"] = None
-if "RANK" in os.environ:
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    total = torch.tensor([10.0**rank])
-    dist.all_reduce(total)
-    ranks = [None] * dist.get_world_size()
-    dist.all_gather_object(
-        ranks, [os.environ["SM_CURRENT_HOST"], os.environ["LOCAL_RANK"], len(os.sched_getaffinity(0))]
-    )
-    dist.destroy_process_group()
-else:
-    rank, total, ranks = 0, torch.ones(1), [[os.environ["SM_CURRENT_HOST"], "0", len(os.sched_getaffinity(0))]]
-if rank == 0:
-    found |= {"sum": total.item(), "ranks": ranks}
-    Path(os.environ["SM_MODEL_DIR"], "together.json").write_text(json.dumps(found))
-"""
+PROGRAM, SCRIPT = (Path(__file__).with_name(name) for name in ("model_trainer.py", "joins_group.py"))
+# Of the user's script: the hosts, the ranks on each (0: it is no rank), and by what these join their group.
+JOBS = {
+    "script": (1, 0, "none"),
+    "MPI": (1, 2, "accelerate"),
+    "Torchrun, two hosts": (2, 1, "accelerate"),
+    "MPI, two hosts": (2, 2, "torch"),
+}
 HYPERPARAMETERS = {
     "text": 'two words, $HOME and "double" quotes',
     "settings": {"a": [1, 2]},
     "rate": 3e-5,
     "flag": True,
 }
+QUESTION = {"question": "What is used for inference?", "context": "This model is used with sagemaker for inference."}
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that has ended: its error, its log, and the files of its model.tar.gz."""
+    """A job that has ended: its error, its log, the files of its model.tar.gz, and what an endpoint of it answered."""
 
     error: str
     log: str
     model: dict[str, bytes]
+    answers: list[Any]
 
 
-Train = Callable[[list[dict[str, Any]]], dict[str, Ended]]
-
-
-@pytest.fixture
-def train(run_sdk: Any, tmp_path: Path) -> Train:
-    """Runs jobs, each with a name, in one process of the SDK."""
-
-    def run(jobs: list[dict[str, Any]]) -> dict[str, Ended]:
-        roots = {job["name"]: tmp_path / f"root-{job['name']}" for job in jobs}
-        told = [{"image_uri": TRAIN, "root": str(roots[job["name"]]), **job} for job in jobs]
-        errors, output = run_sdk(PROGRAM, json.dumps(told), version=3)
+@pytest.fixture(scope="module")
+def ended(
+    client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory, excerpt: Any, pretrained: Path
+) -> Iterator[dict[str, Ended]]:
+    """All jobs, by name, run by one process: the SDK's import takes seconds."""
+    work = tmp_path_factory.mktemp("jobs")
+    jobs = [{"name": "run_qa", **run_qa(work, excerpt, pretrained)}]
+    jobs += [{"name": name, **user_job(work, *JOBS[name], launcher=name.partition(",")[0])} for name in JOBS]
+    roots = {job["name"]: work / f"root-{number}" for number, job in enumerate(jobs)}
+    told = [{"image_uri": TRAIN, "root": str(roots[job["name"]]), **job} for job in jobs]
+    try:
+        errors, output = sdk.run(PROGRAM, json.dumps(told), version=3, work=work)
         logs = re.split(r"^JOB (.+)$", output, flags=re.MULTILINE)
         by_name = dict(zip(logs[1::2], logs[2::2], strict=True))
-        return {name: Ended(errors[name], by_name[name], model_files(root)) for name, root in roots.items()}
+        answers = work / "archive" / "answers.json"
+        yield {
+            name: Ended(
+                error=errors[name],
+                log=by_name[name],
+                model=model_files(root),
+                answers=json.loads(answers.read_text()) if name == "run_qa" and answers.exists() else [],
+            )
+            for name, root in roots.items()
+        }
+    finally:
+        remove_what_the_sdk_left(client, work)
 
-    return run
+
+def run_qa(work: Path, excerpt: Any, pretrained: Path) -> dict[str, Any]:
+    """A job without source code, and an endpoint of its model."""
+    inputs = {"model": str(pretrained)}
+    for channel, name, questions in (("train", "train", 16), ("validation", "heldout", 4)):
+        (work / channel).mkdir()
+        (work / channel / "data.json").write_text(json.dumps(excerpt(name, questions)))
+        inputs[channel] = str(work / channel)
+    return {
+        "hyperparameters": RECIPE | {"max_steps": 2},
+        "inputs": inputs,
+        "serve": {"image_uri": SERVE, "folder": str(work / "archive"), "questions": [{"inputs": QUESTION}]},
+    }
+
+
+def user_job(work: Path, hosts: int, ranks: int, group: str, *, launcher: str) -> dict[str, Any]:
+    """A job of the user's script, with all that a ModelTrainer takes."""
+    (work / "rows").mkdir(exist_ok=True)
+    (work / "rows" / "rows.txt").write_text("1 2 3")
+    job: dict[str, Any] = {
+        "source_code": source_code(work / "source"),
+        "hyperparameters": HYPERPARAMETERS | {"group": group},
+        "environment": {"GREETING": "good morning"},
+        "inputs": {"train": str(work / "rows")},
+        "instance_count": hosts,
+    }
+    return job | ({"distributed": [launcher, {"process_count_per_node": ranks}]} if ranks else {})
+
+
+def source_code(folder: Path) -> dict[str, str]:
+    """A source folder: the script and its requirements, a wheel that lies next to them."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy(SCRIPT, folder)
+    wheel, info = "berth_sample-1.0-py3-none-any.whl", "berth_sample-1.0.dist-info"
+    with zipfile.ZipFile(folder / wheel, "w") as archive:
+        archive.writestr("berth_sample.py", "VALUE = 'from the wheel'\n")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: berth-sample\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    (folder / "requirements.txt").write_text(f"./{wheel}\n")
+    return {"source_dir": str(folder), "entry_script": SCRIPT.name, "requirements": "requirements.txt"}
 
 
 def model_files(root: Path) -> dict[str, bytes]:
@@ -97,58 +124,37 @@ def model_files(root: Path) -> dict[str, bytes]:
         return {name: file.read() for name, file in opened.items() if file}
 
 
-@pytest.fixture
-def user_code(tmp_path: Path) -> dict[str, str]:
-    """A source folder as v3 takes it: a script and its requirements, a wheel that lies next to them."""
-    folder = tmp_path / "source"
-    folder.mkdir()
-    (folder / "together.py").write_text(TOGETHER)
-    wheel = "berth_sample-1.0-py3-none-any.whl"
-    info = "berth_sample-1.0.dist-info"
-    with zipfile.ZipFile(folder / wheel, "w") as archive:
-        archive.writestr("berth_sample.py", "VALUE = 'from the wheel'\n")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: berth-sample\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    (folder / "requirements.txt").write_text(f"./{wheel}\n")
-    return {"source_dir": str(folder), "entry_script": "together.py", "requirements": "requirements.txt"}
-
-
-@pytest.fixture
-def job_of_user(user_code: dict[str, str], tmp_path: Path) -> dict[str, Any]:
-    """What a ModelTrainer is given with it, but for the distribution."""
-    (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "rows.txt").write_text("1 2 3")
-    return {
-        "source_code": user_code,
-        "hyperparameters": HYPERPARAMETERS,
-        "environment": {"GREETING": "good morning"},
-        "inputs": {"train": str(tmp_path / "rows")},
-    }
-
-
-def check_together(ended: Ended, hosts: int, ranks_per_host: int) -> None:
-    """What rank 0 found: the settings as they were given, and every rank in one group, each free to use every core."""
-    assert not ended.error, ended.log
-    found = json.loads(ended.model["together.json"])
-    assert found.pop("sum") == int("1" * (hosts * ranks_per_host))
-    places = [[f"algo-{host + 1}", str(local)] for host in range(hosts) for local in range(ranks_per_host)]
-    assert found.pop("ranks") == [[*place, len(os.sched_getaffinity(0))] for place in places]
-    assert found == {
+@pytest.mark.parametrize("name", JOBS)
+def test_a_script_gets_its_settings_and_trains_together(name: str, ended: dict[str, Ended]) -> None:
+    """Rank 0 writes what it got; the sum is one of distinct ranks, each of which may use every core."""
+    hosts, ranks, group = JOBS[name]
+    assert not ended[name].error, ended[name].log
+    local_ranks = [str(rank) for rank in range(ranks)] or [None]
+    assert json.loads(ended[name].model["group.json"]) == {
         "text": HYPERPARAMETERS["text"],
         "settings": '{"a": [1, 2]}',
         "rate": "3e-05",
         "flag": "true",
+        "group": group,
         "environment": "good morning",
-        "rows": "1 2 3",
         "package": "from the wheel",
+        "rows": "1 2 3",
+        "sum": int("1" * (hosts * ranks or 1)),
+        "ranks": [
+            [f"algo-{host + 1}", local, len(os.sched_getaffinity(0))] for host in range(hosts) for local in local_ranks
+        ],
     }
 
 
-def test_one_host(train: Train, job_of_user: dict[str, Any]) -> None:
-    alone = job_of_user | {"name": "alone"}
-    mpi = job_of_user | {"name": "mpi", "distributed": ["MPI", {"process_count_per_node": 2}]}
-    ended = train([alone, mpi])
-    check_together(ended["alone"], 1, 1)
-    check_together(ended["mpi"], 1, 2)
-    assert len(re.findall("berth: mpirun: changed for SDK v3's driver: ", ended["mpi"].log)) == 1
+def test_one_line_says_what_was_changed_for_mpi(ended: dict[str, Ended]) -> None:
+    lines = {name: len(re.findall("berth: mpirun: changed for SDK v3's driver: ", ended[name].log)) for name in JOBS}
+    assert lines == {name: int(name.startswith("MPI")) for name in JOBS}
+
+
+def test_run_qa_trains_without_source_code_and_its_model_answers(ended: dict[str, Ended]) -> None:
+    job = ended["run_qa"]
+    assert not job.error, job.log
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= job.model.keys()
+    assert json.loads(job.model["metrics.json"])["world_size"] == 1
+    (answer,) = job.answers
+    assert answer["answer"] == QUESTION["context"][answer["start"] : answer["end"]]

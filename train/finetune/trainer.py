@@ -161,6 +161,10 @@ class QuestionAnsweringTrainer(Trainer):
         assert isinstance(self.model, torch.nn.Module)
         return self.model
 
+    def current_model(self) -> torch.nn.Module:
+        """The model to answer with or to write, whole; all ranks must ask for it."""
+        return self.whole_model
+
     @property
     def sharded(self) -> bool:
         """Whether no rank holds the whole model (FSDP, DeepSpeed)."""
@@ -223,7 +227,7 @@ class QuestionAnsweringTrainer(Trainer):
 
     def answer(self, questions: QuestionSet) -> Result:
         """Answer and measure a question set with the model as it is; all ranks must call it."""
-        model = self.whole_model
+        model = self.current_model()
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)

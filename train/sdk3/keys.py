@@ -64,12 +64,13 @@ def exchange(host: str, hosts: Sequence[str], own: PublicKeys, timeout: float, p
 def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, port: int) -> list[Peer]:
     events: Events = SimpleQueue()
     leader = Leader(host, workers, events, port)
-    outcome = Outcome(0)
+    outcome = failed(f"{host} could not exchange ssh keys; look at that host's own log.", host)
     try:
         leader.gather(timeout)
         check_alike(1, "", leader.introductions, host)
         leader.broadcast("keys", **asdict(own))
-        keys = {worker.host: worker.keys for worker in (_next_keys(events) for _ in workers)}
+        keys = _collect(events, workers)
+        outcome = Outcome(0)
         return [Peer(name, leader.connections[name].address, keys[name]) for name in workers]
     except JobError as error:
         outcome = failed(str(error), host)
@@ -78,23 +79,19 @@ def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, po
         leader.dismiss(outcome_fields(outcome, time.time()), time.monotonic())
 
 
-@dataclass(frozen=True, slots=True)
-class _Received:
-    host: str
-    keys: PublicKeys
-
-
-def _next_keys(events: Events) -> _Received:
-    """The keys of one worker; all of them have come, and have nothing else to send."""
-    while True:
+def _collect(events: Events, workers: Sequence[str]) -> dict[str, PublicKeys]:
+    """The keys of every worker; all of them have come, and have nothing else to send."""
+    keys: dict[str, PublicKeys] = {}
+    while missing := [name for name in workers if name not in keys]:
         try:
             event = events.get(timeout=SILENCE_SECONDS)
         except Empty:
-            raise JobError("a host sent no ssh keys; look at the log of each host.") from None
+            raise JobError(f"no ssh keys came from {', '.join(missing)}; look at that host's own log.") from None
         if isinstance(event, Lost):
             raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
         if isinstance(event, Message) and event.kind == "keys":
-            return _Received(event.host, PublicKeys(**event.fields))
+            keys[event.host] = PublicKeys(**event.fields)
+    return keys
 
 
 def _follow(host: str, leader: str, own: PublicKeys, timeout: float, port: int) -> Peer:

@@ -1,0 +1,41 @@
+"""A user's script under SDK v3: joins the group that its launcher describes, and writes down who takes part.
+
+`--group` says how: by torch, by accelerate, or not at all. A sum over distinct ranks can't come of one rank alone.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import berth_sample  # of requirements.txt
+import torch
+import torch.distributed as dist
+
+parser = argparse.ArgumentParser()
+for name in ("text", "settings", "rate", "flag", "group"):
+    parser.add_argument(f"--{name}")
+found: dict[str, Any] = vars(parser.parse_args())
+found |= {"environment": os.environ["GREETING"], "package": berth_sample.VALUE}
+found["rows"] = (Path(os.environ["SM_CHANNEL_TRAIN"]) / "rows.txt").read_text()
+
+if found["group"] == "torch":
+    dist.init_process_group("gloo")
+elif found["group"] == "accelerate":
+    from accelerate import Accelerator
+
+    assert Accelerator().num_processes == int(os.environ["WORLD_SIZE"])
+
+rank, total = 0, torch.ones(1)
+me = [os.environ["SM_CURRENT_HOST"], os.environ.get("LOCAL_RANK"), len(os.sched_getaffinity(0))]
+ranks: list[Any] = [me]
+if dist.is_initialized():
+    rank, ranks = dist.get_rank(), [None] * dist.get_world_size()
+    total *= 10**rank
+    dist.all_reduce(total)
+    dist.all_gather_object(ranks, me)
+    dist.destroy_process_group()
+if rank == 0:
+    found |= {"sum": int(total), "ranks": ranks}
+    Path(os.environ["SM_MODEL_DIR"], "group.json").write_text(json.dumps(found))
