@@ -27,7 +27,7 @@ Path(os.environ["SM_OUTPUT_DATA_DIR"], "seen.json").write_text(json.dumps(seen))
 """
 # The names of this machine's loopback, which both resolve.
 HOSTS = ("127.0.0.1", "localhost")
-# What the kit adds, besides its own BERTH_…, for libraries that read them, and PYTHONPATH, which the toolkit fills with its own.
+# What the kit adds for libraries that read them (its own BERTH_… are left out), and what both set in their own way.
 ONLY_OURS = {
     "ACCELERATE_USE_CPU",
     "GLOO_SOCKET_IFNAME",
