@@ -27,19 +27,21 @@ from tests.local_mode.moto_here import moto_server
 PROGRAMS = pins.ROOT / "tests" / "local_mode"
 _PACKAGES = {2: "sagemaker", 3: "sagemaker-train"}
 # What each job of SDK v2 asks for: hosts, and ranks that are to train together (1: every process by itself).
+_OF_FRAMEWORKS = {
+    "no distribution, two hosts": (2, 1),
+    "mpi of two on two hosts": (2, 4),
+    "smdistributed.dataparallel, two hosts": (2, 2),
+    "torch_distributed, two hosts": (2, 2),
+    "pytorchddp of two": (1, 2),
+}
 V2 = {
+    "Estimator, entry_point .py": (1, 1),
     "Estimator, entry_point .sh": (1, 1),
     "Estimator, BERTH_DISTRIBUTION mpi, two hosts": (2, 2),
     "PyTorch, dependencies": (1, 1),
-    "PyTorch, no distribution, two hosts": (2, 1),
-    "PyTorch, mpi of two on two hosts": (2, 4),
     "PyTorch, torch_distributed of setup.py, two hosts": (2, 2),
-    "PyTorch, pytorchddp": (1, 2),
-    "HuggingFace, no distribution": (1, 1),
-    "HuggingFace, mpi": (1, 2),
-    "HuggingFace, pytorchddp, two hosts": (2, 2),
     "HuggingFace, smdistributed.dataparallel of git_config": (1, 2),
-}
+} | {f"{client}, {way}": asked for client in ("PyTorch", "HuggingFace") for way, asked in _OF_FRAMEWORKS.items()}
 # Of SDK v3: the distribution, hosts, ranks together.
 V3: dict[str, tuple[list[Any] | None, int, int]] = {
     "ModelTrainer, source code": (None, 1, 1),

@@ -28,8 +28,8 @@ from sagemaker.pytorch import PyTorch
 ROLE = "arn:aws:iam::111122223333:role/any"
 # Where these have no GPU to ask for, the SDK refuses what it sends from an instance with one.
 AS_ON_GPUS = "local_gpu"
+TWO_RANKS = {"BERTH_PROCESSES_PER_HOST": "2"}
 OPTIONS = "-verbose -x NCCL_DEBUG=VERSION"
-METRICS = [{"Name": "loss", "Regex": "loss = ([0-9.]+)"}]
 VALUES = {"yes": True, "rate": 3e-5, "name": "bert", "list": [1, 2], "encoded": json.dumps("bert"), "none": None}
 
 Job = Callable[[Path], tuple[Any, dict[str, Any]]]
@@ -40,28 +40,34 @@ def mpi(processes: int) -> dict[str, Any]:
     return {"mpi": {"enabled": True, "processes_per_host": processes, "custom_mpi_options": OPTIONS}}
 
 
-def smddp(estimator: Any) -> Job:
+def smddp_of_a_repository(_: Path) -> tuple[Any, dict[str, Any]]:
+    """A tuner's job, too: the key that it adds is no argument of the program's."""
     distribution = {"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": OPTIONS}}}
-    return lambda source: (
-        estimator,
-        {
-            "entry_point": "together.py",
-            "git_config": {"repo": f"{REPOSITORIES}examples", "branch": "main"},
-            "distribution": distribution,
-            "instance_type": AS_ON_GPUS,
-            "environment": {"BERTH_PROCESSES_PER_HOST": "2"},
-            "hyperparameters": {"_tuning_objective_metric": "loss"},
-        },
-    )
+    return HuggingFace, {
+        "entry_point": "together.py",
+        "git_config": {"repo": f"{REPOSITORIES}examples", "branch": "main"},
+        "distribution": distribution,
+        "instance_type": AS_ON_GPUS,
+        "environment": TWO_RANKS,
+        "hyperparameters": {"_tuning_objective_metric": "loss"},
+    }
 
 
 def program(estimator: Any, entry: str = "together.py", folder: str = "", hosts: int = 1, **given: Any) -> Job:
-    def made(source: Path) -> tuple[Any, dict[str, Any]]:
-        if model := given.get("model_uri"):
-            given["model_uri"] = f"file://{source.parent / model}"
-        return estimator, {"entry_point": entry, "source_dir": str(source / folder), "instance_count": hosts, **given}
+    return lambda source: (
+        estimator,
+        {"entry_point": entry, "source_dir": str(source / folder), "instance_count": hosts, **given},
+    )
 
-    return made
+
+def shell_script(source: Path) -> tuple[Any, dict[str, Any]]:
+    """With a model from another place, and a wheel of its own folder in a requirements file by another name."""
+    given = {"entry_point": "together.sh", "source_dir": str(source), "model_uri": f"file://{source.parent}/weights"}
+    return Estimator, {
+        **given,
+        "metric_definitions": [{"Name": "loss", "Regex": "loss = ([0-9.]+)"}],
+        "environment": {"SAGEMAKER_REQUIREMENTS": "gpu.txt"},
+    }
 
 
 def with_dependencies(source: Path) -> tuple[Any, dict[str, Any]]:
@@ -74,36 +80,38 @@ def with_dependencies(source: Path) -> tuple[Any, dict[str, Any]]:
     return PyTorch, {**given, "output_path": None}
 
 
-TWO = {"environment": {"BERTH_PROCESSES_PER_HOST": "2"}}
+def framework(estimator: Any) -> dict[str, Job]:
+    """Each distribution of PyTorch's and HuggingFace's."""
+    torchrun, ddp = {"torch_distributed": {"enabled": True}}, {"pytorchddp": {"enabled": True}}
+    smddp = {"smdistributed": {"dataparallel": {"enabled": True}}}
+    jobs = {
+        "no distribution, two hosts": program(estimator, hosts=2),
+        "mpi of two on two hosts": program(estimator, hosts=2, distribution=mpi(2), hyperparameters=VALUES),
+        "smdistributed.dataparallel, two hosts": program(
+            estimator, hosts=2, distribution=smddp, instance_type=AS_ON_GPUS
+        ),
+        "torch_distributed, two hosts": program(estimator, hosts=2, distribution=torchrun),
+        "pytorchddp of two": program(estimator, distribution=ddp, instance_type=AS_ON_GPUS, environment=TWO_RANKS),
+    }
+    return {f"{estimator.__name__}, {name}": job for name, job in jobs.items()}
+
+
 JOBS: dict[str, Job] = {
-    "Estimator, entry_point .sh": program(
-        Estimator,
-        "together.sh",
-        model_uri="weights",
-        metric_definitions=METRICS,
-        environment={"SAGEMAKER_REQUIREMENTS": "gpu.txt"},
-    ),
+    "Estimator, entry_point .py": program(Estimator),
+    "Estimator, entry_point .sh": shell_script,
     "Estimator, BERTH_DISTRIBUTION mpi, two hosts": program(
         Estimator, hosts=2, environment={"BERTH_DISTRIBUTION": "mpi"}
     ),
+    **framework(PyTorch),
     "PyTorch, dependencies": with_dependencies,
-    "PyTorch, no distribution, two hosts": program(PyTorch, hosts=2),
-    "PyTorch, mpi of two on two hosts": program(PyTorch, hosts=2, distribution=mpi(2), hyperparameters=VALUES),
     "PyTorch, torch_distributed of setup.py, two hosts": program(
         PyTorch,
         folder="packaged",
         hosts=2,
         distribution={"torch_distributed": {"enabled": True}, "parameter_server": {"enabled": False}},
     ),
-    "PyTorch, pytorchddp": program(
-        PyTorch, distribution={"pytorchddp": {"enabled": True}}, instance_type=AS_ON_GPUS, **TWO
-    ),
-    "HuggingFace, no distribution": program(HuggingFace),
-    "HuggingFace, mpi": program(HuggingFace, distribution=mpi(2)),
-    "HuggingFace, pytorchddp, two hosts": program(
-        HuggingFace, hosts=2, distribution={"pytorchddp": {"enabled": True}}, instance_type=AS_ON_GPUS
-    ),
-    "HuggingFace, smdistributed.dataparallel of git_config": smddp(HuggingFace),
+    **framework(HuggingFace),
+    "HuggingFace, smdistributed.dataparallel of git_config": smddp_of_a_repository,
 }
 
 TOGETHER = Path(__file__).with_name("together.py").read_text()
