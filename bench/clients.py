@@ -7,6 +7,7 @@ Ends with exit code 1 if a job failed, or if other ranks trained together than w
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -25,23 +26,27 @@ from tests.local_mode.conftest import remove_what_the_sdk_left
 from tests.local_mode.moto_here import moto_server
 
 PROGRAMS = pins.ROOT / "tests" / "local_mode"
+LOG = pins.ROOT / ".venv" / "clients.log"
 _PACKAGES = {2: "sagemaker", 3: "sagemaker-train"}
 # What each job of SDK v2 asks for: hosts, and ranks that are to train together (1: every process by itself).
-_OF_FRAMEWORKS = {
+Asked = dict[str, tuple[int, int]]
+_OF_FRAMEWORKS: Asked = {
     "no distribution, two hosts": (2, 1),
     "mpi of two on two hosts": (2, 4),
     "smdistributed.dataparallel, two hosts": (2, 2),
     "torch_distributed, two hosts": (2, 2),
     "pytorchddp of two": (1, 2),
 }
-V2 = {
-    "Estimator, entry_point .py": (1, 1),
-    "Estimator, entry_point .sh": (1, 1),
-    "Estimator, BERTH_DISTRIBUTION mpi, two hosts": (2, 2),
-    "PyTorch, dependencies": (1, 1),
-    "PyTorch, torch_distributed of setup.py, two hosts": (2, 2),
-    "HuggingFace, smdistributed.dataparallel of git_config": (1, 2),
-} | {f"{client}, {way}": asked for client in ("PyTorch", "HuggingFace") for way, asked in _OF_FRAMEWORKS.items()}
+_OF_V2: dict[str, Asked] = {
+    "Estimator": {
+        "entry_point .py": (1, 1),
+        "entry_point .sh": (1, 1),
+        "BERTH_DISTRIBUTION mpi, two hosts": (2, 2),
+    },
+    "PyTorch": {**_OF_FRAMEWORKS, "dependencies": (1, 1), "torch_distributed of setup.py, two hosts": (2, 2)},
+    "HuggingFace": {**_OF_FRAMEWORKS, "smdistributed.dataparallel of git_config": (1, 2)},
+}
+V2 = {f"{client}, {way}": asked for client, ways in _OF_V2.items() for way, asked in ways.items()}
 # Of SDK v3: the distribution, hosts, ranks together.
 V3: dict[str, tuple[list[Any] | None, int, int]] = {
     "ModelTrainer, source code": (None, 1, 1),
@@ -144,17 +149,18 @@ def main() -> int:
     image = parser.parse_args().image
     rows: list[Ended] = []
     clients: tuple[Callable[[str, Path], Iterator[Ended]], ...] = (of_v2, of_v3)
-    for client in clients:
-        with tempfile.TemporaryDirectory() as work:
-            try:
-                for row in client(image, Path(work)):
-                    print(row.row(), file=sys.stderr)
-                    rows.append(row)
-            finally:
-                remove_what_the_sdk_left(engine.connect(), Path(work))
+    with LOG.open("w") as log, contextlib.redirect_stdout(log):  # the SDKs' and the containers' logs
+        for client in clients:
+            with tempfile.TemporaryDirectory() as work:
+                try:
+                    for row in client(image, Path(work)):
+                        print(row.row(), file=sys.stderr)
+                        rows.append(row)
+                finally:
+                    remove_what_the_sdk_left(engine.connect(), Path(work))
     path = pins.ROOT / "bench" / "results" / f"{time.strftime('%Y-%m-%d')}-clients.md"
     path.write_text(report(image, rows))
-    print(path.relative_to(pins.ROOT))
+    print(f"{path.relative_to(pins.ROOT)}; the jobs' logs are in {LOG.relative_to(pins.ROOT)}")
     return 0 if all(row.right for row in rows) else 1
 
 

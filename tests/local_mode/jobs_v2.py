@@ -26,8 +26,8 @@ from sagemaker.local import LocalSession
 from sagemaker.pytorch import PyTorch
 
 ROLE = "arn:aws:iam::111122223333:role/any"
-# Where these have no GPU to ask for, the SDK refuses what it sends from an instance with one.
-AS_ON_GPUS = "local_gpu"
+# The SDK takes these distributions for an instance with GPUs alone; the estimator that it made of them then runs here.
+AS_ON_GPUS = "ml.p4d.24xlarge"
 TWO_RANKS = {"BERTH_PROCESSES_PER_HOST": "2"}
 OPTIONS = "-verbose -x NCCL_DEBUG=VERSION"
 VALUES = {"yes": True, "rate": 3e-5, "name": "bert", "list": [1, 2], "encoded": json.dumps("bert"), "none": None}
