@@ -40,6 +40,15 @@ def f1(prediction: str, gold: str, empty: float = 0.0) -> float:
     return 2 * shared / (len(predicted) + len(wanted))
 
 
+def question_scores(prediction: str, golds: Sequence[str], *, v2: bool) -> tuple[float, float]:
+    """Exact match and F1 of one question, 0 to 1, against its best gold answer; without golds it is v2.0's, which wants
+    the empty prediction.
+    """
+    wanted = [gold for gold in golds if normalize(gold)] or [""] if v2 else golds
+    exact = max(exact_match(prediction, gold) for gold in wanted)
+    return exact, max(f1(prediction, gold, empty=float(v2)) for gold in wanted)
+
+
 def evaluate(
     predictions: Mapping[str, str],
     examples: Sequence[Example],
@@ -64,9 +73,8 @@ def evaluate(
     for i, example in enumerate(examples):
         prediction = predictions.get(example.id)
         if prediction is not None:
-            golds = _golds(example, v2=v2)
-            exact[i] = max(exact_match(prediction, gold) for gold in golds)
-            overlap[i] = max(f1(prediction, gold, empty=float(v2)) for gold in golds)
+            golds = [answer.text for answer in example.answers]
+            exact[i], overlap[i] = question_scores(prediction, golds, v2=v2)
     has_answer = np.array([bool(example.answers) for example in examples])
 
     scores = {"exact_match": 100 * exact.mean(), "f1": 100 * overlap.mean(), "total": len(examples)}
@@ -77,8 +85,3 @@ def evaluate(
                 scores[f"{prefix}_f1"] = 100 * overlap[part].mean()
                 scores[f"{prefix}_total"] = int(part.sum())
     return {key: value if isinstance(value, int) else float(value) for key, value in scores.items()}
-
-
-def _golds(example: Example, *, v2: bool) -> list[str]:
-    texts = [answer.text for answer in example.answers]
-    return [text for text in texts if normalize(text)] or [""] if v2 else texts

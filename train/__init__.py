@@ -16,6 +16,7 @@ outcome      how the job ended, and what it leaves; ownership hands its outputs 
 start_hook   what every Python of the image does at its start, also where SDK v3 replaces the entry; by berth_start.pth
 rank_hook    for start_hook: what a rank does to train together with others; rank_events is what that shows at the end
 after_import a function called once a module has been imported, for start_hook
+metrics/     the metrics that scripts ask evaluate and datasets for, without a network; start_hook brings them in
 sdk3/        what stands between SDK v3's MPI driver and mpirun
 tracebacks   those of a user's program, without what started it
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+import torch.distributed.fsdp
 import transformers
 from transformers import TrainingArguments, enable_full_determinism, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
@@ -32,11 +33,13 @@ from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
 from berth.train.finetune import checkpoints, data, divided, export, model, ranks, report
+from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.data import Questions
+from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, TrainingSettings, complete, options
+from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
@@ -104,7 +107,7 @@ def run(environment: Mapping[str, str]) -> None:
     questions = divided.load_all(sources, recipe, limits, rank, say)
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
-    trainer = _trainer(loaded, recipe, args, rank, questions, say)
+    trainer = _trainer(loaded, settings, args, rank, questions, say)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
     if args.do_train:
@@ -164,6 +167,7 @@ def _rank_environment(
         backend=environment.get("BERTH_BACKEND", ""),
         channels=channels,
         keeps_checkpoints=paths.checkpoints.is_dir(),
+        fully_shard=hasattr(torch.distributed.fsdp, "fully_shard"),
         compiler=any(shutil.which(name) for name in ("gcc", "clang")),
         reporters=frozenset(get_available_reporting_integrations()),
     )
@@ -208,12 +212,13 @@ def _window_length(recipe: Recipe, loaded: Loaded, say: Callable[[str], None]) -
 
 def _trainer(
     loaded: Loaded,
-    recipe: Recipe,
+    settings: TrainingSettings,
     args: TrainingArguments,
     rank: Rank,
     questions: Mapping[str, Questions],
     say: Callable[[str], None],
 ) -> QuestionAnsweringTrainer:
+    recipe = settings.recipe
     length = _window_length(recipe, loaded, say)
 
     def question_set(split: str) -> QuestionSet | None:
@@ -234,7 +239,7 @@ def _trainer(
         length=length if recipe.pad_to_max_length else None,
         multiple=1 if args.use_cpu else 8,
     )
-    return QuestionAnsweringTrainer(
+    return (ShardedTrainer if settings.cpu_fsdp else QuestionAnsweringTrainer)(
         loaded=loaded,
         args=args,
         evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, rank, say),
@@ -260,9 +265,9 @@ def _train(
         raise checkpoints.of_another(resume) from reason
     found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
     if args.load_best_model_at_end and not trainer.sharded:
-        ranks.share_weights(rank, trainer.whole_model)
+        ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
-        found["weights_sha256"] = ranks.check_equal(rank, trainer.whole_model)
+        found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
         if rank.world_size > 1:
             say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
     found["train_samples"] = questions
@@ -300,7 +305,7 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
         for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
             for stale in folder.glob(pattern):
                 stale.unlink()  # in local mode the folder still holds what the last job wrote
-        trainer.accelerator.unwrap_model(trainer.whole_model).save_pretrained(folder)
+        trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
     say(f"model: written to {folder}")
 

@@ -10,11 +10,16 @@ import os
 TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
+    from types import ModuleType
 
 
 def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
     """Do what is to be done in this process, whose environment is `environ`."""
     try:
+        from berth.train import after_import
+
+        after_import.register("evaluate.loading", _after_evaluate)
+        after_import.register("datasets", _after_datasets)
         environ.update(interface_variables(environ))
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
@@ -24,6 +29,18 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
             rank_hook.watch(environ, world_size(environ))
     except Exception:
         return  # a program must start without this, too
+
+
+def _after_evaluate(loading: "ModuleType") -> None:
+    from berth.train.metrics.loading import after_evaluate
+
+    after_evaluate(loading)
+
+
+def _after_datasets(datasets: "ModuleType") -> None:
+    from berth.train.metrics.loading import after_datasets
+
+    after_datasets(datasets)
 
 
 def world_size(environ: "Mapping[str, str]") -> int:

@@ -1,10 +1,11 @@
 """The parts of run_qa: hyperparameters to settings, data to features, training, evaluation, report.
 
-recipe                       typed hyperparameters to completed settings
+recipe, device               typed hyperparameters to completed settings; what of them GPUs and CPUs ask for
 schema                       what run_qa knows, as JSON for the machine that starts the container
 data, model, features        channels and the hub to examples, weights and batches
 divided                      channels of which each host has some of the files
 ranks, trainer, evaluation   the process group and its checks, the loop, EM and F1 over all ranks
+cpu_fsdp                     the loop over weights that are spread over ranks without a GPU
 checkpoints, report          where a job goes on, and what it says and leaves
 export                       the model's graphs for OpenVINO, in fp32 and in int8
 """

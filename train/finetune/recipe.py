@@ -15,6 +15,7 @@ from berth.contract.hyperparameters import HyperparameterError, Option, options_
 from berth.contract.splits import SPLITS
 from berth.qa.spans import EVALUATION, Decoding
 from berth.runtime.engines.quantization import MAX_F1_LOSS
+from berth.train.finetune.device import RankEnvironment, choose_backend, fit_device, take_cpu_fsdp
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
@@ -111,21 +112,10 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
-class RankEnvironment:
-    """What this rank finds: hardware, channels, and what is installed."""
-
-    world_size: int = 1
-    cuda: bool = False
-    backend: str = ""  # what the launcher chose: gloo, nccl, smddp or nothing
-    channels: frozenset[str] = frozenset()
-    keeps_checkpoints: bool = False  # the checkpoint folder is there, so somebody wants it filled
-    compiler: bool = False
-    reporters: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Everything that a job runs by. `notes` and `warnings` are lines for the log."""
+    """Everything that a job runs by. `cpu_fsdp`: the model is spread over ranks without a GPU. `notes` and `warnings`
+    are lines for the log.
+    """
 
     recipe: Recipe
     training: dict[str, Any]  # keyword arguments of TrainingArguments
@@ -133,6 +123,7 @@ class TrainingSettings:
     timeout: int
     checkpoints: Path
     resume: bool | str
+    cpu_fsdp: bool = False
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -166,8 +157,9 @@ def complete(
     _tasks(training, recipe, found, notes)
     _int8(training, recipe, notes)
     _folders(training, paths, notes)
-    _hardware(training, found, warnings)
-    backend = _backend(training, found, warnings)
+    fit_device(training, found, warnings)
+    backend = choose_backend(training, found, warnings)
+    cpu_fsdp = take_cpu_fsdp(training, found, warnings)
     resume = training.pop("resume_from_checkpoint", None)
     if resume is None:
         resume = not recipe.overwrite_output_dir
@@ -189,6 +181,7 @@ def complete(
         timeout=training.get("ddp_timeout", DEFAULT_TIMEOUT),
         checkpoints=checkpoints,
         resume=resume,
+        cpu_fsdp=cpu_fsdp,
         notes=notes,
         warnings=warnings,
     )
@@ -288,45 +281,6 @@ def _folders(training: dict[str, Any], paths: Paths, notes: list[str]) -> None:
     training["output_dir"] = str(folder)
     if given and str(folder) != given:
         notes.append(f"output_dir: the model goes to {paths.model}, checkpoints go to {folder}")
-
-
-def _hardware(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> None:
-    on_cpu = not found.cuda or training.get("use_cpu", False)
-    if on_cpu:
-        # Without it transformers 5 starts no DDP on a CPU: every rank would train alone, without a word.
-        training["use_cpu"] = True
-        training["dataloader_pin_memory"] = False
-        for name in ("fp16", "fp16_full_eval", "tf32"):
-            if training.pop(name, False):
-                warnings.append(f"{name} needs a GPU, and there is none in use: the job goes on with 32-bit numbers")
-    if on_cpu or not found.compiler:
-        # A backend or a mode alone switches it on as well.
-        requested = [
-            training.pop(name, False) for name in ("torch_compile", "torch_compile_backend", "torch_compile_mode")
-        ]
-        if any(requested):
-            # On a CPU it would take a C++ compiler and torch's headers, which no image has.
-            lack = "a GPU, and there is none in use" if on_cpu else "a C compiler for Triton, and this image has none"
-            warnings.append(f"torch_compile needs {lack}: the job goes on without it")
-
-
-def _backend(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> str:
-    """The process group's backend. run_qa starts the group itself, so that ddp_timeout holds on a CPU as well, and
-    Trainer takes the group as it is: neither transformers nor accelerate needs to know the backend's name.
-    """
-    requested = training.pop("ddp_backend", None)
-    if requested == "smddp" and found.backend != "smddp":
-        other = "gloo" if training.get("use_cpu") else found.backend or "nccl"
-        warnings.append(f"ddp_backend smddp is the launcher's to choose (BERTH_DISTRIBUTION=smddp): {other} is used")
-        requested = None
-    # The launcher has tried the library, on this hardware: only use_cpu on a host with a GPU goes before it.
-    if found.backend == "smddp" and requested in (None, "smddp") and not (found.cuda and training.get("use_cpu")):
-        return "smddp"
-    if training.get("use_cpu"):
-        if requested not in (None, "gloo"):
-            warnings.append(f"ddp_backend {requested} is not there on a CPU: gloo is used")
-        return "gloo"
-    return requested or found.backend or "nccl"
 
 
 def _strategies(training: dict[str, Any], found: RankEnvironment, notes: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Hosts as networks really have them: containers with one host name, and hosts that are told apart by the job alone."""
 
 import json
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,9 @@ def test_hosts_with_different_files_train_together(
     unexpected_lines: Callable[..., list[str]],
     tmp_path: Path,
 ) -> None:
-    """Three files of each channel on two hosts: each trains on its own, and is measured on the questions of both."""
+    """Three files of each channel on two hosts: each trains on its own, and is measured on the questions of both; by
+    fsdp, so that the image is known to have what that needs.
+    """
     counts = {}
     for split, name, questions in (("train", "train", 60), ("validation", "heldout", 20)):
         articles = excerpt(name, questions)["data"]
@@ -47,7 +50,7 @@ def test_hosts_with_different_files_train_together(
         sizes = [sum(len(article["paragraphs"][0]["qas"]) for article in articles[turn::3]) for turn in range(3)]
         counts[split] = (sizes[0] + sizes[2], sizes[1])
     data = {split: tmp_path / split for split in ("train", "validation")} | {"model": tiny_model}
-    given = {"num_train_epochs": "2", "per_device_train_batch_size": "4", "max_seq_length": "384"}
+    given = {"num_train_epochs": "2", "per_device_train_batch_size": "4", "fsdp": "full_shard"}
     ran = train_job(data, hosts=2, hyperparameters=given, divided=frozenset({"train", "validation"}))
     assert ran.outcome.exit_code == 0
     assert "train data: divided among 2 hosts (ShardedByS3Key), " in ran.log
@@ -56,6 +59,7 @@ def test_hosts_with_different_files_train_together(
         "validation data: divided among 2 hosts (ShardedByS3Key), put together: {}, {}".format(*counts["validation"])
         in ran.log
     )
+    assert re.search(r"fsdp: of the model's \d+ parameters each rank trains \d+ to \d+", ran.log)
     assert "weights: the same on all 2 ranks" in ran.log
     with tarfile.open(ran.outcome.model_archive) as archive:
         metrics = json.load(archive.extractfile("metrics.json"))

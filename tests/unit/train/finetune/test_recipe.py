@@ -1,6 +1,7 @@
 """How a job's settings are completed, what the log may say, and the small decisions of run_qa."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from berth.qa.squad import Answer, DataError, Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
 from berth.train.finetune import checkpoints, data, export, ranks, report
+from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
 from berth.train.finetune.ranks import RankError
-from berth.train.finetune.recipe import Paths, RankEnvironment, Recipe, TrainingSettings, complete
+from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete
 from berth.train.finetune.trainer import span_loss
 
 PATHS = Paths(Path("/opt/ml"))
@@ -132,6 +134,13 @@ def test_fsdp_on_several_ranks() -> None:
     found = RankEnvironment(world_size=2, cuda=True, channels=CPU.channels)
     assert settings(found, fsdp="full_shard").training["fsdp"] == "full_shard"
     assert settings(CPU, fsdp=False).training["fsdp"] is False
+    cpus = RankEnvironment(world_size=2, channels=CPU.channels)
+    done = settings(cpus, fsdp="full_shard", fsdp_config={"min_num_params": 1})
+    assert done.cpu_fsdp
+    assert not done.training.keys() & {"fsdp", "fsdp_config"}, "Trainer would train plain DDP"
+    assert "fsdp_config has no effect without a GPU: there fsdp spreads embeddings, each layer" in done.warnings[0]
+    assert settings(replace(found, backend="nccl"), fsdp=True, use_cpu=True).cpu_fsdp
+    assert not settings(found, fsdp=True).cpu_fsdp
 
 
 def test_checkpoints_where_somebody_keeps_them() -> None:
@@ -205,6 +214,8 @@ def test_group_and_resume() -> None:
             "seed is -1 and must be from 0 to 4294967295; data_seed is 4294967296",
         ),
         (CPU, {"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one: leave it out"),
+        (replace(CPU, world_size=2), {"fsdp": True, "optim": "adafactor"}, "can't spread the state of optim adafactor"),
+        (replace(CPU, world_size=2, fully_shard=False), {"fsdp": True}, "fsdp without a GPU needs torch 2.6"),
     ],
 )
 def test_what_cannot_go_together(found: RankEnvironment, values: dict[str, Any], sentence: str) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from berth.images import pins
-from berth.train.finetune.recipe import Paths, RankEnvironment, complete
+from berth.train.finetune.device import RankEnvironment
+from berth.train.finetune.recipe import Paths, complete
 
 CHANNELS = frozenset({"train"})
 

@@ -1,0 +1,84 @@
+"""What a job's settings become on the devices that its ranks have. Pure: settings in, settings and lines out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from berth.contract.hyperparameters import HyperparameterError
+
+CPU_FSDP_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
+"""Those of which each state has its parameter's own shape, or is a number, so that it can be spread like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnvironment:
+    """What this rank finds: hardware, channels, and what is installed."""
+
+    world_size: int = 1
+    cuda: bool = False
+    backend: str = ""  # what the launcher chose: gloo, nccl, smddp or nothing
+    channels: frozenset[str] = frozenset()
+    keeps_checkpoints: bool = False  # the checkpoint folder is there, so somebody wants it filled
+    compiler: bool = False
+    fully_shard: bool = True  # torch has it
+    reporters: frozenset[str] = frozenset()
+
+
+def fit_device(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> None:
+    """Settings that GPUs or CPUs need, and none that they can't have."""
+    on_cpu = not found.cuda or training.get("use_cpu", False)
+    if on_cpu:
+        # Without it transformers 5 starts no DDP on a CPU: every rank would train alone, without a word.
+        training["use_cpu"] = True
+        training["dataloader_pin_memory"] = False
+        for name in ("fp16", "fp16_full_eval", "tf32"):
+            if training.pop(name, False):
+                warnings.append(f"{name} needs a GPU, and there is none in use: the job goes on with 32-bit numbers")
+    if on_cpu or not found.compiler:
+        # A backend or a mode alone switches it on as well.
+        requested = [
+            training.pop(name, False) for name in ("torch_compile", "torch_compile_backend", "torch_compile_mode")
+        ]
+        if any(requested):
+            # On a CPU it would take a C++ compiler and torch's headers, which no image has.
+            lack = "a GPU, and there is none in use" if on_cpu else "a C compiler for Triton, and this image has none"
+            warnings.append(f"torch_compile needs {lack}: the job goes on without it")
+
+
+def choose_backend(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> str:
+    """The process group's backend. run_qa starts the group itself, so that ddp_timeout holds on a CPU as well, and
+    Trainer takes the group as it is: neither transformers nor accelerate needs to know the backend's name.
+    """
+    requested = training.pop("ddp_backend", None)
+    if requested == "smddp" and found.backend != "smddp":
+        other = "gloo" if training.get("use_cpu") else found.backend or "nccl"
+        warnings.append(f"ddp_backend smddp is the launcher's to choose (BERTH_DISTRIBUTION=smddp): {other} is used")
+        requested = None
+    # The launcher has tried the library, on this hardware: only use_cpu on a host with a GPU goes before it.
+    if found.backend == "smddp" and requested in (None, "smddp") and not (found.cuda and training.get("use_cpu")):
+        return "smddp"
+    if training.get("use_cpu"):
+        if requested not in (None, "gloo"):
+            warnings.append(f"ddp_backend {requested} is not there on a CPU: gloo is used")
+        return "gloo"
+    return requested or found.backend or "nccl"
+
+
+def take_cpu_fsdp(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> bool:
+    """Whether fsdp is asked for on ranks without a GPU; it is ours there, and Trainer must not hear of it."""
+    if not training.get("use_cpu") or not training.get("fsdp"):
+        return False
+    del training["fsdp"]
+    if not found.fully_shard:
+        raise HyperparameterError(
+            "fsdp without a GPU needs torch 2.6, and this image has an older one: leave fsdp out, or use profile cpu."
+        )
+    if (optimizer := training.get("optim", CPU_FSDP_OPTIMIZERS[0])) not in CPU_FSDP_OPTIMIZERS:
+        raise HyperparameterError(
+            f"fsdp without a GPU can't spread the state of optim {optimizer}: use one of "
+            f"{', '.join(CPU_FSDP_OPTIMIZERS)}, or leave fsdp out."
+        )
+    if training.pop("fsdp_config", None):
+        warnings.append(
+            "fsdp_config has no effect without a GPU: there fsdp spreads embeddings, each layer and the rest"
+        )
+    return True
