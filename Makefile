@@ -128,6 +128,10 @@ requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again
 	$(PYTHON) -m tests.local_mode.recorded
 	$(PYTHON) -m tests.unit.train.launch_table
 
+.PHONY: clients
+clients: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## every estimator and distribution of both SDKs in local mode, on built images; writes bench/results
+	$(PYTHON) -m bench.clients
+
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check
 gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU

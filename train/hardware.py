@@ -6,7 +6,7 @@ one.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,17 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
 def network_interfaces(root: Path = _ROOT) -> tuple[str, ...]:
     """Names of the network interfaces, lo among them, in order."""
     return tuple(sorted(path.name for path in _entries(root / "sys/class/net")))
+
+
+def choose_interface(named: str | None, available: Sequence[str], *, alone: bool) -> str:
+    """The interface that hosts talk over: the one that SageMaker names if it exists (local mode of SDK v3 names one
+    that doesn't), else the first that is not lo. One host alone needs no network at all.
+    """
+    if alone:
+        return "lo"
+    if named in available and named is not None:
+        return named
+    return next((name for name in available if name != "lo"), "lo")
 
 
 def _shm_size(root: Path) -> int | None:

@@ -4,7 +4,7 @@ A plan can be printed (`render`) and compared; nothing here starts a process or 
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from berth.contract.launch_options import REQUIRE_EFA, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.environment import planned_variables
-from berth.train.hardware import SMALL_SHM_BYTES, Hardware
+from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
 from berth.train.job import Job, hosts_left_out, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
 
@@ -350,14 +350,3 @@ def _user_command(job: Job, options: LaunchOptions, python: str) -> tuple[str, .
     # mpi4py's runner calls MPI_Abort when the program raises, so that ranks inside a collective do not wait for it.
     runner = ("-m", "mpi4py") if options.mpi4py else ()
     return (python, *runner, program, *program_arguments(job))
-
-
-def choose_interface(named: str | None, available: Sequence[str], *, alone: bool) -> str:
-    """The interface that hosts talk over: the one that SageMaker names if it exists (local mode of SDK v3 names one
-    that doesn't), else the first that is not lo. One host alone needs no network at all.
-    """
-    if alone:
-        return "lo"
-    if named in available and named is not None:
-        return named
-    return next((name for name in available if name != "lo"), "lo")

@@ -265,9 +265,9 @@ def _train(
         raise checkpoints.of_another(resume) from reason
     found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
     if args.load_best_model_at_end and not trainer.sharded:
-        ranks.share_weights(rank, trainer.whole_model)
+        ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
-        found["weights_sha256"] = ranks.check_equal(rank, trainer.whole_model)
+        found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
         if rank.world_size > 1:
             say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
     found["train_samples"] = questions
@@ -305,7 +305,7 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
         for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
             for stale in folder.glob(pattern):
                 stale.unlink()  # in local mode the folder still holds what the last job wrote
-        trainer.accelerator.unwrap_model(trainer.whole_model).save_pretrained(folder)
+        trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
     say(f"model: written to {folder}")
 

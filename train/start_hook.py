@@ -20,6 +20,7 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
 
         after_import.register("evaluate.loading", _after_evaluate)
         after_import.register("datasets", _after_datasets)
+        environ.update(interface_variables(environ))
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
                 environ.setdefault(name, value)
@@ -46,6 +47,25 @@ def world_size(environ: "Mapping[str, str]") -> int:
     """The ranks that this process is one of, as torchrun or mpirun says; 1 for a process by itself."""
     text = environ.get("WORLD_SIZE") or environ.get("OMPI_COMM_WORLD_SIZE") or ""
     return int(text) if text.isdigit() else 1
+
+
+def interface_variables(environ: "Mapping[str, str]", root: str = "/") -> "dict[str, str]":
+    """Over which network interface libraries meet, where a job of SDK v3 names one: in local mode its drivers tell NCCL
+    of `ethwe`, which no container has, and they tell gloo of none. `root` is that of the file system.
+    """
+    named = environ.get("SM_NETWORK_INTERFACE_NAME")
+    nccl, several = environ.get("NCCL_SOCKET_IFNAME"), world_size(environ) > 1
+    if not named or not (nccl == named or several):
+        return {}
+    from pathlib import Path
+
+    from berth.train.hardware import choose_interface, network_interfaces
+
+    interface = choose_interface(named, network_interfaces(Path(root)), alone=False)
+    found = {"NCCL_SOCKET_IFNAME": interface} if nccl == named != interface else {}
+    if several and not environ.get("GLOO_SOCKET_IFNAME"):
+        found["GLOO_SOCKET_IFNAME"] = interface
+    return found
 
 
 def rank_variables(environ: "Mapping[str, str]", gpus: int) -> "dict[str, str]":

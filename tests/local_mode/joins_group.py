@@ -29,6 +29,7 @@ elif found["group"] == "accelerate":
 
 rank, total = 0, torch.ones(1)
 me = [os.environ["SM_CURRENT_HOST"], os.environ.get("LOCAL_RANK"), len(os.sched_getaffinity(0))]
+me += [os.environ.get(f"{library}_SOCKET_IFNAME") for library in ("GLOO", "NCCL")]
 ranks: list[Any] = [me]
 if dist.is_initialized():
     rank, ranks = dist.get_rank(), [None] * dist.get_world_size()

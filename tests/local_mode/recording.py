@@ -5,7 +5,6 @@ A case is a function that calls the SDK as far as its request, of which nothing 
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -79,25 +78,29 @@ def record(cases: Mapping[str, Case]) -> dict[str, dict[str, Any]]:
 
 
 def make_sources(work: Path) -> Path:
-    """The folder of everything that the cases name: programs, a package, a repository of git."""
+    """The folder of everything that the cases name: programs, a package, and beside it a repository of git."""
     source = work / "source"
-    for folder in (source, work / "repositories"):
-        shutil.rmtree(folder, ignore_errors=True)
     for name in ("train.py", "train.sh", "packaged/train.py", "packaged/helper.py", "library/library.py"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(PROGRAM)
     (source / "packaged/setup.py").write_text("from setuptools import setup\nsetup(name='train', py_modules=['train'])")
     (source / "requirements.txt").write_text("six\n")
+    make_repository(work, {"run_qa.py": PROGRAM})
+    return source
+
+
+def make_repository(work: Path, files: Mapping[str, str]) -> None:
+    """The repository `examples` of REPOSITORIES, with these files on its branch `main`."""
     repository = work / "repositories/examples"
     repository.mkdir(parents=True)
-    (repository / "run_qa.py").write_text(PROGRAM)
+    for name, text in files.items():
+        (repository / name).write_text(text)
     for command in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "."),
         ("-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=a program"),
     ):
         subprocess.run(["git", *command], cwd=repository, check=True)
-    return source
 
 
 def git_environment(work: Path) -> dict[str, str]:

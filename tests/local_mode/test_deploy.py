@@ -6,9 +6,9 @@ from typing import Any
 
 import docker
 import pytest
-from moto.server import ThreadedMotoServer
 
 from berth.common import labels
+from tests.local_mode.moto_here import moto_server
 from tests.local_mode.test_sdk_v2 import SERVE, TRAIN
 from tests.unit.small_models import add_graph, save_tiny_model
 
@@ -34,12 +34,8 @@ QUESTIONS = [
 @pytest.fixture
 def s3() -> Iterator[str]:
     """The address of a double of S3."""
-    server = ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    try:
-        yield "http://{}:{}".format(*server.get_host_and_port())
-    finally:
-        server.stop()
+    with moto_server() as address:
+        yield address
 
 
 def test_every_way_to_an_endpoint(fit: Any, tmp_path: Path, s3: str, client: docker.DockerClient) -> None:

@@ -126,10 +126,13 @@ def model_files(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_script_gets_its_settings_and_trains_together(name: str, ended: dict[str, Ended]) -> None:
-    """Rank 0 writes what it got; the sum is one of distinct ranks, each of which may use every core."""
+    """Rank 0 writes what it got; the sum is one of distinct ranks, each of which may use every core, and goes over an
+    interface that is there.
+    """
     hosts, ranks, group = JOBS[name]
     assert not ended[name].error, ended[name].log
     local_ranks = [str(rank) for rank in range(ranks)] or [None]
+    interface = "eth0" if ranks else None
     assert json.loads(ended[name].model["group.json"]) == {
         "text": HYPERPARAMETERS["text"],
         "settings": '{"a": [1, 2]}',
@@ -141,7 +144,9 @@ def test_a_script_gets_its_settings_and_trains_together(name: str, ended: dict[s
         "rows": "1 2 3",
         "sum": int("1" * (hosts * ranks or 1)),
         "ranks": [
-            [f"algo-{host + 1}", local, len(os.sched_getaffinity(0))] for host in range(hosts) for local in local_ranks
+            [f"algo-{host + 1}", local, len(os.sched_getaffinity(0)), interface, interface]
+            for host in range(hosts)
+            for local in local_ranks
         ],
     }
 

@@ -92,10 +92,10 @@ class ShardedTrainer(QuestionAnsweringTrainer):
 
     def _prepare_for_training(self, *arguments: Any, **named: Any) -> Any:
         """Before the optimizer is made, and after a checkpoint's weights were read."""
-        total = sum(weight.numel() for weight in self.whole_model.parameters())
-        self._skeleton = skeleton(self.whole_model)
-        shard(self.whole_model)
-        mine = sum(weight.to_local().numel() for weight in self.whole_model.parameters() if isinstance(weight, DTensor))
+        total = sum(weight.numel() for weight in self.bare_model.parameters())
+        self._skeleton = skeleton(self.bare_model)
+        shard(self.bare_model)
+        mine = sum(weight.to_local().numel() for weight in self.bare_model.parameters() if isinstance(weight, DTensor))
         held = gather(mine, self.rank)
         self.lines.say(f"fsdp: of the model's {total} parameters each rank trains {min(held)} to {max(held)}")
         return super()._prepare_for_training(*arguments, **named)  # type: ignore[no-untyped-call]
@@ -109,7 +109,7 @@ class ShardedTrainer(QuestionAnsweringTrainer):
 
     def _defer_fsdp_gradient_reduction(self) -> Any:
         """Trainer's looks for settings of its own: this is the case of no replicas."""
-        return _NoSync(self.whole_model)
+        return _NoSync(self.bare_model)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         return _whole(super()._get_grad_norm(model, grad_norm))  # type: ignore[no-untyped-call]
@@ -121,16 +121,16 @@ class ShardedTrainer(QuestionAnsweringTrainer):
 
     def save_model(self, *arguments: Any, **named: Any) -> None:
         """A checkpoint's weights, by the ranks that write."""
-        sharded, self.model = self.model, self.current_model()
+        sharded, self.model = self.model, self.whole_model()
         try:
             if self.args.should_save:
                 super().save_model(*arguments, **named)
         finally:
             self.model = sharded
 
-    def current_model(self) -> torch.nn.Module:
+    def whole_model(self) -> torch.nn.Module:
         """The whole model as it is now; all ranks must call it."""
-        return gathered(self.whole_model, self._skeleton) if self._skeleton else self.whole_model
+        return self.bare_model if self._skeleton is None else gathered(self.bare_model, self._skeleton)
 
     def _load_best_model(self) -> None:
         self._unshard()
@@ -143,7 +143,7 @@ class ShardedTrainer(QuestionAnsweringTrainer):
         return result
 
     def _unshard(self) -> None:
-        self.model = self.model_wrapped = self.current_model()
+        self.model = self.model_wrapped = self.whole_model()
         self._skeleton = None
 
 

@@ -1,8 +1,9 @@
 """transformers' Trainer with what question answering over several ranks needs.
 
-Four things differ from the stock: the order of windows is a pure function of seed and epoch, padding has no part in the
-loss, evaluation measures exact match and F1 on whole questions, and the log gets whole lines. `GuardCallback` stops a
-job whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
+Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
+where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
+questions, and the log gets whole lines. `GuardCallback` stops a job whose ranks would train alone, `EpochCallback`
+keeps the order when a job goes on in the middle of an epoch.
 """
 
 import time
@@ -156,14 +157,14 @@ class QuestionAnsweringTrainer(Trainer):
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
 
     @property
-    def whole_model(self) -> torch.nn.Module:
+    def bare_model(self) -> torch.nn.Module:
         """The model without DDP around it."""
         assert isinstance(self.model, torch.nn.Module)
         return self.model
 
-    def current_model(self) -> torch.nn.Module:
+    def whole_model(self) -> torch.nn.Module:
         """The model to answer with or to write, whole; all ranks must ask for it."""
-        return self.whole_model
+        return self.bare_model
 
     @property
     def sharded(self) -> bool:
@@ -227,7 +228,7 @@ class QuestionAnsweringTrainer(Trainer):
 
     def answer(self, questions: QuestionSet) -> Result:
         """Answer and measure a question set with the model as it is; all ranks must call it."""
-        model = self.current_model()
+        model = self.whole_model()
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from berth.runtime.cpus import count_cpus
 from berth.runtime.dispatch import NOT_FOUND
-from berth.train.hardware import network_interfaces
+from berth.train.hardware import choose_interface, network_interfaces
 from berth.train.log import get_logger
-from berth.train.plan import choose_interface
 from berth.train.sdk3.driver import called_by_driver, without_hooks
 
 _RUNNER = ("-m", "mpi4py")
@@ -64,12 +63,11 @@ def correct(arguments: Sequence[str], host: HostFacts) -> DriverCall:
     options = _with_interface(given, host.named, host.interface)
     if options != given:
         changes.append(f"the interface {host.interface} in place of {host.named}, which is not here")
-    wanted = {"GLOO_SOCKET_IFNAME": host.interface, "OMP_NUM_THREADS": str(max(1, host.cpus // max(slots)))}
-    exported = {value.partition("=")[0] for option, value in pairwise(options) if option == "-x"}
-    for name, value in wanted.items():
-        if name not in exported and not host.environ.get(name):
-            changes.append(f"{name}={value}")
-            options += ["-x", f"{name}={value}"]
+    threads = f"OMP_NUM_THREADS={max(1, host.cpus // max(slots))}"
+    exported = [value.partition("=")[0] for option, value in pairwise(options) if option == "-x"]
+    if "OMP_NUM_THREADS" not in exported and not host.environ.get("OMP_NUM_THREADS"):
+        changes.append(threads)
+        options += ["-x", threads]
     if "--prefix" not in options:
         options = ["--prefix", host.prefix, *options]
     return DriverCall((*options, *program), tuple(changes))

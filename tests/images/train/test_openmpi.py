@@ -49,7 +49,8 @@ def lingering(derive: Callable[..., str]) -> str:
     script = '#!/bin/sh\\nMPIRUN.real "$@"\\n[ "$1" = --version ] || sleep 600\\n'
     return derive(
         "--help >/dev/null",
-        "RUN mpirun=$(command -v mpirun) && mv $mpirun $mpirun.real && \\",
+        # By its path, for the first on PATH is the hook for SDK v3's driver.
+        "RUN mpirun=/opt/berth/bin/mpirun && mv $mpirun $mpirun.real && \\",
         f"    printf '{script}' | sed s,MPIRUN,$mpirun, >$mpirun && chmod 755 $mpirun",
     )
 

@@ -9,10 +9,10 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import read_launch_options, read_timeout
-from berth.train.hardware import Hardware
+from berth.train.hardware import Hardware, choose_interface
 from berth.train.job import Job
 from berth.train.mpirun import Launcher, major_version, of_another, without_notices
-from berth.train.plan import HostFindings, Plan, choose_interface, make_plan, needs_ssh
+from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
 CPU = Hardware(gpus=0, cuda=None, cpus=4, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))

@@ -46,6 +46,31 @@ def test_a_rank_gets_what_its_program_needs_to_train_together(
     assert start_hook.rank_variables(environ, gpus) == added
 
 
+ETHWE = {"SM_NETWORK_INTERFACE_NAME": "ethwe"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "added"),
+    [
+        ({}, {}),
+        (ETHWE, {}),
+        (ETHWE | {"NCCL_SOCKET_IFNAME": "ethwe"}, {"NCCL_SOCKET_IFNAME": "eth0"}),
+        (ETHWE | {"NCCL_SOCKET_IFNAME": "eth"}, {}),
+        (ETHWE | OF_TORCHRUN, {"GLOO_SOCKET_IFNAME": "eth0"}),
+        (ETHWE | OF_TORCHRUN | {"GLOO_SOCKET_IFNAME": "lo"}, {}),
+        ({"SM_NETWORK_INTERFACE_NAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}, {}),
+        ({"SM_NETWORK_INTERFACE_NAME": "eth1"} | OF_TORCHRUN, {"GLOO_SOCKET_IFNAME": "eth1"}),
+        (OF_TORCHRUN, {}),
+    ],
+)
+def test_libraries_meet_over_an_interface_that_is_there(
+    environ: dict[str, str], added: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("eth0", "eth1", "lo"):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+    assert start_hook.interface_variables(environ, str(tmp_path)) == added
+
+
 @pytest.mark.parametrize(
     ("environ", "size"),
     [

@@ -12,12 +12,12 @@ from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
 from transformers import TrainingArguments
 
-from berth.qa.squad import DataError
+from berth.qa.squad import Answer, DataError, Example
 from berth.train.environment import Rank
 from berth.train.finetune import data, divided
 from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.features import HostSampler, grouped_order
-from berth.train.finetune.recipe import Paths
+from berth.train.finetune.recipe import Paths, Recipe
 
 TWO_HOSTS = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 """For ranks with a folder each: as if each were alone on its host."""
@@ -85,6 +85,31 @@ def test_which_channels_are_divided(tmp_path: Path) -> None:
     declare(tmp_path, "train", "model")
     with pytest.raises(DataError, match="Channel model is ShardedByS3Key, so that no host has the whole model"):
         data.divided_channels(Paths(tmp_path), 2)
+
+
+def test_a_file_of_a_divided_channel_is_divided_and_one_beside_it_is_not(tmp_path: Path) -> None:
+    paths, parts = Paths(tmp_path), frozenset({"train"})
+    for name in ("input/data/train/part.json", "other.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    for recipe, is_part in (
+        (Recipe(), True),
+        (Recipe(train_file="part.json"), True),
+        (Recipe(train_file=str(tmp_path / "other.json")), False),
+    ):
+        source = data.find("train", recipe, paths, parts, parts)
+        assert (source.divided, source.is_empty) == (is_part, False)
+    (tmp_path / "input/data/train/part.json").unlink()
+    assert data.find("train", Recipe(), paths, parts, parts).is_empty
+
+
+@pytest.mark.parametrize(
+    ("ids", "fault"), [((), "has no question on any host"), (("a", "a"), "has questions of one id on two hosts")]
+)
+def test_what_can_not_be_put_together(ids: tuple[str, ...], fault: str) -> None:
+    mine = [Example(name, "what?", "this", (Answer("this", 0),)) for name in ids]
+    with pytest.raises(DataError, match=f"The channel of test data {fault}"):
+        divided._put_together("test", mine, Rank(), print)
 
 
 def test_what_needs_all_of_the_data_is_refused(tmp_path: Path) -> None:

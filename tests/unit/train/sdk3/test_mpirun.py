@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from berth.train.plan import choose_interface
+from berth.train.hardware import choose_interface
 from berth.train.sdk3.mpirun import DriverCall, HostFacts, correct
 
 # As mpi_driver.py of sagemaker-train 1.27 writes it.
@@ -19,7 +19,7 @@ PROGRAM = "/opt/berth/bin/python3 -m mpi4py train.py --text 'two words' --mca a_
 
 
 INTERFACE = "the interface eth0 in place of ethwe, which is not here"
-GLOO, THREADS = "GLOO_SOCKET_IFNAME=eth0", "OMP_NUM_THREADS={}"
+THREADS = "OMP_NUM_THREADS={}"
 
 
 def line(hosts: str, ranks: int, interface: str, more: str = "") -> list[str]:
@@ -30,8 +30,7 @@ def line(hosts: str, ranks: int, interface: str, more: str = "") -> list[str]:
 
 
 def expected(hosts: str, ranks: int, threads: int, more: str = "") -> list[str]:
-    more = f"{more} -x {GLOO} -x {THREADS.format(threads)}"
-    return ["--prefix", "/opt/berth", *line(hosts, ranks, "eth0", more)]
+    return ["--prefix", "/opt/berth", *line(hosts, ranks, "eth0", f"{more} -x {THREADS.format(threads)}")]
 
 
 def corrected(arguments: list[str], named: str = "ethwe", environ: dict[str, str] | None = None) -> DriverCall:
@@ -55,7 +54,7 @@ def test_the_drivers_line_starts_every_rank_over_an_interface_that_is_there(
     call = corrected(line(hosts, driver, "ethwe"))
     assert list(call.arguments) == expected(hosts, ranks, threads)
     several = [f"-np {ranks} in place of {driver}, for all hosts are meant"] if "," in hosts else []
-    assert list(call.changes) == [*several, INTERFACE, GLOO, THREADS.format(threads)]
+    assert list(call.changes) == [*several, INTERFACE, THREADS.format(threads)]
 
 
 def test_an_interface_that_is_there_stays() -> None:
@@ -73,9 +72,10 @@ def test_what_the_user_adds_stays(more: str) -> None:
 
 
 def test_what_the_user_has_set_is_not_set_again() -> None:
-    more = " --prefix /opt/mine -x GLOO_SOCKET_IFNAME"
-    given = line("algo-1:2", 2, "eth0", more)
+    given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine")
     assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == DriverCall(tuple(given))
+    given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine -x OMP_NUM_THREADS=4")
+    assert corrected(given, "eth0") == DriverCall(tuple(given))
 
 
 @pytest.mark.parametrize(

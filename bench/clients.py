@@ -1,0 +1,168 @@
+"""Every client and every way of theirs to ask for a job, run in local mode by the real SDKs: how each ended.
+
+Usage: python -m bench.clients [--image berth-train:cpu], or `make clients`; writes bench/results/DATE-clients.md.
+
+A user's program joins the group that its launcher describes, and each of its ranks leaves what it saw in the model.
+Ends with exit code 1 if a job failed, or if other ranks trained together than were asked for.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.serving import machine
+from berth.common import engine
+from berth.images import pins
+from tests.local_mode import sdk
+from tests.local_mode.conftest import remove_what_the_sdk_left
+from tests.local_mode.moto_here import moto_server
+
+PROGRAMS = pins.ROOT / "tests" / "local_mode"
+LOG = pins.ROOT / ".venv" / "clients.log"
+_PACKAGES = {2: "sagemaker", 3: "sagemaker-train"}
+# What each job of SDK v2 asks for: hosts, and ranks that are to train together (1: every process by itself).
+Asked = dict[str, tuple[int, int]]
+_OF_FRAMEWORKS: Asked = {
+    "no distribution, two hosts": (2, 1),
+    "mpi of two on two hosts": (2, 4),
+    "smdistributed.dataparallel, two hosts": (2, 2),
+    "torch_distributed, two hosts": (2, 2),
+    "pytorchddp of two": (1, 2),
+}
+_OF_V2: dict[str, Asked] = {
+    "Estimator": {
+        "entry_point .py": (1, 1),
+        "entry_point .sh": (1, 1),
+        "BERTH_DISTRIBUTION mpi, two hosts": (2, 2),
+    },
+    "PyTorch": {**_OF_FRAMEWORKS, "dependencies": (1, 1), "torch_distributed of setup.py, two hosts": (2, 2)},
+    "HuggingFace": {**_OF_FRAMEWORKS, "smdistributed.dataparallel of git_config": (1, 2)},
+}
+V2 = {f"{client}, {way}": asked for client, ways in _OF_V2.items() for way, asked in ways.items()}
+# Of SDK v3: the distribution, hosts, ranks together.
+V3: dict[str, tuple[list[Any] | None, int, int]] = {
+    "ModelTrainer, source code": (None, 1, 1),
+    "ModelTrainer, source code, two hosts": (None, 2, 1),
+    "ModelTrainer, Torchrun of two": (["Torchrun", {"process_count_per_node": 2}], 1, 2),
+    "ModelTrainer, Torchrun, two hosts": (["Torchrun", {}], 2, 2),
+    "ModelTrainer, MPI of two": (["MPI", {"process_count_per_node": 2}], 1, 2),
+    "ModelTrainer, MPI of two on two hosts": (["MPI", {"process_count_per_node": 2}], 2, 4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One job: `hosts` and `together` were asked for; `processes` ran, each in a group of so many `ranks`."""
+
+    client: str
+    hosts: int
+    together: int
+    processes: int
+    ranks: frozenset[int]
+    seconds: float
+    error: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether it ended well, with as many ranks in one training as were asked for."""
+        expected = self.together if self.together > 1 else self.hosts
+        return not self.error and (self.processes, self.ranks) == (expected, {self.together})
+
+    def row(self) -> str:
+        """Its row of the table."""
+        result = "ended well" if self.right else f"**{self.error or 'other ranks than were asked for'}**"
+        ranks = ", ".join(map(str, sorted(self.ranks))) or "–"
+        return f"| {self.client} | {self.hosts} | {result} | {self.processes} | {ranks} | {self.seconds:.0f} |"
+
+
+def of_v2(image: str, work: Path) -> Iterator[Ended]:
+    """All jobs of SDK v2, in one process of its own."""
+    with moto_server() as s3:
+        told = {"image_uri": image, "work": str(work), "jobs": list(V2), "s3": s3}
+        jobs, _ = sdk.run(PROGRAMS / "jobs_v2.py", json.dumps(told), version=2, work=work)
+    for name, done in jobs.items():
+        hosts, together = V2[name]
+        yield ended(f"v2 {name}", (hosts, together), done["seen"], done["seconds"], done.get("error", ""))
+
+
+def of_v3(image: str, work: Path) -> Iterator[Ended]:
+    """All jobs of SDK v3, with a process for each: its seconds are with the SDK's import."""
+    source = work / "source"
+    source.mkdir()
+    (source / "together.py").write_text((PROGRAMS / "together.py").read_text())
+    for number, (name, (distributed, hosts, together)) in enumerate(V3.items()):
+        root = work / f"root-{number}"
+        job = {"name": name, "image_uri": image, "root": str(root), "instance_count": hosts}
+        job["source_code"] = {"source_dir": str(source), "entry_script": "together.py"}
+        if distributed:
+            job["distributed"] = distributed
+        began = time.monotonic()
+        errors, _ = sdk.run(PROGRAMS / "model_trainer.py", json.dumps([job]), version=3, work=work)
+        seconds = time.monotonic() - began
+        seen = [json.loads(path.read_text()) for path in (root / "model").glob("seen-*.json")]
+        yield ended(f"v3 {name}", (hosts, together), seen, seconds, errors[name])
+
+
+def ended(client: str, asked: tuple[int, int], seen: Sequence[Any], seconds: float, error: str) -> Ended:
+    """A job by what its processes left."""
+    ranks = frozenset(each["ranks"] for each in seen)
+    return Ended(client, *asked, len(seen), ranks, seconds, " ".join(error.split())[:200].replace("|", "/"))
+
+
+def versions(image: str) -> str:
+    """The image and the SDKs, each with its version."""
+    found = [f"{image} ({engine.connect().images.get(image).id[7:19]})"]
+    for version, package in _PACKAGES.items():
+        code = f"import importlib.metadata as m; print(m.version('{package}'))"
+        printed = subprocess.run([sdk.PYTHON[version], "-c", code], capture_output=True, text=True, check=True).stdout
+        found.append(f"{package} {printed.strip()}")
+    return ", ".join(found)
+
+
+def report(image: str, rows: Sequence[Ended]) -> str:
+    """The whole result, in Markdown."""
+    head = [
+        f"# Every client and way in local mode, {time.strftime('%Y-%m-%d')}",
+        "",
+        f"`make clients`, {machine.this_cpu()}, {len(machine.cores_of(None))} cores; {versions(image)}.",
+        "Ranks together: of how many a process' group was, by a sum over all ranks; 1 is a process by itself.",
+        "Seconds are from the estimator to its model, for v3 with the SDK's import.",
+        "",
+        "| client and way | hosts | result | processes | ranks together | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *(row.row() for row in rows)]) + "\n"
+
+
+def main() -> int:
+    """Run all, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--image", default="berth-train:cpu")
+    image = parser.parse_args().image
+    rows: list[Ended] = []
+    clients: tuple[Callable[[str, Path], Iterator[Ended]], ...] = (of_v2, of_v3)
+    with LOG.open("w") as log, contextlib.redirect_stdout(log):  # the SDKs' and the containers' logs
+        for client in clients:
+            with tempfile.TemporaryDirectory() as work:
+                try:
+                    for row in client(image, Path(work)):
+                        print(row.row(), file=sys.stderr)
+                        rows.append(row)
+                finally:
+                    remove_what_the_sdk_left(engine.connect(), Path(work))
+    path = pins.ROOT / "bench" / "results" / f"{time.strftime('%Y-%m-%d')}-clients.md"
+    path.write_text(report(image, rows))
+    print(f"{path.relative_to(pins.ROOT)}; the jobs' logs are in {LOG.relative_to(pins.ROOT)}")
+    return 0 if all(row.right for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

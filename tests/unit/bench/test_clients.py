@@ -1,0 +1,25 @@
+"""When a job of `make clients` is right: it ended well, and as many ranks trained together as were asked for."""
+
+from typing import Any
+
+import pytest
+
+from bench.clients import ended
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks", "error", "row"),
+    [
+        ((1, 1), [1], "", "| v2 A | 1 | ended well | 1 | 1 | 7 |"),
+        ((2, 1), [1, 1], "", "| v2 A | 2 | ended well | 2 | 1 | 7 |"),
+        ((2, 4), [4, 4, 4, 4], "", "| v2 A | 2 | ended well | 4 | 4 | 7 |"),
+        ((2, 4), [1, 1, 1, 1], "", "| v2 A | 2 | **other ranks than were asked for** | 4 | 1 | 7 |"),
+        ((2, 2), [2], "", "| v2 A | 2 | **other ranks than were asked for** | 1 | 2 | 7 |"),
+        ((2, 2), [], "no | such\nimage", "| v2 A | 2 | **no / such image** | 0 | – | 7 |"),
+    ],
+)
+def test_a_row(asked: tuple[int, int], ranks: list[int], error: str, row: str) -> None:
+    seen: list[Any] = [{"ranks": each} for each in ranks]
+    done = ended("v2 A", asked, seen, 7.4, error)
+    assert done.row() == row
+    assert done.right == ("ended well" in row)
