@@ -15,7 +15,7 @@ import pytest
 from berth.images import pins
 
 FOLDERS = sorted(path.name for path in (pins.ROOT / "berth").iterdir())
-DATA = (".html", ".json", "py.typed")
+DATA = (".html", ".json", ".pth", "py.typed")
 
 
 def tracked() -> list[str]:
