@@ -18,13 +18,19 @@ _OF_THE_DOWNLOAD = ("path", "module_type", "download_config", "download_mode", "
 
 
 def after_evaluate(loading: ModuleType) -> None:
-    """For evaluate.loading, once it is imported: its `load` knows ours, and so do all that import it from there."""
+    """For evaluate.loading, once it is imported: its `load` knows ours, and so do all that import it from there. A
+    user's own package of that name is left alone.
+    """
+    if not hasattr(loading, "evaluation_module_factory"):
+        return
     loading.load = with_ours(loading.load)  # type: ignore[attr-defined]
 
 
 def after_datasets(datasets: ModuleType) -> None:
-    """For datasets, once it is imported: the `load_metric` that it had before 3.0, for scripts of that time."""
-    if not hasattr(datasets, "load_metric"):
+    """For datasets, once it is imported: the `load_metric` that it had before 3.0, for scripts of that time. A user's
+    own module of that name is left alone.
+    """
+    if hasattr(datasets, "load_dataset") and not hasattr(datasets, "load_metric"):
         datasets.load_metric = _load_metric  # type: ignore[attr-defined]
 
 

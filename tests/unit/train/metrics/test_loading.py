@@ -44,6 +44,9 @@ def test_any_other_name_goes_its_usual_way_with_all_that_was_given() -> None:
     module = ModuleType("evaluate.loading")
     module.load = load  # type: ignore[attr-defined]
     loading.after_evaluate(module)
+    assert module.load is load, "a user's own evaluate/loading.py"
+    module.evaluation_module_factory = None  # type: ignore[attr-defined]
+    loading.after_evaluate(module)
     assert module.load("f1", "multi", seed=1) == "theirs"
     assert module.load(path="squad", module_type="comparison") == "theirs"
     assert asked == [("f1", "multi", None, {"seed": 1}), ("squad", None, "comparison", {})]
@@ -55,5 +58,8 @@ def test_a_load_metric_of_datasets_own_stays() -> None:
     loading.after_datasets(old)
     assert old.load_metric is own
     new = ModuleType("datasets")
+    loading.after_datasets(new)
+    assert not hasattr(new, "load_metric"), "a user's own datasets.py"
+    new.load_dataset = None  # type: ignore[attr-defined]
     loading.after_datasets(new)
     assert callable(new.load_metric)
