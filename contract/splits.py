@@ -14,9 +14,9 @@ class Split:
     by_default: bool = True
 
 
-# `fit("s3://…")` with one address and no name calls its channel "training".
+# `fit("s3://…")` with one address and no name calls its channel "training"; notebooks write "val" as well.
 SPLITS = {
     "train": Split("do_train", ("train", "training")),
-    "validation": Split("do_eval", ("validation", "test")),
+    "validation": Split("do_eval", ("validation", "val", "test")),
     "test": Split("do_predict", ("test",), by_default=False),
 }

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common.errors import UserError
+from berth.contract.splits import SPLITS
 
 ROOT = "/opt/ml"
 CHANNELS_AT = f"{ROOT}/input/data"
@@ -26,7 +27,7 @@ NETWORK_INTERFACE = "eth0"
 MODEL_CHANNEL = "model"
 MODEL_HYPERPARAMETER = "model_name_or_path"
 
-_KNOWN_CHANNELS = ("train", "validation", "test")
+_KNOWN_CHANNELS = frozenset(name for split in SPLITS.values() for name in split.channels)
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MOST_CHANNELS = 20
 _GROUP = "homogeneousCluster"
@@ -59,8 +60,8 @@ def host_names(count: int) -> list[str]:
 def find_channels(data: Path) -> dict[str, Path]:
     """The channels that a file or folder holds, by name.
 
-    A folder with a subfolder `train`, `validation` or `test` has one channel per subfolder; any other folder, and a
-    single file, is the channel `train`.
+    A folder with a subfolder of a name that run_qa reads, such as `train` or `validation`, has one channel per
+    subfolder; any other folder, and a single file, is the channel `train`.
     """
     if not data.exists():
         raise UserError(
@@ -69,7 +70,7 @@ def find_channels(data: Path) -> dict[str, Path]:
         )
     folders = [] if data.is_file() else sorted(each for each in data.iterdir() if each.is_dir() and not _hidden(each))
     names = {folder.name for folder in folders}
-    channels = {folder.name: folder for folder in folders} if names & set(_KNOWN_CHANNELS) else {"train": data}
+    channels = {folder.name: folder for folder in folders} if names & _KNOWN_CHANNELS else {"train": data}
     check_channels(channels)
     return channels
 

@@ -145,6 +145,7 @@ def test_host_names(count: int, names: list[str]) -> None:
             {"train": "train", "validation": "validation"},
             id="folder-of-channels",
         ),
+        pytest.param(["training/a", "val/b"], ".", {"training": "training", "val": "val"}, id="other-names"),
         pytest.param(["train/a", "faces/b"], ".", {"train": "train", "faces": "faces"}, id="channel-of-another-name"),
         pytest.param(["2024/a.json", "2025/b.json"], ".", {"train": "."}, id="folders-that-are-no-channels"),
     ],

@@ -363,6 +363,7 @@ def test_where_data_comes_from(tmp_path: Path) -> None:
     assert data.find("validation", hub, paths, there).dataset == "squad"
     assert data.find("train", Recipe(), paths, frozenset({"training"})).path == tmp_path / "input/data/training"
     assert data.find("validation", Recipe(), paths, frozenset({"test"})).path == tmp_path / "input/data/test"
+    assert data.find("validation", Recipe(), paths, frozenset({"test", "val"})).path == tmp_path / "input/data/val"
     with pytest.raises(DataError, match="There is no validation data: pass a folder with SQuAD files as channel"):
         data.find("validation", Recipe(), paths, there)
 
