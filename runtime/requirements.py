@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from berth.contract.masking import mask_text
 from berth.runtime.pip_environment import CHANNEL, pip_environment, trust
@@ -21,7 +22,7 @@ _UNREACHED = re.compile(
 )
 # pip says so up to five times for each package, in 300 characters.
 _RETRYING = re.compile(r"\s*WARNING: Retrying \(Retry\(")
-# Folders and pages of links come after the indexes, and alone where those are turned off.
+# Folders and pages of links come after the indexes; the public index is not named.
 _PLACES = re.compile(r"Looking in (indexes|links): (.+)")
 _PACKAGE = re.compile(r"(?:satisfies the requirement|No matching distribution found for) ([^\s;(]+)")
 # What pip says after the output of a setup.py or another build.
@@ -101,8 +102,7 @@ def install(
             say(mask_text(line))
         code = process.wait()
     if code != 0:
-        index = next(iter(places.values()), _PUBLIC_INDEX)
-        raise RequirementsError(mask_text(failed_install(tail, index, wanted.name, settings.certificates)))
+        raise RequirementsError(mask_text(failed_install(tail, places, wanted.name, settings.certificates)))
 
 
 def _one_file(certificates: Sequence[Path], scratch: Path) -> Path:
@@ -128,15 +128,20 @@ def readable(output: Iterable[str]) -> Iterator[str]:
 
 
 def failed_install(
-    output: Sequence[str], index: str = _PUBLIC_INDEX, name: str = FILE, certificates: Sequence[Path] = ()
+    output: Sequence[str],
+    places: Mapping[str, str] = MappingProxyType({}),
+    name: str = FILE,
+    certificates: Sequence[Path] = (),
 ) -> str:
     """The sentence for pip's output: its error, or that it reached no index, which pip calls a missing version.
 
-    certificates: the files that pip trusted, none for the system's.
+    places: where pip says that it looked, `indexes` and `links`; of the public index it says nothing. certificates:
+    the files that pip trusted, none for the system's.
     """
     if obstacle := next((match[0] for line in output if (match := _UNREACHED.search(line))), None):
         package = next((f" for {match[1]}" for line in output if (match := _PACKAGE.search(line))), "")
         trusted = ", ".join(map(str, certificates)) or "the system's"
+        index = places.get("indexes", _PUBLIC_INDEX)
         return (
             f"{name} could not be installed, because the package index {index} can't be reached{package} "
             f"({obstacle}; trusted certificates: {trusted}); name one that the container reaches by PIP_INDEX_URL, "
@@ -145,5 +150,13 @@ def failed_install(
     if built := [before for before, line in pairwise(output) if line.strip() == _END_OF_BUILD]:
         return f"{name} could not be installed (a build ended with: {built[0].strip()}); correct what is built."
     error = next((line for line in output if line.startswith("ERROR:")), output[-1] if output else "no reason given")
-    reason = f"{error.removeprefix('ERROR: ')}; index: {index}"
+    reason = f"{error.removeprefix('ERROR: ')}; {_looked_in(places)}"
     return f"{name} could not be installed ({reason}); fix it, or {_VENDOR}."
+
+
+def _looked_in(places: Mapping[str, str]) -> str:
+    """The places in words; pip names the public index in no way, and so not that it is turned off either."""
+    if "indexes" not in places and "links" in places:
+        return f"wheels in {places['links']}, and the public index unless it is turned off"
+    index = f"index: {places.get('indexes', _PUBLIC_INDEX)}"
+    return f"{index}; wheels in {places['links']}" if "links" in places else index

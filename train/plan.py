@@ -195,7 +195,7 @@ def needs_ssh(job: Job, options: LaunchOptions) -> bool:
 def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
     kind = launch_kind(job, options)
     gpus = found.hardware.usable_gpus
-    ranks, why = _ranks_per_host(options, kind, gpus)
+    ranks, why = _ranks_per_host(job, options, kind, gpus)
     if kind == "process" and len(job.hosts) > 1:
         why = _apart(len(job.hosts))
     backend, backend_reason = _backend(gpus, found.library if options.smddp else None)
@@ -239,6 +239,11 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
     if choice.kind == "process" and options.processes is not None:
         reasons.append(
             f"{options.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
+        )
+    if job.program is not None and options.processes is None and "processes_per_host" in job.hyperparameters:
+        reasons.append(
+            "the hyperparameter processes_per_host is your program's own: for ranks on each host set "
+            "BERTH_DISTRIBUTION to mpi and BERTH_PROCESSES_PER_HOST to their number"
         )
     reasons.append("; ".join([*options.reasons, choice.ranks_reason]))
     if choice.kind == "mpirun" and gpus > choice.ranks:
@@ -302,14 +307,20 @@ def _apart(hosts: int) -> str:
     )
 
 
-def _ranks_per_host(options: LaunchOptions, kind: Kind, gpus: int) -> tuple[int, str]:
+def _ranks_per_host(job: Job, options: LaunchOptions, kind: Kind, gpus: int) -> tuple[int, str]:
     if kind == "process":
         return 1, "your own program runs once per host unless a distribution is asked for"
     if options.processes is not None:
-        return options.processes, f"{options.processes} processes per host: {options.processes_source} says so"
+        return options.processes, f"{_processes(options.processes)}: {options.processes_source} says so"
     if gpus:
-        return gpus, f"{gpus} processes per host: one for each GPU"
-    return 1, "1 process per host: no GPU, and processes_per_host is not set"
+        return gpus, f"{_processes(gpus)}: one for each GPU"
+    if job.program is None:
+        return 1, f"{_processes(1)}: no GPU, and processes_per_host is not set"
+    return 1, f"{_processes(1)}: no GPU, and neither distribution nor BERTH_PROCESSES_PER_HOST says how many"
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'es' if count > 1 else ''} per host"
 
 
 def _backend(gpus: int, library: smddp.Library | None) -> tuple[Backend, str]:

@@ -130,7 +130,8 @@ class _Host:
         return list(self.run_here.output)
 
     def finish(self, outcome: Outcome) -> None:
-        self.context.finish(outcome, plan_notes(self.plan, self.run_here.folder.events()))
+        events = self.run_here.folder.events()
+        self.context.finish(outcome, plan_notes(self.plan, events, ended_well=outcome.code == 0))
 
 
 class LeaderHost(_Host):
@@ -273,14 +274,14 @@ def _join(context: HostContext, introduction: Introduction) -> HostConnection:
     return connection
 
 
-def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]]) -> list[str]:
+def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]], *, ended_well: bool) -> list[str]:
     """What the user must not miss at the end: ranks that trained alone, by the events of this host's `ranks`, and GPUs
-    that nobody used.
+    that nobody used. A program that failed may have been on its way to the others.
     """
     if plan.kit or not ranks:
         return []  # run_qa checks its process group itself
     if plan.kind == "mpirun":
-        notes = [alone_sentence(ranks, plan.world_size)]
+        notes = [alone_sentence(ranks, plan.world_size) if ended_well else ""]
     else:
         # Its program may have started a process for each GPU, such as by torchrun.
         notes = [plan.idle_gpus if largest_group(ranks) < 2 else ""]

@@ -81,9 +81,11 @@ def test_what_can_not_be_had_is_named_with_where_it_was_looked_for(tmp_path: Pat
     sentence = str(caught.value)
     assert sentence.startswith(
         "requirements.txt could not be installed (Could not find a version that satisfies the requirement "
-        "no-such-package==1.0 (from versions: none); index: "
+        "no-such-package==1.0 (from versions: none); wheels in "
     )
-    assert f"{tmp_path}/.); fix it, or put the wheels next to it" in sentence
+    assert (
+        f"{tmp_path}/., and the public index unless it is turned off); fix it, or put the wheels next to it" in sentence
+    )
     assert any("no-such-package" in line for line in said)
 
 

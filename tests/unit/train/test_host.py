@@ -59,5 +59,10 @@ def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
     ],
 )
 def test_what_the_last_line_of_the_log_says(of: Plan, ranks: list[list[str]], note: str) -> None:
-    said = host.plan_notes(of, ranks)
+    said = host.plan_notes(of, ranks, ended_well=True)
     assert [line[: len(note)] for line in said] == ([note] if note else [])
+
+
+def test_a_program_that_failed_is_not_told_that_it_formed_no_group() -> None:
+    assert host.plan_notes(plan("train.py", 0, "mpi"), [[], []], ended_well=False) == []
+    assert len(host.plan_notes(plan("train.py", 8), [[]], ended_well=False)) == 1

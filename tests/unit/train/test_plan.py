@@ -234,6 +234,12 @@ def test_shell_program_runs_in_bash_and_gets_signals_as_a_group() -> None:
 def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
     plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {}, LAUNCHER)
     assert plan.ranks_per_host == 1
+    assert plan.reasons == (
+        "the hyperparameter processes_per_host is your program's own: for ranks on each host set BERTH_DISTRIBUTION to "
+        "mpi and BERTH_PROCESSES_PER_HOST to their number",
+        "mpirun: distribution mpi was asked for; 1 process per host: no GPU, and neither distribution nor "
+        "BERTH_PROCESSES_PER_HOST says how many",
+    )
 
 
 MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"}

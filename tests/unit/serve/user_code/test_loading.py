@@ -116,7 +116,7 @@ def test_packages_that_can_not_be_had(model: Any) -> None:
     sentence = failure_of(folder)
     assert sentence.startswith(
         f"{folder}/code: requirements.txt could not be installed (Could not find a version that satisfies the "
-        "requirement no-such-package==1.0 (from versions: none); index: "
+        "requirement no-such-package==1.0 (from versions: none); wheels in "
     )
 
 
