@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,6 +165,32 @@ def user_job(train_job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> T
     return run
 
 
+@contextmanager
+def started_hosts(
+    client: docker.DockerClient, names: Sequence[str], options: Callable[[str], Mapping[str, Any]]
+) -> Iterator[dict[str, Container]]:
+    """A container for each name, by which the others reach it on a network of their own; started, then removed.
+
+    `options` are those of `containers.create` for a name.
+    """
+    mark = {"berth.test": "1"}
+    network = client.networks.create(f"berth-test-{os.getpid()}-{time.time_ns()}", driver="bridge", labels=mark)
+    containers: dict[str, Container] = {}
+    try:
+        for name in names:
+            endpoint = client.api.create_endpoint_config(aliases=[name])
+            containers[name] = client.containers.create(
+                IMAGE, labels=mark, network=network.name, networking_config={network.name: endpoint}, **options(name)
+            )
+            containers[name].start()
+        yield containers
+    finally:
+        for container in containers.values():
+            print(container.logs().decode(errors="replace"))
+            container.remove(force=True, v=True)
+        network.remove()
+
+
 LoneHosts = Callable[..., AbstractContextManager[dict[str, Container]]]
 
 
@@ -186,40 +212,28 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
         environment: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Iterator[dict[str, Container]]:
         names = opt_ml.host_names(hosts)
-        mark = {"berth.test": "1"}
-        network = client.networks.create(f"berth-test-{os.getpid()}-{time.time_ns()}", driver="bridge", labels=mark)
-        containers: dict[str, Container] = {}
-        try:
-            for name in names if present is None else present:
-                root = tmp_path / name
-                config = opt_ml.HostConfig(
-                    host=name,
-                    hosts=names,
-                    instance_type="local",
-                    hyperparameters=hyperparameters,
-                    channels=data,
-                )
-                opt_ml.create_host_folder(root, config)
-                mounts = {opt_ml.ROOT: (root, "rw")}
-                mounts |= {there: (here, "ro") for there, here in opt_ml.channel_mounts(data).items()}
-                endpoint = client.api.create_endpoint_config(aliases=[name])
-                containers[name] = client.containers.create(
-                    IMAGE,
-                    ["train"],
-                    hostname=hostname or name,
-                    labels=mark,
-                    network=network.name,
-                    networking_config={network.name: endpoint},
-                    volumes=[f"{here}:{there}:{mode}" for there, (here, mode) in mounts.items()],
-                    environment=dict((environment or {}).get(name, {})),
-                )
-                containers[name].start()
+
+        def options(name: str) -> dict[str, Any]:
+            root = tmp_path / name
+            config = opt_ml.HostConfig(
+                host=name,
+                hosts=names,
+                instance_type="local",
+                hyperparameters=hyperparameters,
+                channels=data,
+            )
+            opt_ml.create_host_folder(root, config)
+            mounts = {opt_ml.ROOT: (root, "rw")}
+            mounts |= {there: (here, "ro") for there, here in opt_ml.channel_mounts(data).items()}
+            return {
+                "command": ["train"],
+                "hostname": hostname or name,
+                "volumes": [f"{here}:{there}:{mode}" for there, (here, mode) in mounts.items()],
+                "environment": dict((environment or {}).get(name, {})),
+            }
+
+        with started_hosts(client, names if present is None else present, options) as containers:
             yield containers
-        finally:
-            for container in containers.values():
-                print(container.logs().decode(errors="replace"))
-                container.remove(force=True, v=True)
-            network.remove()
 
     return start
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import docker
 import pytest
 from docker.models.containers import Container
 
-from tests.images.train.conftest import IMAGE
+from tests.images.train.conftest import started_hosts
 
 DRIVER = Path(__file__).parents[2] / "doubles" / "mpi_driver_double.py"
 THERE = "/opt/ml/input/data/sm_drivers/distributed_drivers/mpi_driver.py"
@@ -36,31 +35,19 @@ def driven(client: docker.DockerClient, tmp_path: Path) -> Driven:
 
     @contextmanager
     def start(present: tuple[str, ...] = HOSTS, **environment: str) -> Iterator[dict[str, Container]]:
-        mark = {"berth.test": "1"}
-        network = client.networks.create(f"berth-test-{os.getpid()}-{time.time_ns()}", driver="bridge", labels=mark)
-        containers: dict[str, Container] = {}
-        try:
-            for host in present:
-                told = {"SM_CURRENT_HOST": host, "SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
-                told |= {"SM_HOSTS": json.dumps(HOSTS), "SM_NETWORK_INTERFACE_NAME": "ethwe", **environment}
-                containers[host] = client.containers.create(
-                    IMAGE,
-                    # As in a job, where a shell script is process 1.
-                    [f"python3 {THERE} /opt/ml/input/data/code/rank.py; exit $?"],
-                    entrypoint=["bash", "-c"],
-                    labels=mark,
-                    network=network.name,
-                    networking_config={network.name: client.api.create_endpoint_config(aliases=[host])},
-                    volumes=[f"{DRIVER}:{THERE}:ro", f"{tmp_path / 'rank.py'}:/opt/ml/input/data/code/rank.py:ro"],
-                    environment=told,
-                )
-                containers[host].start()
+        def options(host: str) -> dict[str, Any]:
+            told = {"SM_CURRENT_HOST": host, "SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
+            return {
+                # As in a job, where a shell script is process 1.
+                "command": [f"python3 {THERE} /opt/ml/input/data/code/rank.py; exit $?"],
+                "entrypoint": ["bash", "-c"],
+                "volumes": [f"{DRIVER}:{THERE}:ro", f"{tmp_path / 'rank.py'}:/opt/ml/input/data/code/rank.py:ro"],
+                "environment": told
+                | {"SM_HOSTS": json.dumps(HOSTS), "SM_NETWORK_INTERFACE_NAME": "ethwe", **environment},
+            }
+
+        with started_hosts(client, present, options) as containers:
             yield containers
-        finally:
-            for container in containers.values():
-                print(container.logs().decode(errors="replace"))
-                container.remove(force=True, v=True)
-            network.remove()
 
     return start
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import read_launch_options, read_timeout
-from berth.train.hardware import Hardware, choose_interface
+from berth.contract.launch_options import read_launch_options
+from berth.train.hardware import Hardware
 from berth.train.job import Job
-from berth.train.mpirun import Launcher, major_version, of_another, without_notices
+from berth.train.mpirun import Launcher
 from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
@@ -315,19 +315,6 @@ def test_refused(hyperparameters: dict[str, str], environ: dict[str, str], sente
     assert sentence in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
-def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> None:
-    environ = {"BERTH_RENDEZVOUS_TIMEOUT": text, "BERTH_DISTRIBUTION": "x"}
-    told = " ".join(read_launch_options({}, None, environ).problems)
-    assert f"BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0, not {text!r}." in told
-    assert "BERTH_DISTRIBUTION must be" in told
-
-
-def test_the_time_to_wait_for_each_other() -> None:
-    assert read_timeout({}) is None
-    assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
-
-
 def test_all_mistakes_are_told_at_once() -> None:
     with pytest.raises(JobError) as error:
         plan_of(job(mp_parameters="{1}", processes_per_host="-1"), CPU, {"BERTH_DISTRIBUTION": "x"}, LAUNCHER)
@@ -381,41 +368,6 @@ def test_unknown_mpirun_is_refused(major: int, sentence: str) -> None:
         plan_of(job(), CPU, {}, launcher)
 
 
-@pytest.mark.parametrize(
-    ("text", "major"),
-    [("mpirun (Open MPI) 4.1.8\n\nReport bugs", 4), ("mpirun (Open MPI) 5.0.11", 5), ("HYDRA build", 0)],
-)
-def test_major_version(text: str, major: int) -> None:
-    assert major_version(text) == major
-
-
-@pytest.mark.parametrize(
-    ("mpirun", "prefix", "another"),
-    [
-        ("/opt/berth/bin/mpirun", "/opt/berth", False),
-        ("/usr/bin/mpirun", "/opt/berth", True),
-        ("/opt/amazon/openmpi/bin/mpirun", "/opt/amazon/openmpi5", True),
-        ("/usr/bin/mpirun", "", False),
-    ],
-)
-def test_the_prefix_of_another_open_mpi(mpirun: str, prefix: str, another: bool) -> None:
-    assert of_another(mpirun, {"OPAL_PREFIX": prefix}) is another
-
-
-@pytest.mark.parametrize(
-    ("named", "available", "alone", "chosen"),
-    [
-        ("eth1", ("eth0", "eth1", "lo"), False, "eth1"),
-        ("ethwe", ("eth0", "lo"), False, "eth0"),
-        (None, ("eth0", "lo"), False, "eth0"),
-        ("eth0", ("eth0", "lo"), True, "lo"),
-        ("eth0", ("lo",), False, "lo"),
-    ],
-)
-def test_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
-    assert choose_interface(named, available, alone=alone) == chosen
-
-
 def test_plan_matches_no_metric_expression() -> None:
     import re
 
@@ -430,18 +382,6 @@ def test_plan_matches_no_metric_expression() -> None:
     given = job(program="train.py", num_train_epochs="3", x='{"epoch": 1}')
     lines = [line for host in (CPU, gpus) for line in plan_of(given, host, environ).render("algo-1").splitlines()]
     assert not [line for line in lines for expression in expressions if re.search(expression, line)]
-
-
-def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> None:
-    edge = "-" * 74
-    abort = [edge, "Primary job  terminated normally, but 1 process returned", "a non-zero exit code.", edge]
-    first = [edge, "mpirun detected that one or more processes exited with non-zero status", "", "  Exit code: 1", edge]
-    warning = [edge, "WARNING: No preset parameters were found", "", "  Local host: algo-1", edge]
-    runner = [edge, "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", "with errorcode 1.", edge]
-    said = ["a line", "", *warning, *abort, *first, *runner, "the end"]
-    assert list(without_notices(said)) == ["a line", *filter(None, warning), "the end"]
-    # A frame that never closes is no reason to swallow it.
-    assert list(without_notices([edge, "mpirun was killed"])) == [edge, "mpirun was killed"]
 
 
 @pytest.mark.parametrize(

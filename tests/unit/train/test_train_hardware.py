@@ -1,4 +1,6 @@
-"""This machine, looked at as a host."""
+"""This machine, looked at as a host, and the interface that its ranks meet over."""
+
+import pytest
 
 from berth.train import hardware
 
@@ -8,3 +10,17 @@ def test_this_machine() -> None:
     assert found.cpus > 0
     assert "lo" in found.interfaces
     assert found.shm is None or found.shm > 0
+
+
+@pytest.mark.parametrize(
+    ("named", "available", "alone", "chosen"),
+    [
+        ("eth1", ("eth0", "eth1", "lo"), False, "eth1"),
+        ("ethwe", ("eth0", "lo"), False, "eth0"),
+        (None, ("eth0", "lo"), False, "eth0"),
+        ("eth0", ("eth0", "lo"), True, "lo"),
+        ("eth0", ("lo",), False, "lo"),
+    ],
+)
+def test_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
+    assert hardware.choose_interface(named, available, alone=alone) == chosen

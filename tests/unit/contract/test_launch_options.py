@@ -1,0 +1,18 @@
+"""What a job may ask of its launch; tests/unit/train/test_plan.py has what becomes of it."""
+
+import pytest
+
+from berth.contract.launch_options import read_launch_options, read_timeout
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
+def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> None:
+    environ = {"BERTH_RENDEZVOUS_TIMEOUT": text, "BERTH_DISTRIBUTION": "x"}
+    told = " ".join(read_launch_options({}, None, environ).problems)
+    assert f"BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0, not {text!r}." in told
+    assert "BERTH_DISTRIBUTION must be" in told
+
+
+def test_the_time_to_wait_for_each_other() -> None:
+    assert read_timeout({}) is None
+    assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
