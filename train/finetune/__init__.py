@@ -7,5 +7,6 @@ divided                      channels of which each host has some of the files
 ranks, trainer, evaluation   the process group and its checks, the loop, EM and F1 over all ranks
 cpu_fsdp                     the loop over weights that are spread over ranks without a GPU
 checkpoints, report          where a job goes on, and what it says and leaves
+trace, step_times            where the time of a few steps goes, where BERTH_TRACE asks
 export                       the model's graphs for OpenVINO, in fp32 and in int8
 """
