@@ -20,7 +20,7 @@ while not os.path.exists("/opt/ml/code/go"):
 {fault}
 time.sleep(100)
 """
-_FILLS = "open({path!r}, 'wb').write(bytes(8 << 20))"
+_FILLS = "open({path!r}, 'wb').write(bytes(32 << 20))"
 _FULL = r"rank 1 on algo-2: OSError: \[Errno 28\] No space left on device .*a disk of this host is full: "
 
 
@@ -30,7 +30,7 @@ class Fault:
 
     `program` is what ranks do on the hosts `go`. The containers of `kills` are killed, those of `cuts` cut off from the
     network, those of `absent` never started. environment, options, small_disks: of a host, by its name; the last a
-    folder of /opt/ml that is a disk of 1 MB.
+    folder of /opt/ml that is a disk of 1 MB. before_training: no rank ever runs.
     """
 
     says: str
@@ -42,11 +42,7 @@ class Fault:
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     small_disks: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def before_training(self) -> bool:
-        """Whether no rank ever runs."""
-        return bool(self.absent or self.environment)
+    before_training: bool = False
 
 
 FAULTS = {
@@ -63,11 +59,12 @@ FAULTS = {
     "a worker is killed (docker kill)": Fault(r"host algo-2 was lost while the job ran", kills=("algo-2",)),
     "the leader is killed (docker kill)": Fault(r"the leader algo-1 was lost while the job ran", kills=("algo-1",)),
     f"a host never comes, limit {RENDEZVOUS_LIMIT} s": Fault(
-        r"host algo-2 never came to the rendezvous at algo-1", absent=("algo-2",)
+        r"host algo-2 never came to the rendezvous at algo-1", absent=("algo-2",), before_training=True
     ),
     "a host is refused before the rendezvous": Fault(
         r"host algo-2 stopped before all hosts had come: BERTH_PROCESSES_PER_HOST must be",
         environment={"algo-2": {"BERTH_PROCESSES_PER_HOST": "none"}},
+        before_training=True,
     ),
     "a host's network is cut": Fault(r"(host algo-2|the leader algo-1) was lost while the job ran", cuts=("algo-2",)),
     "a full disk, /opt/ml/model": Fault(
@@ -77,7 +74,12 @@ FAULTS = {
         _FULL, _FILLS.format(path="/opt/ml/output/data/all"), go=("algo-2",), small_disks={"algo-2": "output"}
     ),
     "a full disk, /tmp": Fault(
-        _FULL, _FILLS.format(path="/tmp/cache"), go=("algo-2",), options={"algo-2": {"tmpfs": {"/tmp": "size=1m"}}}
+        _FULL, _FILLS.format(path="/tmp/cache"), go=("algo-2",), options={"algo-2": {"tmpfs": {"/tmp": "size=16m"}}}
+    ),
+    "a full disk, /tmp, before training": Fault(
+        r"rank 1 on algo-2: train.py could not start under mpirun, .*a disk of this host is full: ",
+        options={"algo-2": {"tmpfs": {"/tmp": "size=1m"}}},
+        before_training=True,
     ),
     "two at once: a rank raises, another host is killed": Fault(
         r"rank 0 on algo-1: ValueError: no rows|host algo-2 was lost",
