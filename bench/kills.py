@@ -68,7 +68,7 @@ def _setting(words: Sequence[str], options: argparse.Namespace) -> str:
             what = f"engine {client.version()['Version']}, {options.image} ({str(image.id)[7:19]})"
     cores = f"cores {machine.as_text(machine.cores_of(None))} of {os.cpu_count()}"
     kit = f"kit {build.revision(pins.ROOT)}"
-    return f"`python -m bench.kills {shlex.join(words)}`, {machine.this_cpu()}, {cores}, {what}, {kit}"
+    return f"`{shlex.join(['python', '-m', 'bench.kills', *words])}`, {machine.this_cpu()}, {cores}, {what}, {kit}"
 
 
 def main(words: Sequence[str]) -> int:
