@@ -13,6 +13,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,8 +32,8 @@ from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
-from berth.train.failure import SENTENCE_CHARACTERS, write_failure
 from berth.train.finetune import checkpoints, data, divided, export, model, ranks, report
+from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.data import Questions
 from berth.train.finetune.device import RankEnvironment
@@ -40,6 +41,8 @@ from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
+from berth.train.finetune.stop_signal import JobStopped, StopSignal
+from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
@@ -49,13 +52,15 @@ def main() -> int:
     """Run the job; the exit code. A user's mistake is reported to the entry, or where there is none by one line on
     standard error; anything else ends in a traceback.
     """
+    signal = StopSignal()
+    signal.listen()
     try:
-        run(os.environ)
+        run(os.environ, signal)
+    except JobStopped as reason:
+        report.failure(str(reason))
+        return reason.exit_code
     except USER_ERRORS as reason:
-        sentence = str(reason)
-        # What the entry says is cut at that length: here is all of it.
-        if not write_failure(sentence) or len(sentence) > SENTENCE_CHARACTERS:
-            report.error(sentence)
+        report.failure(str(reason))
         return 1
     except Exception:
         traceback.print_exc()
@@ -75,8 +80,9 @@ def exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run(environment: Mapping[str, str]) -> None:
+def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     """One rank's whole job."""
+    signal.end_with("before it had anything to save: start it again.")
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
     say: Callable[[str], None] = report.say if rank.leads else _silent
@@ -108,28 +114,51 @@ def run(environment: Mapping[str, str]) -> None:
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
     trainer = _trainer(loaded, settings, args, rank, questions, say)
+    stopping = Stopping(signal, settings, rank, say)
+    trainer.stop_by(stopping)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
-    if args.do_train:
-        trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
-        found |= _train(trainer, settings, trained_on, say)
-        _save(trainer, loaded, paths.model, say)
-        if recipe.export_openvino and rank.leads:
-            export.add_graph(paths.model, say)
-    if args.do_eval:
-        found |= trainer.evaluate()
-        found["eval_samples"] = len(examples["validation"])
-        _write(rank, paths.output_data / "eval_predictions.json", trainer.predictions)
-    if args.do_predict:
-        found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
-    _write(rank, paths.model / "metrics.json", found)
-    _write(rank, paths.model / "history.json", trainer.lines.history)
+    with suppress(AgreedStop):
+        _work(trainer, loaded, settings, examples, paths, found)
+    if stopping.leaves_model:
+        _write(rank, paths.model / "metrics.json", found)
+        _write(rank, paths.model / "history.json", trainer.lines.history)
+    stopping.end(trainer.last_checkpoint, paths.model)
     for left_out in filter(None, (each.skipped for each in questions.values())):
         say(left_out)
     ranks.end_group()
     if recipe.export_int8 and args.do_train and rank.leads:  # at the end, for it takes minutes that no rank shall wait
         export.add_int8(recipe, examples, paths.model, say)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
+
+
+def _work(
+    trainer: QuestionAnsweringTrainer,
+    loaded: Loaded,
+    settings: TrainingSettings,
+    examples: Mapping[str, list[Example]],
+    paths: Paths,
+    found: dict[str, Any],
+) -> None:
+    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures go into `found`.
+
+    Raises AgreedStop where the job was told to stop; `found` has the figures until then.
+    """
+    recipe, args, say = settings.recipe, trainer.args, trainer.lines.say
+    if args.do_train:
+        trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
+        found |= _train(trainer, settings, trained_on, say)
+        if trainer.stopping.leaves_model:
+            _save(trainer, loaded, paths.model, say)
+        trainer.stopping.check()
+        if recipe.export_openvino and trainer.rank.leads:
+            export.add_graph(paths.model, say)
+    if args.do_eval:
+        found |= trainer.evaluate()
+        found["eval_samples"] = len(examples["validation"])
+        _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
+    if args.do_predict:
+        found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
 
 
 def _silent(text: str) -> None:
@@ -255,6 +284,7 @@ def _train(
     """Train, prove that the ranks did it together, and return the figures."""
     rank, args = trainer.rank, trainer.args
     resume = _resume_from(settings, rank, say)
+    trainer.last_checkpoint = Path(resume) if resume else None
     try:
         with checkpoints.readable(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
@@ -264,7 +294,7 @@ def _train(
             raise
         raise checkpoints.of_another(resume) from reason
     found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
-    if args.load_best_model_at_end and not trainer.sharded:
+    if args.load_best_model_at_end and not trainer.stopping.told and not trainer.sharded:
         ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
         found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
@@ -273,7 +303,7 @@ def _train(
     found["train_samples"] = questions
     found["train_steps"] = trainer.state.global_step
     found["epoch"] = trainer.state.epoch or 0.0
-    if rank.leads and not trainer.lines.nothing_left:
+    if rank.leads and not trainer.lines.nothing_left and not trainer.stopping.told:
         for name in ("epoch", "train_loss", "train_runtime", "train_samples_per_second"):
             report.metric(name, float(found[name]))
     return found

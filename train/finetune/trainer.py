@@ -9,6 +9,7 @@ keeps the order when a job goes on in the middle of an epoch.
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 
 from berth.train.environment import Rank
 from berth.train.finetune import report
+from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
 from berth.train.finetune.features import GroupedSampler, HostSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
+from berth.train.finetune.stopping import Stopping
 
 
 class GuardCallback(TrainerCallback):
@@ -153,8 +156,15 @@ class QuestionAnsweringTrainer(Trainer):
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
+        self.stopping: Stopping  # by `stop_by`, before the first step or question
+        self.last_checkpoint: Path | None = None  # that this training has written or goes on from
         if divided:
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
+
+    def stop_by(self, stopping: Stopping) -> None:
+        """Save and stop where `stopping` says."""
+        self.stopping = stopping
+        self.add_callback(stopping)
 
     @property
     def bare_model(self) -> torch.nn.Module:
@@ -213,6 +223,25 @@ class QuestionAnsweringTrainer(Trainer):
         if not self.lines.nothing_left:
             super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
 
+    def _maybe_log_save_evaluate(self, *arguments: Any, **named: Any) -> None:
+        """Trainer's own, but that an evaluation which is broken off leaves the checkpoint to be written."""
+        try:
+            super()._maybe_log_save_evaluate(*arguments, **named)
+        except AgreedStop:
+            self.control.should_training_stop = True
+            self.control.should_evaluate = self.control.should_log = False
+            self.control.should_save = self.stopping.save_is_due
+            super()._maybe_log_save_evaluate(*arguments, **named)
+
+    def _save_checkpoint(self, *arguments: Any, **named: Any) -> None:
+        super()._save_checkpoint(*arguments, **named)
+        self.last_checkpoint = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+
+    def _load_best_model(self) -> None:
+        """Trainer's own, at the end of a training; one that was stopped goes on from what it is."""
+        if not self.stopping.told:
+            super()._load_best_model()
+
     def compute_loss(
         self,
         model: torch.nn.Module,
@@ -232,7 +261,7 @@ class QuestionAnsweringTrainer(Trainer):
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)
-        return self.evaluator.run(model, self.args.device, questions, self._autocast)
+        return self.evaluator.run(model, self.args.device, questions, self._autocast, self.stopping.interrupted)
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"

@@ -70,8 +70,10 @@ for line in sys.stdin:
             for stream in (1, 2):
                 os.dup2(os.open(rank["streams"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             os.environ.update(rank["environment"])
+            exec(rank["before"], {})
             run_qa.exit_now(run_qa.main())
         ranks.append(pid)
+    print(json.dumps(ranks), flush=True)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]), flush=True)
 """
 
@@ -102,6 +104,7 @@ class Job:
             (base / "input/data" / channel).mkdir(parents=True)
             (base / "input/data" / channel / "part.json").write_text(json.dumps(capitals(questions)))
         shutil.copytree(model, base / "input/data/model")
+        self.before = ""  # what its rank runs before run_qa
 
     def weights(self) -> dict[str, torch.Tensor]:
         """What the job wrote."""
@@ -130,12 +133,18 @@ class Host:
 
     def run(self, *jobs: Job, **environment: str) -> list[End]:
         """One rank per job, all at once, to their ends."""
+        self.start(*jobs, **environment)
+        return self.ends()
+
+    def start(self, *jobs: Job, **environment: str) -> list[int]:
+        """One rank per job, all at once; their process ids."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         ranks = [
             {
                 "streams": [str(job.base / "out"), str(job.base / "err")],
+                "before": job.before,
                 "environment": {
                     "SAGEMAKER_BASE_DIR": str(job.base),
                     "RANK": str(rank),
@@ -154,10 +163,17 @@ class Host:
         assert self.server.stdout is not None
         self.server.stdin.write(json.dumps(ranks) + "\n")
         self.server.stdin.flush()
+        self.jobs = jobs
+        pids: list[int] = json.loads(self.server.stdout.readline())
+        return pids
+
+    def ends(self) -> list[End]:
+        """How the ranks that were started end."""
+        assert self.server.stdout is not None
         codes = json.loads(self.server.stdout.readline())
         return [
             End(code, (job.base / "out").read_text(), (job.base / "err").read_text())
-            for code, job in zip(codes, jobs, strict=True)
+            for code, job in zip(codes, self.jobs, strict=True)
         ]
 
     def end(self) -> None:
