@@ -32,7 +32,7 @@ from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
-from berth.train.finetune import checkpoints, data, divided, export, model, ranks, report
+from berth.train.finetune import checkpoints, data, divided, export, model, ranks, report, trace
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.data import Questions
@@ -116,6 +116,8 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     trainer = _trainer(loaded, settings, args, rank, questions, say)
     stopping = Stopping(signal, settings, rank, say)
     trainer.stop_by(stopping)
+    if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
+        trainer.trace_steps(tracing)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
     with suppress(AgreedStop):

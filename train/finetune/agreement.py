@@ -19,7 +19,7 @@ class AgreedStop(Exception):
     """All ranks have agreed to stop, and leave what they are doing here."""
 
 
-class Request(Flag):
+class RankRequest(Flag):
     """What a rank may ask all others for."""
 
     SAVE = auto()
@@ -36,7 +36,7 @@ class Agreement:
         self._round: _Round | None = None
         self._stream: torch.cuda.Stream | None = None
 
-    def exchange(self, mine: Request) -> Request:
+    def exchange(self, mine: RankRequest) -> RankRequest:
         """Ask for `mine`; what any rank asked for in the call before. A rank alone has its answer at once."""
         if self._rank.world_size == 1:
             return mine
@@ -47,13 +47,13 @@ class Agreement:
         self._round = _Round(mine, self._stream)
         return agreed
 
-    def settle(self, mine: Request) -> Request:
+    def settle(self, mine: RankRequest) -> RankRequest:
         """Ask for `mine`; what any rank has asked for so far, this call included. Waits for all ranks."""
         return self.exchange(mine) | self._last_round()
 
-    def _last_round(self) -> Request:
+    def _last_round(self) -> RankRequest:
         last, self._round = self._round, None
-        return Request(0) if last is None else last.result()
+        return RankRequest(0) if last is None else last.result()
 
 
 class _Round:
@@ -62,8 +62,8 @@ class _Round:
     On a GPU it has a stream and an event of its own, so that nobody waits for what else the GPU has to do.
     """
 
-    def __init__(self, mine: Request, stream: torch.cuda.Stream | None) -> None:
-        asked = torch.tensor([float(each in mine) for each in Request])
+    def __init__(self, mine: RankRequest, stream: torch.cuda.Stream | None) -> None:
+        asked = torch.tensor([float(each in mine) for each in RankRequest])
         self._copied: torch.cuda.Event | None = None
         if stream is None:
             self._sum = asked
@@ -77,13 +77,13 @@ class _Round:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copied.record()
 
-    def result(self) -> Request:
+    def result(self) -> RankRequest:
         """What any rank asked for."""
         if self._copied is None:
             self._work.wait()
         else:
             self._copied.synchronize()
-        agreed = Request(0)
-        for each, count in zip(Request, self._sum.tolist(), strict=True):
-            agreed |= each if count else Request(0)
+        agreed = RankRequest(0)
+        for each, count in zip(RankRequest, self._sum.tolist(), strict=True):
+            agreed |= each if count else RankRequest(0)
         return agreed

@@ -17,7 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from berth.train.environment import Rank
 from berth.train.finetune import save_time
-from berth.train.finetune.agreement import AgreedStop, Agreement, Request
+from berth.train.finetune.agreement import AgreedStop, Agreement, RankRequest
 from berth.train.finetune.recipe import TrainingSettings
 from berth.train.finetune.stop_signal import StopSignal
 
@@ -71,7 +71,7 @@ class Stopping(TrainerCallback):
         """After each micro-batch but a step's last."""
         self._batches.count(time.monotonic())
         left = args.gradient_accumulation_steps - self._batches.of_step
-        if Request.BREAK_OFF in self._heed(self._agreement.exchange(self._wish(left))):
+        if RankRequest.BREAK_OFF in self._heed(self._agreement.exchange(self._wish(left))):
             self._say(f"stopping: step {state.global_step + 1} would take too long, and is broken off")
             _set_random_states(self._random)
             control.should_training_stop = True
@@ -142,30 +142,30 @@ class Stopping(TrainerCallback):
             raise self._signal.stopped(how_far) from None
         self._signal.end_with(f"after the training: the model is in {model}, without its int8 graph.")
 
-    def _wish(self, batches_left: int) -> Request:
+    def _wish(self, batches_left: int) -> RankRequest:
         """What this rank asks for now; `batches_left` of the step under way, 0 at its end."""
         now, mean = time.monotonic(), self._batches.mean_seconds
-        wish = Request(0)
+        wish = RankRequest(0)
         if self._signal.number:
-            wish |= Request.STOP
+            wish |= RankRequest.STOP
         if (self._signal.number or self.told) and batches_left:
             since = self._signal.when or self._told_when
             if now - since + batches_left * mean > STEP_SECONDS:
-                wish |= Request.BREAK_OFF
+                wish |= RankRequest.BREAK_OFF
         every = self._settings.save_seconds
         if every and self._rank.leads and now - self._saved_when >= every:
             self._saved_when = now
-            wish |= Request.SAVE
+            wish |= RankRequest.SAVE
         if mean > SLOW_SECONDS:
-            wish |= Request.ANSWER_AT_ONCE
+            wish |= RankRequest.ANSWER_AT_ONCE
         return wish
 
-    def _heed(self, agreed: Request) -> Request:
-        if Request.STOP in agreed and not self.told:
+    def _heed(self, agreed: RankRequest) -> RankRequest:
+        if RankRequest.STOP in agreed and not self.told:
             self.told, self._told_when = True, time.monotonic()
             self._say(f"stopping: {self._signal.name()} came, so the job saves what it has and ends")
-        self._save_due = self._save_due or Request.SAVE in agreed
-        self._answers_at_once = self._answers_at_once or Request.ANSWER_AT_ONCE in agreed
+        self._save_due = self._save_due or RankRequest.SAVE in agreed
+        self._answers_at_once = self._answers_at_once or RankRequest.ANSWER_AT_ONCE in agreed
         return agreed
 
 

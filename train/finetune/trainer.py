@@ -8,7 +8,7 @@ keeps the order when a job goes on in the middle of an epoch.
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from berth.train.finetune.features import GroupedSampler, HostSampler, WindowDat
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
 from berth.train.finetune.stopping import Stopping
+from berth.train.finetune.trace import TraceCallback
 
 
 class GuardCallback(TrainerCallback):
@@ -158,6 +159,7 @@ class QuestionAnsweringTrainer(Trainer):
         self.divided = divided
         self.stopping: Stopping  # by `stop_by`, before the first step or question
         self.last_checkpoint: Path | None = None  # that this training has written or goes on from
+        self.trace: TraceCallback | None = None
         if divided:
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
 
@@ -165,6 +167,11 @@ class QuestionAnsweringTrainer(Trainer):
         """Save and stop where `stopping` says."""
         self.stopping = stopping
         self.add_callback(stopping)
+
+    def trace_steps(self, trace: TraceCallback) -> None:
+        """Takes the time of the steps apart that `trace` names."""
+        self.trace = trace
+        self.add_callback(trace)
 
     @property
     def bare_model(self) -> torch.nn.Module:
@@ -241,6 +248,11 @@ class QuestionAnsweringTrainer(Trainer):
         """Trainer's own, at the end of a training; one that was stopped goes on from what it is."""
         if not self.stopping.told:
             super()._load_best_model()
+
+    def get_batch_samples(self, *arguments: Any, **named: Any) -> Any:
+        """Trainer's own, all batches of a step: where a trace has to begin."""
+        with self.trace.fetching(self.state.global_step + 1) if self.trace else nullcontext():
+            return super().get_batch_samples(*arguments, **named)
 
     def compute_loss(
         self,

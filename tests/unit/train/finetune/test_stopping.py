@@ -47,7 +47,10 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
             (40, 312, Path("/c/checkpoint-40"), False),
             "at step 40 of 312: /c/checkpoint-40 holds all that was trained, and the job goes on from it by itself",
         ),
-        ((40, 312, Path("/m"), True), "at step 40 of 312: the model as it was then is in /m, but no job goes on from it"),
+        (
+            (40, 312, Path("/m"), True),
+            "at step 40 of 312: the model as it was then is in /m, but no job goes on from it",
+        ),
         ((312, 312, Path("/m"), True), "after its 312 steps: the model is in /m, without what was to come"),
         ((0, 312, None, False), "before the first of its 312 steps was done: start it again."),
     ],
@@ -72,7 +75,11 @@ def test_a_micro_batch_is_timed_without_what_lies_between_steps() -> None:
 
 @pytest.mark.parametrize(
     ("gigabytes", "speed", "said"),
-    [(9.9, 100e6, ""), (10.1, 100e6, "10.1 GB and takes 101 s at 100 MB/s, to /c"), (0.2, 1e6, "takes 200 s at 1 MB/s")],
+    [
+        (9.9, 100e6, ""),
+        (10.1, 100e6, "10.1 GB and takes 101 s at 100 MB/s, to /c"),
+        (0.2, 1e6, "takes 200 s at 1 MB/s"),
+    ],
 )
 def test_a_checkpoint_that_takes_longer_than_a_stop_leaves_is_said(gigabytes: float, speed: float, said: str) -> None:
     line = save_time.too_slow(Path("/c"), int(gigabytes * 1e9), speed)
@@ -84,7 +91,9 @@ def test_the_speed_of_a_folder_is_measured_and_nothing_stays_there(tmp_path: Pat
     assert save_time.write_speed(tmp_path / "checkpoints") > 1e5
     assert list((tmp_path / "checkpoints").iterdir()) == []
     (tmp_path / "file").write_text("")
-    assert save_time.note(tmp_path / "file", 1).startswith(f"warning: no checkpoint can be written to {tmp_path}/file (")
+    assert save_time.note(tmp_path / "file", 1).startswith(
+        f"warning: no checkpoint can be written to {tmp_path}/file ("
+    )
 
 
 def checkpoints(job: Any) -> list[str]:
@@ -160,7 +169,12 @@ def test_without_a_checkpoint_folder_the_model_is_left_as_it_is(
 def test_an_evaluation_is_broken_off_and_no_best_model_is_loaded(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "2", "per_device_eval_batch_size": "1"}
+    given = {
+        "load_best_model_at_end": "true",
+        "eval_strategy": "steps",
+        "eval_steps": "2",
+        "per_device_eval_batch_size": "1",
+    }
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps | given) for rank in (0, 1)]
     share_checkpoints(pair)
     pair[0].before = signal_in("stopping.Stopping.interrupted", 11)  # an evaluation asks eight times: in the second
@@ -228,7 +242,13 @@ def test_a_second_signal_ends_a_rank_that_waits_inside_a_library(
 def test_a_job_of_one_epoch_saves_by_time(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = few_steps | {"num_train_epochs": "1", "max_steps": "-1", "do_eval": "false", "save_minutes": "0.0001", "save_total_limit": "99"}
+    given = few_steps | {
+        "num_train_epochs": "1",
+        "max_steps": "-1",
+        "do_eval": "false",
+        "save_minutes": "0.0001",
+        "save_total_limit": "99",
+    }
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
     share_checkpoints(pair)
     ends = host.run(*pair)
