@@ -177,7 +177,7 @@ def test_checkpoints_by_time_and_whether_a_next_job_finds_them(
 
 @pytest.mark.parametrize("minutes", [-1.0, float("nan"), float("inf")])
 def test_save_minutes_out_of_range(minutes: float) -> None:
-    with pytest.raises(HyperparameterError, match="save_minutes is .* and must be at least 0"):
+    with pytest.raises(HyperparameterError, match=r"save_minutes is .* and must be at least 0"):
         settings(CPU, save_minutes=minutes)
 
 
