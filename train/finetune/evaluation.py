@@ -19,6 +19,7 @@ from berth.qa.windows import Window
 from berth.train.environment import Rank
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.features import Collator, WindowDataset
+from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.ranks import from_leader, gather_floats_to_leader, gather_to_leader
 
 
@@ -45,8 +46,12 @@ class Evaluator:
     collator: Collator
     decoding: Decoding
     batch_size: int
-    rank: Rank
-    say: Callable[[str], None]
+    lines: LineCallback
+
+    @property
+    def rank(self) -> Rank:
+        """The rank that evaluates."""
+        return self.lines.rank
 
     def run(
         self,
@@ -60,6 +65,17 @@ class Evaluator:
 
         Raises AgreedStop where `interrupted`, which is asked after every batch and says the same on all ranks, is true.
         """
+        with self.lines.clock.during("evaluation"):
+            return self._run(model, device, questions, autocast, interrupted)
+
+    def _run(
+        self,
+        model: torch.nn.Module,
+        device: torch.device,
+        questions: QuestionSet,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        interrupted: Callable[[], bool],
+    ) -> Result:
         was_training = model.training
         model.eval()
         try:
@@ -104,7 +120,7 @@ class Evaluator:
                 raise AgreedStop
             if (turn + 1) * 5 // rounds > logged:
                 logged = (turn + 1) * 5 // rounds
-                self.say(f"evaluation {100 * (turn + 1) // rounds} % done")
+                self.lines.say(f"evaluation {100 * (turn + 1) // rounds} % done")
         return found
 
     def _measure(

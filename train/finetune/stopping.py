@@ -130,17 +130,17 @@ class Stopping(TrainerCallback):
             raise AgreedStop
 
     def end(self, checkpoint: Path | None, model: Path) -> None:
-        """Raises JobStopped on every rank if any was told to stop, once rank 0 has written what it writes.
+        """Raises JobStopped on every rank, once rank 0 has written what it writes, if the job was told to stop.
 
         checkpoint: the last one, None if there is none.
         """
-        try:
-            self.check()
-        except AgreedStop:
-            left = model if self.leaves_model else checkpoint
-            how_far = stopped_where(self._state.global_step, self._state.max_steps, left, is_model=self.leaves_model)
-            raise self._signal.stopped(how_far) from None
-        self._signal.end_with(f"after the training: the model is in {model}, without its int8 graph.")
+        self._agreement.settle(RankRequest(0))  # together, for mpirun ends all others soon after the first that ends
+        if not self.told:
+            return
+        left = model if self.leaves_model else checkpoint
+        raise self._signal.stopped(
+            stopped_where(self._state.global_step, self._state.max_steps, left, is_model=self.leaves_model)
+        )
 
     def _wish(self, batches_left: int) -> RankRequest:
         """What this rank asks for now; `batches_left` of the step under way, 0 at its end."""
