@@ -139,8 +139,6 @@ def _doing(host: HostProgress) -> str:
     match host.state:
         case State.TRAINING if host.step:
             return f"training step {host.step.number} of {host.step.total}"
-        case State.STOPPING:
-            return "stopping, saving what it has" if host.step else "stopping"
         case State.ENDED if host.exit_code is not None:
             return f"ended, exit code {host.exit_code}"
         case _:
