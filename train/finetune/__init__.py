@@ -6,7 +6,10 @@ data, model, features        channels and the hub to examples, weights and batch
 divided                      channels of which each host has some of the files
 ranks, trainer, evaluation   the process group and its checks, the loop, EM and F1 over all ranks
 cpu_fsdp                     the loop over weights that are spread over ranks without a GPU
-checkpoints, report          where a job goes on, and what it says and leaves
+checkpoints                  where a job goes on
+progress, throughput, phases lines and a bar while it trains; how fast it is, and where its seconds go
+report, summary              how it writes to the log, and the table at the end
+records, curve               metrics.json and history.json, TensorBoard's folder, and training.svg
 trace, step_times            where the time of a few steps goes, where BERTH_TRACE asks
 export                       the model's graphs for OpenVINO, in fp32 and in int8
 """

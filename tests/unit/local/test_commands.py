@@ -1,11 +1,13 @@
 """What the commands make of their arguments."""
 
+import json
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
 
 import pytest
 
+from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.local import commands
 from berth.local.job import TrainOutcome
 
@@ -61,3 +63,8 @@ def test_run_train_has_a_screen_where_somebody_watches(
     command = ["run", "train", "--code", str(tmp_path), "--output", str(tmp_path / "out"), *words]
     assert command_line.main(command) == 0
     assert (on_screen.call_count, in_lines.call_count) == ((1, 0) if screen else (0, 1))
+
+
+def test_metrics_prints_what_an_estimator_takes(command_line: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["metrics"]) == 0
+    assert json.loads(capsys.readouterr().out) == METRIC_DEFINITIONS

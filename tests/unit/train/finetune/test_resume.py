@@ -49,7 +49,7 @@ def test_two_ranks_go_on_in_the_middle_of_an_epoch(
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps | given) for rank in (0, 1)]
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
-    whole = pair[0].metrics()
+    whole, history = pair[0].metrics(), pair[0].history()
     name = leave_one_checkpoint(pair[0].base / "checkpoints")
     # Ranks of one host share the folder; here each has its own.
     shutil.rmtree(pair[1].base / "checkpoints")
@@ -59,6 +59,9 @@ def test_two_ranks_go_on_in_the_middle_of_an_epoch(
     assert f"checkpoints/{name} (" in ends[0].out
     assert pair[0].metrics()["train_steps"] == whole["train_steps"]
     assert pair[0].metrics()["weights_sha256"] == whole["weights_sha256"]
+    assert [(each["step"], each.get("loss")) for each in pair[0].history()] == [
+        (each["step"], pytest.approx(each["loss"], abs=1e-5) if "loss" in each else None) for each in history
+    ], "as if it had never stopped"
 
 
 @pytest.mark.parametrize("shorter", [{"num_train_epochs": "1"}, {"max_steps": "20"}], ids=["epochs", "steps"])
