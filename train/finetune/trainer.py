@@ -2,8 +2,9 @@
 
 Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
 where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
-questions, and the log gets whole lines. `GuardCallback` stops a job whose ranks would train alone, `EpochCallback`
-keeps the order when a job goes on in the middle of an epoch.
+questions, and the log gets whole lines. Checkpoints are those of saving.py.
+`GuardCallback` stops a job whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the
+middle of an epoch.
 """
 
 import time
@@ -16,12 +17,13 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
-from berth.train.finetune import report
+from berth.train.finetune import identity, report
 from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.features import GroupedSampler, HostSampler, WindowDataset, grouped_order
+from berth.train.finetune.features import HostSampler, OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
+from berth.train.finetune.saving import CheckpointTrainer
 
 
 class GuardCallback(TrainerCallback):
@@ -121,7 +123,7 @@ def span_loss(
     return (losses[0] + losses[1]) / 2
 
 
-class QuestionAnsweringTrainer(Trainer):
+class QuestionAnsweringTrainer(CheckpointTrainer):
     """Trains on windows and evaluates on questions."""
 
     def __init__(
@@ -150,6 +152,7 @@ class QuestionAnsweringTrainer(Trainer):
         guard.trainer = self
         self.remove_callback(PrinterCallback)
         self.rank = evaluator.rank
+        self.say = evaluator.say
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
@@ -178,25 +181,30 @@ class QuestionAnsweringTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if not isinstance(dataset, WindowDataset):
+        if not isinstance(dataset, WindowDataset) or not (order := self._order(dataset)):
             return super()._get_train_sampler(train_dataset)
         if self.divided:
-            return self._host_sampler(dataset, self.divided)
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        group = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return GroupedSampler(dataset.lengths, group, self._order_seed)
+            return HostSampler(order, self._train_batch_size, self.divided.batches(self._host_batch), self.rank)
+        multiple = self.epoch_multiple or self.windows_at_once
+        whole, rest = divmod(len(dataset), multiple)
+        return OrderSampler(order, multiple * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
 
-    def _host_sampler(self, dataset: WindowDataset, divided: HostWindows) -> HostSampler:
-        windows, seed = len(dataset), self._order_seed
-        group = self._host_batch * self.args.gradient_accumulation_steps
+    def _order(self, dataset: WindowDataset) -> Callable[[int], Any] | None:
+        """In which order each epoch takes all windows, or a host's own; None for one that Trainer makes."""
+        at_once = self._host_batch if self.divided else self.windows_at_once
+        group, seed = at_once * self.args.gradient_accumulation_steps, self._order_seed
         orders: dict[str, Callable[[int], Any]] = {
             "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
-            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(windows),
-            "sequential": lambda epoch: range(windows),
+            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(dataset)),
+            "sequential": lambda epoch: range(len(dataset)),
         }
-        order = orders[self.args.train_sampling_strategy]
-        return HostSampler(order, self._train_batch_size, divided.batches(self._host_batch), self.rank)
+        return orders.get(self.args.train_sampling_strategy)
+
+    def identity(self, loaded: Loaded) -> dict[str, str]:
+        """What this training is of; all ranks must call it."""
+        assert isinstance(self.train_dataset, WindowDataset)
+        order = [self.args.train_sampling_strategy, self._order_seed, self.args.dataloader_drop_last]
+        return identity.of_training(loaded, self.train_dataset, order, self.rank, divided=self.divided is not None)
 
     @property
     def _order_seed(self) -> int:
