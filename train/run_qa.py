@@ -32,7 +32,7 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
-from berth.train.finetune import checkpoints, data, divided, export, global_batch, model, ranks, report
+from berth.train.finetune import checkpoints, data, divided, export, global_batch, model, ranks, report, trace
 from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.data import Questions
@@ -111,6 +111,8 @@ def run(environment: Mapping[str, str]) -> None:
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
     trainer = _trainer(loaded, settings, args, rank, questions, say)
+    if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
+        trainer.trace_steps(tracing)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
     if args.do_train:

@@ -11,5 +11,6 @@ manifest, checkpoint_folder  what a checkpoint is, and what lies in their folder
 checkpoints, identity        which one a job goes on from, and whether it is of the same training
 global_batch                 a step's windows on another number of ranks
 report                       what a job says and leaves
+trace, step_times            where the time of a few steps goes, where BERTH_TRACE asks
 export                       the model's graphs for OpenVINO, in fp32 and in int8
 """

@@ -9,7 +9,7 @@ middle of an epoch.
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from berth.train.finetune.features import HostSampler, OrderSampler, WindowDatas
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
 from berth.train.finetune.saving import CheckpointTrainer
+from berth.train.finetune.trace import TraceCallback
 
 
 class GuardCallback(TrainerCallback):
@@ -156,8 +157,14 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
+        self.trace: TraceCallback | None = None
         if divided:
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
+
+    def trace_steps(self, trace: TraceCallback) -> None:
+        """Takes the time of the steps apart that `trace` names."""
+        self.trace = trace
+        self.add_callback(trace)
 
     @property
     def bare_model(self) -> torch.nn.Module:
@@ -220,6 +227,11 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         """Trainer's own takes one step more from a checkpoint in mid-epoch that has all steps (transformers 5.23)."""
         if not self.lines.nothing_left:
             super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
+
+    def get_batch_samples(self, *arguments: Any, **named: Any) -> Any:
+        """Trainer's own, all batches of a step: where a trace has to begin."""
+        with self.trace.fetching(self.state.global_step + 1) if self.trace else nullcontext():
+            return super().get_batch_samples(*arguments, **named)
 
     def compute_loss(
         self,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.contract.launch_options import read_launch_options, read_timeout
+from berth.contract.launch_options import read_launch_options, read_timeout, read_trace
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
@@ -16,3 +16,18 @@ def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> 
 def test_the_time_to_wait_for_each_other() -> None:
     assert read_timeout({}) is None
     assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("environ", "steps"),
+    [
+        ({}, range(0)),
+        ({"BERTH_TRACE": " "}, range(0)),
+        ({"BERTH_TRACE": "10"}, range(10, 11)),
+        ({"BERTH_TRACE": " 10-12 "}, range(10, 13)),
+        ({"BERTH_TRACE": "901-1000"}, range(901, 1001)),
+    ],
+)
+def test_the_steps_to_trace(environ: dict[str, str], steps: range) -> None:
+    assert read_trace(environ) == steps
+    assert read_launch_options({}, None, environ).trace == steps
