@@ -13,6 +13,7 @@ from rich.markup import escape
 from berth.common.console import result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError
+from berth.contract import metric_definitions
 from berth.images import pins
 from berth.images.options import NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, select_image
@@ -281,6 +282,12 @@ def quantize(
         chosen = select_image(connect(), "train", profile, image)
     asked = Quantization(model, calibration, measured, output, max_f1_loss, few_questions)
     result.print(escape(str(quantize_model(asked, chosen.name, log=_print_line, say=say))))
+
+
+@app.command("metrics")
+def show_metrics() -> None:
+    """Print what an estimator's metric_definitions takes, as JSON."""
+    print(metric_definitions.rendered())
 
 
 @app.command("gpu-check")

@@ -2,7 +2,7 @@
 
 Each rank reads SageMaker's hyperparameters itself, and the launcher's RANK, WORLD_SIZE and so on from its environment.
 The way through: hyperparameters → settings → sources → process group → windows → training → model → evaluation. Rank 0
-writes the model, metrics.json and history.json into the model folder, and speaks; the others only compute.
+writes the model and its figures (finetune/records.py), and speaks; the others only compute.
 """
 
 import atexit
@@ -25,6 +25,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
+from berth.contract.launch_options import read_price
 from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError, Example
@@ -32,7 +33,7 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
-from berth.train.finetune import checkpoints, data, divided, export, global_batch, model, ranks, report, trace
+from berth.train.finetune import checkpoints, data, divided, export, global_batch, model, ranks, records, report, trace
 from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.data import Questions
@@ -40,8 +41,10 @@ from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded
+from berth.train.finetune.phases import PhaseClock, process_age
+from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
-from berth.train.finetune.saving import WRITE_ERRORS, reason
+from berth.train.finetune.saving import WRITE_ERRORS, cause
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
@@ -82,6 +85,8 @@ def run(environment: Mapping[str, str]) -> None:
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
     say: Callable[[str], None] = report.say if rank.leads else _silent
+    clock = PhaseClock(process_age())
+    price = read_price(environment)
     parts = data.divided_channels(paths, rank.hosts)
     channels = data.channels(paths, parts)
     settings = _settings(paths, channels, rank, environment, say)
@@ -92,7 +97,8 @@ def run(environment: Mapping[str, str]) -> None:
     say(note)
 
     cuda = not training.get("use_cpu", False)
-    threads = _prepare_process(rank, recipe, environment, cuda=cuda)
+    events = records.tensorboard_folder(paths, recipe.logging_dir, environment)
+    threads = _prepare_process(rank, events, environment, cuda=cuda)
     ranks.start_group(rank, settings.backend, settings.timeout, cuda=cuda)
     start = _start(settings, rank, say)
     args = _arguments(training)
@@ -107,37 +113,55 @@ def run(environment: Mapping[str, str]) -> None:
         "validation": recipe.max_eval_samples,
         "test": recipe.max_predict_samples,
     }
+    clock.switch("features")
     questions = divided.load_all(sources, recipe, limits, rank, say)
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
-    trainer = _trainer(loaded, settings, args, rank, questions, say)
-    if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
-        trainer.trace_steps(tracing)
-
-    found: dict[str, Any] = {"world_size": rank.world_size}
+    trainer = _trainer(loaded, settings, args, questions, LineCallback(rank, say, clock, recipe.log_seconds))
     if args.do_train:
-        trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
         identity = trainer.identity(loaded)
         checkpoints.check_identity(start, identity, rank.hosts, divided=trainer.divided is not None)
         trainer.begin(start, identity)
-        found |= _train(trainer, start, trained_on, say)
-        _save(trainer, loaded, paths.model, say)
-        if recipe.export_openvino and rank.leads:
-            export.add_graph(paths.model, say)
+    if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
+        trainer.trace_steps(tracing)
+    with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
+        found = _work(trainer, loaded, settings, examples, paths)
+        for left_out in filter(None, (each.skipped for each in questions.values())):
+            say(left_out)
+        ranks.end_group()
+        if not rank.leads:
+            return
+        if recipe.export_int8 and args.do_train:  # at the end, for it takes minutes that no rank shall wait
+            export.add_int8(recipe, examples, paths.model, say)
+        records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
+    say(f"done: model, metrics.json and history.json are in {paths.model}")
+
+
+def _work(
+    trainer: QuestionAnsweringTrainer,
+    loaded: Loaded,
+    settings: TrainingSettings,
+    examples: Mapping[str, list[Example]],
+    paths: Paths,
+) -> dict[str, Any]:
+    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures."""
+    recipe, args, lines = settings.recipe, trainer.args, trainer.lines
+    found: dict[str, Any] = {"world_size": trainer.rank.world_size}
+    lines.clock.switch("saving")
+    if args.do_train:
+        trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
+        with lines.clock.during("training"):
+            found |= _train(trainer, trained_on, lines.say)
+        _save(trainer, loaded, paths.model, lines.say)
+        if recipe.export_openvino and trainer.rank.leads:
+            export.add_graph(paths.model, lines.say)
     if args.do_eval:
         found |= trainer.evaluate()
         found["eval_samples"] = len(examples["validation"])
-        _write(rank, paths.output_data / "eval_predictions.json", trainer.predictions)
+        _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
-        found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
-    _write(rank, paths.model / "metrics.json", found)
-    _write(rank, paths.model / "history.json", trainer.lines.history)
-    for left_out in filter(None, (each.skipped for each in questions.values())):
-        say(left_out)
-    ranks.end_group()
-    if recipe.export_int8 and args.do_train and rank.leads:  # at the end, for it takes minutes that no rank shall wait
-        export.add_int8(recipe, examples, paths.model, say)
-    say(f"done: model, metrics.json and history.json are in {paths.model}")
+        found |= _predict(trainer, loaded, recipe, examples["test"], paths, lines.say)
+    return found
 
 
 def _silent(text: str) -> None:
@@ -181,12 +205,12 @@ def _rank_environment(
     )
 
 
-def _prepare_process(rank: Rank, recipe: Recipe, environment: Mapping[str, str], *, cuda: bool) -> int:
-    """Threads, and a log without progress bars; returns the number of threads."""
+def _prepare_process(rank: Rank, events: str, environment: Mapping[str, str], *, cuda: bool) -> int:
+    """Threads, a log without progress bars, and where TensorBoard's events go; returns the number of threads."""
     share = ranks.threads(rank.local_world_size)
     if "OMP_NUM_THREADS" not in environment and not cuda:
         torch.set_num_threads(share)
-    set_library_variables(share, recipe.logging_dir)
+    set_library_variables(share, events)
     transformers.utils.logging.disable_progress_bar()
     return torch.get_num_threads()
 
@@ -222,11 +246,10 @@ def _trainer(
     loaded: Loaded,
     settings: TrainingSettings,
     args: TrainingArguments,
-    rank: Rank,
     questions: Mapping[str, Questions],
-    say: Callable[[str], None],
+    lines: LineCallback,
 ) -> QuestionAnsweringTrainer:
-    recipe = settings.recipe
+    recipe, rank, say = settings.recipe, lines.rank, lines.say
     length = _window_length(recipe, loaded, say)
 
     def question_set(split: str) -> QuestionSet | None:
@@ -250,7 +273,7 @@ def _trainer(
     return (ShardedTrainer if settings.cpu_fsdp else QuestionAnsweringTrainer)(
         loaded=loaded,
         args=args,
-        evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, rank, say),
+        evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, lines),
         train_dataset=WindowDataset(train.windows) if train else None,
         questions=validation,
         divided=windows_of_hosts,
@@ -268,12 +291,10 @@ def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -
     return start
 
 
-def _train(
-    trainer: QuestionAnsweringTrainer, start: Start, questions: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, prove that the ranks did it together, and return the figures."""
     rank, args = trainer.rank, trainer.args
-    resume = str(start.chosen.path) if start.chosen else None
+    resume = str(trainer.last_checkpoint) if trainer.last_checkpoint else None
     try:
         with checkpoints.readable(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
@@ -289,6 +310,7 @@ def _train(
         found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
         if rank.world_size > 1:
             say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
+    found |= trainer.lines.overall
     found["train_samples"] = questions
     found["train_steps"] = trainer.state.global_step
     found["epoch"] = trainer.state.epoch or 0.0
@@ -311,7 +333,7 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
         except WRITE_ERRORS as error:
             _clear_weights(folder)  # half of a model is none
             raise JobError(
-                f"The model can't be written to {folder} ({reason(error)}): give the job a larger disk (volume_size); "
+                f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
                 "with checkpoints, started again, it goes on from the last of them."
             ) from error
     say(f"model: written to {folder}")
@@ -333,7 +355,8 @@ def _predict(
 ) -> dict[str, float]:
     """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
     length = _window_length(recipe, loaded, say)
-    windows = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
+    with trainer.lines.clock.during("features"):
+        windows = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
     result = trainer.answer(QuestionSet(examples, windows))
     for name in ("exact_match", "f1"):
         say(f"test_{name}: {report.number(result.scores[name])}")

@@ -198,10 +198,10 @@ def _noting_in(saving: _Saving) -> Iterator[None]:
     try:
         yield
     except (*WRITE_ERRORS, RuntimeError) as error:  # torch's own writer raises that
-        saving.fault = saving.fault or reason(error)
+        saving.fault = saving.fault or cause(error)
 
 
-def reason(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """Why a file could not be written, in a few words."""
     text = error.strerror if isinstance(error, OSError) else None
     return text or str(error).partition("\n")[0] or type(error).__name__

@@ -2,9 +2,8 @@
 
 Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
 where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
-questions, and the log gets whole lines. Checkpoints are those of saving.py.
-`GuardCallback` stops a job whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the
-middle of an epoch.
+questions, and the log gets whole lines (`progress`). Checkpoints are those of saving.py. `GuardCallback` stops a job
+whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
 """
 
 import time
@@ -22,6 +21,7 @@ from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
 from berth.train.finetune.features import HostSampler, OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
+from berth.train.finetune.progress import BarCallback
 from berth.train.finetune.ranks import check_wrapped
 from berth.train.finetune.saving import CheckpointTrainer
 from berth.train.finetune.trace import TraceCallback
@@ -62,48 +62,6 @@ class EpochCallback(TrainerCallback):
         train_dataloader.set_epoch(int(state.epoch or 0))
 
 
-class LineCallback(TrainerCallback):
-    """Progress as whole lines (`step 40 of 312  loss: 2.1300`), and the history that history.json keeps."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-        self.history: list[dict[str, float]] = []
-        self.nothing_left = False
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
-    ) -> None:
-        """Say so where the checkpoint is at or past the job's last step."""
-        self.nothing_left = state.global_step >= max(state.max_steps, 1)
-        if self.nothing_left:
-            self.say(
-                f"warning: the checkpoint is at step {state.global_step} and the job ends at step {state.max_steps}, "
-                "so nothing is left to train and the model is the checkpoint's: set overwrite_output_dir to true to "
-                "start from the beginning"
-            )
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **others: Any,
-    ) -> None:
-        """Called every logging_steps with the mean loss since, and after each evaluation with its metrics."""
-        logs = logs or {}
-        if "loss" in logs:
-            self.history.append({"step": state.global_step, "loss": float(logs["loss"])})
-            self.say(
-                f"step {state.global_step} of {state.max_steps}  loss: {report.number(float(logs['loss']))}"
-                f"  learning rate: {float(logs.get('learning_rate', 0.0)):.2e}"
-            )
-        elif "eval_f1" in logs:
-            self.history.append(
-                {"step": state.global_step, "f1": logs["eval_f1"], "exact_match": logs["eval_exact_match"]}
-            )
-
-
 def span_loss(
     start_logits: torch.Tensor,
     end_logits: torch.Tensor,
@@ -137,8 +95,9 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         questions: QuestionSet | None,
         divided: HostWindows | None,
     ) -> None:
-        guard = GuardCallback(evaluator.rank)
-        self.lines = LineCallback(evaluator.say)
+        self.lines = evaluator.lines
+        self.rank, self.say = self.lines.rank, self.lines.say
+        guard = GuardCallback(self.rank)
         # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
         eval_dataset = WindowDataset(questions.windows) if questions else None
         super().__init__(
@@ -148,12 +107,10 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=loaded.tokenizer,
-            callbacks=[guard, EpochCallback(), self.lines],
+            callbacks=[guard, EpochCallback(), self.lines, BarCallback(self.rank)],
         )
         guard.trainer = self
         self.remove_callback(PrinterCallback)
-        self.rank = evaluator.rank
-        self.say = evaluator.say
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
@@ -245,6 +202,22 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         output = model(**{name: value for name, value in inputs.items() if not name.endswith("_positions")})
         loss = span_loss(output.start_logits, output.end_logits, inputs["attention_mask"], *labels)
         return (loss, output) if return_outputs else loss
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *others: Any) -> torch.Tensor:
+        """Trainer's, counted."""
+        loss: torch.Tensor = super().training_step(model, inputs, *others)
+        self.lines.meter.count(inputs["attention_mask"], loss)
+        return loss
+
+    def log(self, logs: dict[str, float], *others: Any) -> None:
+        """Trainer's, with the speed next to the loss."""
+        if "loss" in logs:
+            logs |= self.lines.logged(self.state.global_step)
+        super().log(logs, *others)
+
+    def _save_checkpoint(self, *arguments: Any) -> None:
+        with self.lines.clock.during("saving"):
+            super()._save_checkpoint(*arguments)
 
     def answer(self, questions: QuestionSet) -> Result:
         """Answer and measure a question set with the model as it is; all ranks must call it."""

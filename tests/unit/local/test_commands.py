@@ -1,11 +1,13 @@
 """What the commands make of their arguments."""
 
+import json
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
 
 import pytest
 
+from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.local import commands
 
 
@@ -34,3 +36,8 @@ def test_run_serve_hands_variables_on(
     serve.reset_mock()
     assert command_line.main([*words, "-e", "SAGEMAKER_BIND_TO_PORT=1"]) == 1
     serve.assert_not_called()
+
+
+def test_metrics_prints_what_an_estimator_takes(command_line: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["metrics"]) == 0
+    assert json.loads(capsys.readouterr().out) == METRIC_DEFINITIONS

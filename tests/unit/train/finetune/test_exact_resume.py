@@ -42,6 +42,11 @@ def difference(one: Any, other: Any) -> float:
     return max((first[name] - second[name]).abs().max().item() for name in first)
 
 
+def losses(job: Any) -> list[Any]:
+    """What history.json has of each step's loss."""
+    return [(each["step"], each["loss"] and round(each["loss"], 4)) for each in job.history() if "loss" in each]
+
+
 @pytest.mark.parametrize(("ranks", "steps_of_epoch"), [(1, 7), (2, 4)])
 @pytest.mark.slow
 def test_it_goes_on_to_the_same_bits(
@@ -59,6 +64,7 @@ def test_it_goes_on_to_the_same_bits(
         assert "WARN" not in said.upper()
         assert again[0].metrics()["train_steps"] == 2 * steps_of_epoch
         assert again[0].metrics()["weights_sha256"] == whole[0].metrics()["weights_sha256"]
+        assert losses(again[0]) == losses(whole[0])
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,22 @@ def test_other_things_that_are_not_there() -> None:
     assert settings(there, report_to="all").training["report_to"] == ["tensorboard"]
 
 
+def test_tensorboard_gets_events_unless_somebody_says_otherwise() -> None:
+    there = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard", "mlflow"}))
+    assert settings(there).training["report_to"] == ["tensorboard"]
+    assert settings(there, report_to="mlflow").training["report_to"] == ["mlflow"]
+    assert settings(there, report_to="none").training["report_to"] == "none"
+    assert settings(there, do_train=False, do_eval=True).training["report_to"] == "none"
+    assert settings(CPU).training["report_to"] == "none", "where it is not installed"
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_seconds_between_lines_are_checked(seconds: float) -> None:
+    with pytest.raises(HyperparameterError, match=r"log_seconds is \S+ and must be at least 0"):
+        settings(CPU, log_seconds=seconds)
+    assert settings(CPU, log_seconds=0.0).recipe.log_seconds == 0
+
+
 @pytest.mark.parametrize(
     ("cuda", "compiler", "use_cpu", "lacks"),
     [
