@@ -19,7 +19,7 @@ from pathlib import Path
 
 from berth.contract.model_files import WEIGHTS
 from berth.train.finetune import manifest
-from berth.train.finetune.manifest import MANIFEST, Manifest
+from berth.train.finetune.manifest import MANIFEST, CheckpointManifest
 
 ASIDE = ".partial-"
 STATE = "trainer_state.json"  # of its own checkpoints Trainer writes it last
@@ -33,7 +33,7 @@ class Checkpoint:
 
     path: Path
     step: int
-    manifest: Manifest | None
+    manifest: CheckpointManifest | None
 
     @property
     def resumable(self) -> bool:
@@ -105,7 +105,7 @@ def aside_of(folder: Path, name: str) -> Path:
     return folder / f"{ASIDE}{name[-8:]}"
 
 
-def complete(written: Path, target: Path, content: Manifest) -> None:
+def complete(written: Path, target: Path, content: CheckpointManifest) -> None:
     """Make a checkpoint of the files in `written`: onto the disk, then the manifest, then the name. Raises OSError."""
     for path in written.rglob("*"):
         _onto_disk(path)

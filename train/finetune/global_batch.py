@@ -5,7 +5,7 @@ from typing import Any
 
 from berth.qa.faults import counted
 from berth.train.finetune.checkpoints import CheckpointError
-from berth.train.finetune.manifest import Manifest
+from berth.train.finetune.manifest import CheckpointManifest
 
 _DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # transformers' own
 
@@ -25,7 +25,7 @@ def share(windows: int, multiple: int, ranks: int, most: int) -> tuple[int, int]
     return size, of_rank // size
 
 
-def keep(training: MutableMapping[str, Any], written: Manifest, ranks: int) -> list[str]:
+def keep(training: MutableMapping[str, Any], written: CheckpointManifest, ranks: int) -> list[str]:
     """Set batch and accumulation in `training` so that a step has as many windows as the checkpoint's; lines for the
     log. Raises CheckpointError with the numbers of ranks that can.
     """
@@ -56,5 +56,5 @@ def keep(training: MutableMapping[str, Any], written: Manifest, ranks: int) -> l
     return lines
 
 
-def _layout(written: Manifest) -> tuple[int, int, int]:
+def _layout(written: CheckpointManifest) -> tuple[int, int, int]:
     return written.per_device_batch, written.accumulation, written.ranks

@@ -23,7 +23,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class CheckpointManifest:
     """What a checkpoint says of itself; numbers count from 1, but `step`.
 
     sequence: higher than that of every checkpoint which was in the folder before, also of a training that began again.
@@ -66,28 +66,28 @@ def files_of(folder: Path) -> dict[str, StoredFile]:
     return {path.relative_to(folder).as_posix(): StoredFile(path.stat().st_size, sha256(path)) for path in paths}
 
 
-def text_of(manifest: Manifest) -> str:
+def text_of(manifest: CheckpointManifest) -> str:
     """The file's content."""
     return json.dumps(asdict(manifest) | {"global_batch": manifest.global_batch}, indent=1) + "\n"
 
 
-def read(folder: Path) -> Manifest | None:
+def read(folder: Path) -> CheckpointManifest | None:
     """The manifest of a folder; None where there is none, or it was cut off."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        known = {each.name: found[each.name] for each in fields(Manifest)}
+        known = {each.name: found[each.name] for each in fields(CheckpointManifest)}
         known["files"] = {
             str(name): StoredFile(int(each["bytes"]), str(each["sha256"])) for name, each in known["files"].items()
         }
         known["identity"] = {str(name): str(digest) for name, digest in known["identity"].items()}
         numbers = ("step", "sequence", "ranks", "hosts", "per_device_batch", "accumulation", "epoch_multiple")
         known |= {name: int(known[name]) for name in numbers}
-        return Manifest(**known) if min(known[name] for name in numbers[2:]) > 0 else None
+        return CheckpointManifest(**known) if min(known[name] for name in numbers[2:]) > 0 else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def missing(folder: Path, manifest: Manifest) -> str:
+def missing(folder: Path, manifest: CheckpointManifest) -> str:
     """Which of the files is not there or has another size, in words; empty if none."""
     for name, file in manifest.files.items():
         path = folder / name
@@ -98,7 +98,7 @@ def missing(folder: Path, manifest: Manifest) -> str:
     return ""
 
 
-def altered(folder: Path, manifest: Manifest) -> str:
+def altered(folder: Path, manifest: CheckpointManifest) -> str:
     """The same, and of each file its content; reads all of them."""
     if fault := missing(folder, manifest):
         return fault

@@ -18,7 +18,7 @@ from berth.train.environment import Rank
 from berth.train.finetune import checkpoint_folder, manifest, random_states, ranks
 from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.divided import HostWindows
-from berth.train.finetune.manifest import Manifest
+from berth.train.finetune.manifest import CheckpointManifest
 
 RANDOM_STATES = "random_states.json"
 WRITE_ERRORS = (OSError, SafetensorError)
@@ -39,9 +39,10 @@ class _Saving:
 
 
 class CheckpointTrainer(Trainer):
-    """Sets `last_checkpoint`, the newest whole one (None: none yet). `epoch_multiple`: as in Manifest, 0 for this
-    job's own. A checkpoint that can't be written is warned of, and the training goes on: hours of it are worth more
-    than the checkpoint, and its end is written elsewhere.
+    """Sets `last_checkpoint`, the newest whole one (None: none yet). What can't be written is warned of, and
+    the training goes on: hours of it are worth more than the checkpoint, and its end is written elsewhere.
+
+    epoch_multiple: as a checkpoint's manifest says; 0 for what this job's own ranks take at once.
     """
 
     rank: Rank
@@ -119,7 +120,7 @@ class CheckpointTrainer(Trainer):
         self._sequence += 1
         with _noting_in(saving):
             self.state.save_to_json(str(written / checkpoint_folder.STATE))  # with the name that it gets
-            content = Manifest(
+            content = CheckpointManifest(
                 step=step,
                 sequence=self._sequence,
                 ranks=self.rank.world_size,

@@ -11,11 +11,11 @@ import pytest
 from berth.train.environment import Rank
 from berth.train.finetune import checkpoint_folder, checkpoints, manifest
 from berth.train.finetune.checkpoints import CheckpointError, Start
-from berth.train.finetune.manifest import MANIFEST, Manifest
+from berth.train.finetune.manifest import MANIFEST, CheckpointManifest
 from berth.train.finetune.recipe import Recipe, TrainingSettings
 
 IDENTITY = {"model": "1", "tokenizer": "2", "data": "3"}
-WRITTEN = Manifest(
+WRITTEN = CheckpointManifest(
     step=20,
     sequence=1,
     ranks=2,

@@ -15,9 +15,9 @@ from berth.qa.windows import Window
 from berth.train.finetune import global_batch, identity, random_states
 from berth.train.finetune.checkpoints import CheckpointError
 from berth.train.finetune.features import OrderSampler, WindowDataset
-from berth.train.finetune.manifest import Manifest
+from berth.train.finetune.manifest import CheckpointManifest
 
-WRITTEN = Manifest(
+WRITTEN = CheckpointManifest(
     step=20,
     sequence=1,
     ranks=2,
