@@ -33,8 +33,9 @@ from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
-from berth.train.finetune import checkpoints, data, divided, export, model, ranks, records, report, trace
+from berth.train.finetune import checkpoints, data, divided, export, global_batch, model, ranks, records, report, trace
 from berth.train.finetune.agreement import AgreedStop
+from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.data import Questions
 from berth.train.finetune.device import RankEnvironment
@@ -44,6 +45,7 @@ from berth.train.finetune.model import Loaded
 from berth.train.finetune.phases import PhaseClock, process_age
 from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
+from berth.train.finetune.saving import WRITE_ERRORS, cause
 from berth.train.finetune.stop_signal import JobStopped, StopSignal
 from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
@@ -104,6 +106,7 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     events = records.tensorboard_folder(paths, recipe.logging_dir, environment)
     threads = _prepare_process(rank, events, environment, cuda=cuda)
     ranks.start_group(rank, settings.backend, settings.timeout, cuda=cuda)
+    start = _start(settings, rank, say)
     args = _arguments(training)
     ranks.check_group(rank, args.world_size, args.parallel_mode.value)
     on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
@@ -121,8 +124,12 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
     trainer = _trainer(loaded, settings, args, questions, LineCallback(rank, say, clock, recipe.log_seconds))
-    stopping = Stopping(signal, settings, rank, say)
+    stopping = Stopping(signal, settings, trainer)
     trainer.stop_by(stopping)
+    if args.do_train:
+        identity = trainer.identity(loaded)
+        checkpoints.check_identity(start, identity, rank.hosts, divided=trainer.divided is not None)
+        trainer.begin(start, identity)
     if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
         trainer.trace_steps(tracing)
     found: dict[str, Any] = {"world_size": rank.world_size}
@@ -131,7 +138,7 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
             _work(trainer, loaded, settings, examples, paths, found)
         if stopping.told and stopping.leaves_model and rank.leads:
             records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
-        stopping.end(trainer.last_checkpoint, paths.model)
+        stopping.end(paths.model)
         for left_out in filter(None, (each.skipped for each in questions.values())):
             say(left_out)
         ranks.end_group()
@@ -161,7 +168,7 @@ def _work(
     if args.do_train:
         trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
         with lines.clock.during("training"):
-            found |= _train(trainer, settings, trained_on, lines.say)
+            found |= _train(trainer, trained_on, lines.say)
         if stopping.leaves_model:
             _save(trainer, loaded, paths.model, lines.say)
         stopping.check()
@@ -291,13 +298,21 @@ def _trainer(
     )
 
 
-def _train(
-    trainer: QuestionAnsweringTrainer, settings: TrainingSettings, questions: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> Start:
+    """Where the training begins; one that goes on keeps the windows of a step."""
+    if not settings.training["do_train"]:
+        return Start()
+    start = checkpoints.choose(settings, rank, say)
+    if start.chosen and start.chosen.manifest:
+        for line in global_batch.keep(settings.training, start.chosen.manifest, rank.world_size):
+            say(line)
+    return start
+
+
+def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, prove that the ranks did it together, and return the figures."""
     rank, args = trainer.rank, trainer.args
-    resume = _resume_from(settings, rank, say)
-    trainer.last_checkpoint = Path(resume) if resume else None
+    resume = str(trainer.last_checkpoint) if trainer.last_checkpoint else None
     try:
         with checkpoints.readable(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
@@ -323,35 +338,29 @@ def _train(
     return found
 
 
-def _resume_from(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> str | None:
-    """The checkpoint to go on from, the same on every rank."""
-    if isinstance(settings.resume, str):
-        return str(checkpoints.given(settings.resume))
-    if not settings.resume:
-        return None
-    folder = settings.checkpoints
-    everyone = ranks.gather(checkpoints.complete(folder), rank)
-    step = checkpoints.newest_of_all(everyone)
-    if step is None:
-        if any(everyone):
-            say(f"warning: not every host has the checkpoints in {folder}: training starts from the beginning")
-        return None
-    say(f"going on from {folder}/checkpoint-{step} (overwrite_output_dir true would start from the beginning)")
-    return str(folder / f"checkpoint-{step}")
-
-
 def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: Callable[[str], None]) -> None:
     """Write model and tokenizer, by rank 0; a model that is spread over ranks is gathered by Trainer."""
     if trainer.sharded:
         trainer.save_model(str(folder))
     elif trainer.rank.leads:
         folder.mkdir(parents=True, exist_ok=True)
-        for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
-            for stale in folder.glob(pattern):
-                stale.unlink()  # in local mode the folder still holds what the last job wrote
-        trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
-        loaded.tokenizer.save_pretrained(folder)
+        _clear_weights(folder)  # in local mode the folder still holds what the last job wrote
+        try:
+            trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
+            loaded.tokenizer.save_pretrained(folder)
+        except WRITE_ERRORS as error:
+            _clear_weights(folder)  # half of a model is none
+            raise JobError(
+                f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
+                "with checkpoints, started again, it goes on from the last of them."
+            ) from error
     say(f"model: written to {folder}")
+
+
+def _clear_weights(folder: Path) -> None:
+    for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
+        for stale in folder.glob(pattern):
+            stale.unlink()
 
 
 def _predict(

@@ -5,20 +5,16 @@ would take too long; what is trained is saved where Trainer saves at the end of 
 comes as well; and nothing is evaluated any more.
 """
 
-import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from berth.train.environment import Rank
-from berth.train.finetune import save_time
+from berth.train.finetune import random_states, save_time
 from berth.train.finetune.agreement import AgreedStop, Agreement, RankRequest
 from berth.train.finetune.recipe import TrainingSettings
+from berth.train.finetune.saving import CheckpointTrainer
 from berth.train.finetune.stop_signal import StopSignal
 
 STEP_SECONDS = 60.0
@@ -30,13 +26,14 @@ SLOW_SECONDS = 1.0
 class Stopping(TrainerCallback):
     """One rank's side."""
 
-    def __init__(self, signal: StopSignal, settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> None:
+    def __init__(self, signal: StopSignal, settings: TrainingSettings, trainer: CheckpointTrainer) -> None:
         self.told = False  # all ranks have agreed to stop
         self._signal = signal
         self._settings = settings
-        self._rank = rank
-        self._say = say
-        self._agreement = Agreement(rank)
+        self._trainer = trainer
+        self._rank = trainer.rank
+        self._say = trainer.say
+        self._agreement = Agreement(trainer.rank)
         self._answers_at_once = False
         self._told_when = 0.0
         self._batches = MicroBatches()
@@ -45,6 +42,7 @@ class Stopping(TrainerCallback):
         self._save_due = False
         self._saved_when = time.monotonic()
         self._saved_step = 0
+        self._checkpoint: Path | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
@@ -52,6 +50,7 @@ class Stopping(TrainerCallback):
         """From here on a signal is waited for."""
         self._state = state
         self._saved_step = state.global_step
+        self._checkpoint = self._trainer.last_checkpoint
         self._saved_when = time.monotonic()
         if self._settings.keeps_checkpoints and self._rank.leads:
             size = save_time.checkpoint_bytes(others["model"], others["optimizer"])
@@ -73,7 +72,8 @@ class Stopping(TrainerCallback):
         left = args.gradient_accumulation_steps - self._batches.of_step
         if RankRequest.BREAK_OFF in self._heed(self._agreement.exchange(self._wish(left))):
             self._say(f"stopping: step {state.global_step + 1} would take too long, and is broken off")
-            _set_random_states(self._random)
+            if self._random:  # else no step was done, and nothing is saved
+                random_states.restore(self._random)
             control.should_training_stop = True
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
@@ -82,7 +82,7 @@ class Stopping(TrainerCallback):
         ask = self._agreement.settle if self._answers_at_once else self._agreement.exchange
         self._heed(ask(self._wish(0)))
         if args.gradient_accumulation_steps > 1:
-            self._random = _random_states()
+            self._random = random_states.current()
         at_epoch_end = float(state.epoch or 0).is_integer()
         if self.told:
             control.should_training_stop = True
@@ -101,8 +101,9 @@ class Stopping(TrainerCallback):
             control.should_save = control.should_save or self.save_is_due
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        """A checkpoint of this step is there."""
-        self._saved_step = state.global_step
+        """A checkpoint of this step is there, or could not be written."""
+        if self._trainer.last_checkpoint != self._checkpoint:
+            self._checkpoint, self._saved_step = self._trainer.last_checkpoint, state.global_step
         self._saved_when = time.monotonic()
         self._save_due = False
 
@@ -129,18 +130,14 @@ class Stopping(TrainerCallback):
         if self.told:
             raise AgreedStop
 
-    def end(self, checkpoint: Path | None, model: Path) -> None:
-        """Raises JobStopped on every rank, once rank 0 has written what it writes, if the job was told to stop.
-
-        checkpoint: the last one, None if there is none.
-        """
+    def end(self, model: Path) -> None:
+        """Raises JobStopped on every rank, once rank 0 has written what it writes, if the job was told to stop."""
         self._agreement.settle(RankRequest(0))  # together, for mpirun ends all others soon after the first that ends
         if not self.told:
             return
-        left = model if self.leaves_model else checkpoint
-        raise self._signal.stopped(
-            stopped_where(self._state.global_step, self._state.max_steps, left, is_model=self.leaves_model)
-        )
+        checkpoint = self._checkpoint if self._settings.keeps_checkpoints else None
+        step, last = self._state.global_step, self._state.max_steps
+        raise self._signal.stopped(stopped_where(step, last, model if self.leaves_model else None, checkpoint))
 
     def _wish(self, batches_left: int) -> RankRequest:
         """What this rank asks for now; `batches_left` of the step under way, 0 at its end."""
@@ -195,36 +192,24 @@ class MicroBatches:
         self.of_step += 1
 
 
-def stopped_where(step: int, last: int, left: Path | None, *, is_model: bool) -> str:
-    """How far a job came that was stopped, and how it goes on; `left` is its model or its checkpoint, None: nothing."""
-    if left is None:
+def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | None) -> str:
+    """How far a job came that was stopped, and how it goes on.
+
+    model: where it was written, None if it was not; checkpoint: the newest that a next job finds.
+    """
+    goes_on = "by itself when it is started again with the same checkpoint_s3_uri."
+    if model is None and checkpoint is None:
         return f"before the first of its {last} steps was done: start it again."
-    if not is_model:
+    if model is None:
         return (
-            f"at step {step} of {last}: {left} holds all that was trained, and the job goes on from it by itself when "
-            "it is started again with the same checkpoint_s3_uri."
+            f"at step {step} of {last}: {checkpoint} holds all that was trained, and the job goes on from it {goes_on}"
         )
     if step >= last:
-        return f"after its {last} steps: the model is in {left}, without what was to come after the training."
+        return f"after its {last} steps: the model is in {model}, without what was to come after the training."
+    as_it_was = f"at step {step} of {last}: the model as it was then is in {model}, but"
+    if checkpoint is not None:
+        return f"{as_it_was} no checkpoint could be written then, and the job goes on from {checkpoint} {goes_on}"
     return (
-        f"at step {step} of {last}: the model as it was then is in {left}, but no job goes on from it, and a spot "
-        "interruption loses it: give the estimator checkpoint_s3_uri, and a job that is started again goes on."
+        f"{as_it_was} there is no checkpoint to go on from, and a spot interruption loses it: give the estimator "
+        "checkpoint_s3_uri, and a job that is started again goes on."
     )
-
-
-def _random_states() -> dict[str, Any]:
-    states = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return states
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    """As they were when `_random_states` gave them; nothing where no step was done."""
-    if not states:
-        return
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"])

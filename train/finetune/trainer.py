@@ -2,14 +2,13 @@
 
 Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
 where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
-questions, and the log gets whole lines (`progress`). `GuardCallback` stops a job whose ranks would train alone,
-`EpochCallback` keeps the order when a job goes on in the middle of an epoch.
+questions, and the log gets whole lines (`progress`). Checkpoints are those of saving.py. `GuardCallback` stops a job
+whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
 """
 
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,15 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
-from berth.train.finetune import report
+from berth.train.finetune import identity, report
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.features import GroupedSampler, HostSampler, WindowDataset, grouped_order
+from berth.train.finetune.features import HostSampler, OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.progress import BarCallback
 from berth.train.finetune.ranks import check_wrapped
+from berth.train.finetune.saving import CheckpointTrainer
 from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trace import TraceCallback
 
@@ -84,7 +84,7 @@ def span_loss(
     return (losses[0] + losses[1]) / 2
 
 
-class QuestionAnsweringTrainer(Trainer):
+class QuestionAnsweringTrainer(CheckpointTrainer):
     """Trains on windows and evaluates on questions."""
 
     def __init__(
@@ -98,7 +98,7 @@ class QuestionAnsweringTrainer(Trainer):
         divided: HostWindows | None,
     ) -> None:
         self.lines = evaluator.lines
-        self.rank = self.lines.rank
+        self.rank, self.say = self.lines.rank, self.lines.say
         guard = GuardCallback(self.rank)
         # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
         eval_dataset = WindowDataset(questions.windows) if questions else None
@@ -117,7 +117,6 @@ class QuestionAnsweringTrainer(Trainer):
         self.questions = questions
         self.divided = divided
         self.stopping: Stopping  # by `stop_by`, before the first step or question
-        self.last_checkpoint: Path | None = None  # that this training has written or goes on from
         self.trace: TraceCallback | None = None
         if divided:
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
@@ -154,25 +153,30 @@ class QuestionAnsweringTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if not isinstance(dataset, WindowDataset):
+        if not isinstance(dataset, WindowDataset) or not (order := self._order(dataset)):
             return super()._get_train_sampler(train_dataset)
         if self.divided:
-            return self._host_sampler(dataset, self.divided)
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        group = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return GroupedSampler(dataset.lengths, group, self._order_seed)
+            return HostSampler(order, self._train_batch_size, self.divided.batches(self._host_batch), self.rank)
+        multiple = self.epoch_multiple or self.windows_at_once
+        whole, rest = divmod(len(dataset), multiple)
+        return OrderSampler(order, multiple * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
 
-    def _host_sampler(self, dataset: WindowDataset, divided: HostWindows) -> HostSampler:
-        windows, seed = len(dataset), self._order_seed
-        group = self._host_batch * self.args.gradient_accumulation_steps
+    def _order(self, dataset: WindowDataset) -> Callable[[int], Any] | None:
+        """In which order each epoch takes all windows, or a host's own; None for one that Trainer makes."""
+        at_once = self._host_batch if self.divided else self.windows_at_once
+        group, seed = at_once * self.args.gradient_accumulation_steps, self._order_seed
         orders: dict[str, Callable[[int], Any]] = {
             "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
-            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(windows),
-            "sequential": lambda epoch: range(windows),
+            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(dataset)),
+            "sequential": lambda epoch: range(len(dataset)),
         }
-        order = orders[self.args.train_sampling_strategy]
-        return HostSampler(order, self._train_batch_size, divided.batches(self._host_batch), self.rank)
+        return orders.get(self.args.train_sampling_strategy)
+
+    def identity(self, loaded: Loaded) -> dict[str, str]:
+        """What this training is of; all ranks must call it."""
+        assert isinstance(self.train_dataset, WindowDataset)
+        order = [self.args.train_sampling_strategy, self._order_seed, self.args.dataloader_drop_last]
+        return identity.of_training(loaded, self.train_dataset, order, self.rank, divided=self.divided is not None)
 
     @property
     def _order_seed(self) -> int:
@@ -237,7 +241,6 @@ class QuestionAnsweringTrainer(Trainer):
     def _save_checkpoint(self, *arguments: Any) -> None:
         with self.lines.clock.during("saving"):
             super()._save_checkpoint(*arguments)
-        self.last_checkpoint = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
 
     def answer(self, questions: QuestionSet) -> Result:
         """Answer and measure a question set with the model as it is; all ranks must call it."""

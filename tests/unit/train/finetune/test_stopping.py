@@ -44,23 +44,25 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
     ("given", "sentence"),
     [
         (
-            (40, 312, Path("/c/checkpoint-40"), False),
-            "at step 40 of 312: /c/checkpoint-40 holds all that was trained, and the job goes on from it by itself",
+            (40, None, "/c/40"),
+            "at step 40 of 312: /c/40 holds all that was trained, and the job goes on from it by itself",
         ),
+        ((40, "/m", None), "at step 40 of 312: the model as it was then is in /m, but there is no checkpoint to go on"),
         (
-            (40, 312, Path("/m"), True),
-            "at step 40 of 312: the model as it was then is in /m, but no job goes on from it",
+            (40, "/m", "/c/20"),
+            "at step 40 of 312: the model as it was then is in /m, but no checkpoint could be written",
         ),
-        ((312, 312, Path("/m"), True), "after its 312 steps: the model is in /m, without what was to come"),
-        ((0, 312, None, False), "before the first of its 312 steps was done: start it again."),
+        ((312, "/m", "/c/300"), "after its 312 steps: the model is in /m, without what was to come"),
+        ((0, None, None), "before the first of its 312 steps was done: start it again."),
     ],
-    ids=["checkpoint", "no checkpoint folder", "trained", "no step"],
+    ids=["checkpoint", "no checkpoint folder", "full disk", "trained", "no step"],
 )
 def test_the_sentence_says_how_far_the_job_came_and_how_it_goes_on(
-    given: tuple[int, int, Path | None, bool], sentence: str
+    given: tuple[int, str | None, str | None], sentence: str
 ) -> None:
-    step, last, left, is_model = given
-    assert stopped_where(step, last, left, is_model=is_model).startswith(sentence)
+    step, model, checkpoint = given
+    said = stopped_where(step, 312, Path(model) if model else None, Path(checkpoint) if checkpoint else None)
+    assert said.startswith(sentence)
 
 
 def test_a_micro_batch_is_timed_without_what_lies_between_steps() -> None:
@@ -157,7 +159,7 @@ def test_without_a_checkpoint_folder_the_model_is_left_as_it_is(
     job.before = signal_in(STEP, 3)
     (end,) = host.run(job)
     assert end.code == 143
-    assert f"(SIGTERM) at step 3 of 5: the model as it was then is in {tmp_path}/model, but" in end.err
+    assert f"(SIGTERM) at step 3 of 5: the model as it was then is in {tmp_path}/model, but there" in end.err
     assert "a spot interruption loses it: give the estimator checkpoint_s3_uri" in end.err
     assert job.metrics()["train_steps"] == 3
     assert job.weights()
@@ -181,7 +183,7 @@ def test_an_evaluation_is_broken_off_and_no_best_model_is_loaded(
     ends = host.run(*pair)
     assert [end.code for end in ends] == [143, 143], ends
     assert "(SIGTERM) at step 4 of 5: " in ends[1].err
-    assert checkpoints(pair[0]) == ["checkpoint-2", "checkpoint-4"]
+    assert [step_of(name) for name in checkpoints(pair[0])] == [2, 4]
     assert ends[0].out.count("eval_f1 = ") == 1
     pair[0].before = ""
     ends = host.run(*pair)
