@@ -58,6 +58,7 @@ def main() -> int:
     standard error; anything else ends in a traceback.
     """
     signal = StopSignal()
+    signal.end_with("before it had anything to save: start it again.")
     signal.listen()
     try:
         run(os.environ, signal)
@@ -87,7 +88,6 @@ def exit_now(code: int) -> NoReturn:
 
 def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     """One rank's whole job."""
-    signal.end_with("before it had anything to save: start it again.")
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
     say: Callable[[str], None] = report.say if rank.leads else _silent
@@ -124,21 +124,18 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
     trainer = _trainer(loaded, settings, args, questions, LineCallback(rank, say, clock, recipe.log_seconds))
-    stopping = Stopping(signal, settings, trainer)
-    trainer.stop_by(stopping)
+    trainer.stop_by(Stopping(signal, settings, trainer))
     if args.do_train:
-        identity = trainer.identity(loaded)
-        checkpoints.check_identity(start, identity, rank.hosts, divided=trainer.divided is not None)
-        trainer.begin(start, identity)
+        _take_over(start, trainer, loaded)
     if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
         trainer.trace_steps(tracing)
     found: dict[str, Any] = {"world_size": rank.world_size}
     with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
         with suppress(AgreedStop):
             _work(trainer, loaded, settings, examples, paths, found)
-        if stopping.told and stopping.leaves_model and rank.leads:
+        if trainer.stopping.told and trainer.stopping.leaves_model and rank.leads:
             records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
-        stopping.end(paths.model)
+        trainer.stopping.end(paths.model)
         for left_out in filter(None, (each.skipped for each in questions.values())):
             say(left_out)
         ranks.end_group()
@@ -307,6 +304,13 @@ def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -
         for line in global_batch.keep(settings.training, start.chosen.manifest, rank.world_size):
             say(line)
     return start
+
+
+def _take_over(start: Start, trainer: QuestionAnsweringTrainer, loaded: Loaded) -> None:
+    """Take over the checkpoints of earlier starts, if they are of the same training."""
+    identity = trainer.identity(loaded)
+    checkpoints.check_identity(start, identity, trainer.rank.hosts, divided=trainer.divided is not None)
+    trainer.begin(start, identity)
 
 
 def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
