@@ -68,7 +68,7 @@ def hyperparameters() -> dict[str, str]:
         "save_strategy": "steps",
         "save_steps": str(SAVE_EVERY),
         "save_total_limit": "2",
-        "logging_steps": "1",
+        "log_seconds": "0",
         # As BERT was trained: a smaller one makes whole steps of the rounding of gradients that are 0.
         "adam_epsilon": "1e-6",
         "per_device_train_batch_size": "2",

@@ -1,6 +1,7 @@
 """What a start of a job and a whole job must show, and the page that says it."""
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,13 +50,15 @@ def steps_kept(before: Start, save_every: int) -> int:
     """The step from which the next start must go on, or a later one.
 
     A line tells of a step before its checkpoint is written, so the newest that must be whole is the one before it. Who
-    was asked to stop finishes the step.
+    was asked to stop, and ended by that, has written one of the step.
     """
-    if before.struck is None:
+    if before.kill is None or before.struck is None:
         return 0
-    told = max(before.struck.step, step_of(before.goes_on_from))
-    due = max(0, told - 1) // save_every * save_every
-    return max(due, step_of(before.goes_on_from))
+    begun = step_of(before.goes_on_from)
+    told = max(before.struck.step, begun)
+    if before.kill.number == signal.SIGTERM and set(before.codes) == {128 + signal.SIGTERM}:
+        return told
+    return max(max(0, told - 1) // save_every * save_every, begun)
 
 
 def faults_of_starts(starts: Sequence[Start], save_every: int) -> list[str]:

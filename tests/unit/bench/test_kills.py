@@ -5,6 +5,7 @@ import hashlib
 import json
 import random
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,15 @@ ENDS = start(WHOLE, "checkpoint-6-aa", codes=(0,))
 )
 def test_what_a_job_lost(starts: list[Start], difference: float | None, faults: list[str]) -> None:
     assert faults_of(KilledJob(1, starts, difference), save_every=3) == faults
+
+
+def test_who_is_asked_to_stop_loses_no_step() -> None:
+    asked = replace(KILL, number=signal.SIGTERM)
+    stopped = replace(start((), "", 8, codes=(143, 143)), kill=asked)
+    (fault,) = faults_of(KilledJob(1, [stopped, ENDS], 0.0), save_every=3)
+    assert fault == "start 2 found no checkpoint of step 8 or later after SIGTERM of rank while training"
+    killed = replace(stopped, codes=(143, 1))
+    assert faults_of(KilledJob(1, [killed, ENDS], 0.0), save_every=3) == []
 
 
 def test_the_page_counts_kills_by_kind_and_what_they_cost() -> None:
