@@ -79,11 +79,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
     parser.add_argument("--ranks-alone", action="store_true", help="ranks as processes of this machine")
     options = parser.parse_args(words)
+    setting = _setting(words, options)  # of the kit as it is now, for a commit may come meanwhile
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="berth-kills-") as scratch:
         jobs = run(options, Path(scratch))
     lines = [
-        f"{_setting(words, options)}; {time.monotonic() - began:.0f} s.",
+        f"{setting}; {time.monotonic() - began:.0f} s.",
         f"{small.STEPS} steps of two ranks on each host, a checkpoint at every {small.SAVE_EVERY} of them.",
     ]
     print(render(f"Jobs that were killed, {time.strftime('%Y-%m-%d')}", lines, jobs, small.SAVE_EVERY))
