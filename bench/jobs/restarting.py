@@ -83,6 +83,7 @@ class Restarting:
             shutil.rmtree(roots[0].parent)
             if not start.struck or not any(start.codes):
                 shutil.rmtree(bucket.folder)
+                done.spoiled = bucket.spoiled
                 return done
 
     def _start(self, roots: list[Path], bucket: kept.Bucket, kill: Kill | None) -> Start:
