@@ -27,17 +27,17 @@ from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
 from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
-from berth.qa.squad import DataError, Example
-from berth.qa.tokenizer import PairTokenizer
-from berth.qa.windows import WindowError, make_windows, position_count
+from berth.qa.squad import DataError
+from berth.qa.windows import WindowError
+from berth.runtime.engines.quantization import CalibrationData
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
-from berth.train.finetune import checkpoints, data, divided, export, model, ranks, report
+from berth.train.finetune import checkpoints, data, divided, export, hub, job_data, model, ranks, report
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
-from berth.train.finetune.data import Questions
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator, QuestionSet
 from berth.train.finetune.features import Collator, WindowDataset
+from berth.train.finetune.job_data import JobData
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
@@ -88,6 +88,8 @@ def run(environment: Mapping[str, str]) -> None:
     sources = {split: data.find(split, recipe, paths, channels, parts) for split in wanted}
     name, note = model.find(recipe, paths, channels)
     say(note)
+    if hub.needs([name, recipe.tokenizer_name, recipe.config_name, *(each.dataset for each in sources.values())]):
+        hub.go_offline_if_out_of_reach(say)
 
     cuda = not training.get("use_cpu", False)
     threads = _prepare_process(rank, recipe, environment, cuda=cuda)
@@ -99,36 +101,31 @@ def run(environment: Mapping[str, str]) -> None:
     # Before the model: the answer head starts from random weights, which must be the same on every rank.
     (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
     loaded = _load(name, recipe, args, rank, say)
-    limits = {
-        "train": recipe.max_train_samples,
-        "validation": recipe.max_eval_samples,
-        "test": recipe.max_predict_samples,
-    }
-    questions = divided.load_all(sources, recipe, limits, rank, say)
-    examples = {split: each.examples for split, each in questions.items()}
-    export.check(recipe, examples)
-    trainer = _trainer(loaded, settings, args, rank, questions, say)
+    inputs = job_data.load(sources, recipe, loaded, rank, say)
+    questions = inputs.questions
+    trainer = _trainer(loaded, settings, args, rank, inputs, say)
 
     found: dict[str, Any] = {"world_size": rank.world_size}
     if args.do_train:
-        trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
+        trained_on = trainer.divided.questions if trainer.divided else questions["train"].count
         found |= _train(trainer, settings, trained_on, say)
         _save(trainer, loaded, paths.model, say)
         if recipe.export_openvino and rank.leads:
             export.add_graph(paths.model, say)
     if args.do_eval:
         found |= trainer.evaluate()
-        found["eval_samples"] = len(examples["validation"])
+        found["eval_samples"] = questions["validation"].count
         _write(rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
-        found |= _predict(trainer, loaded, recipe, examples["test"], paths, say)
+        found |= _predict(trainer, inputs.question_set("test"), paths, say)
     _write(rank, paths.model / "metrics.json", found)
     _write(rank, paths.model / "history.json", trainer.lines.history)
     for left_out in filter(None, (each.skipped for each in questions.values())):
         say(left_out)
     ranks.end_group()
     if recipe.export_int8 and args.do_train and rank.leads:  # at the end, for it takes minutes that no rank shall wait
-        export.add_int8(recipe, examples, paths.model, say)
+        calibration = CalibrationData(inputs.calibration, questions["validation"].examples)
+        export.add_int8(recipe, calibration, paths.model, say)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
 
 
@@ -164,6 +161,7 @@ def _rank_environment(
     return RankEnvironment(
         world_size=rank.world_size,
         cuda=torch.cuda.is_available(),
+        capability=torch.cuda.get_device_capability() if torch.cuda.is_available() else None,
         backend=environment.get("BERTH_BACKEND", ""),
         channels=channels,
         keeps_checkpoints=paths.checkpoints.is_dir(),
@@ -202,48 +200,32 @@ def _load(name: str | Path, recipe: Recipe, args: TrainingArguments, rank: Rank,
     return loaded
 
 
-def _window_length(recipe: Recipe, loaded: Loaded, say: Callable[[str], None]) -> int:
-    wanted = recipe.max_seq_length
-    most = int(min(loaded.tokenizer.model_max_length, position_count(loaded.model) or wanted))
-    if wanted > most:
-        say(f"warning: the model takes {most} tokens, not max_seq_length {wanted}")
-    return min(wanted, most)
-
-
 def _trainer(
     loaded: Loaded,
     settings: TrainingSettings,
     args: TrainingArguments,
     rank: Rank,
-    questions: Mapping[str, Questions],
+    inputs: JobData,
     say: Callable[[str], None],
 ) -> QuestionAnsweringTrainer:
-    recipe = settings.recipe
-    length = _window_length(recipe, loaded, say)
-
-    def question_set(split: str) -> QuestionSet | None:
-        if split not in questions:
-            return None
-        examples = questions[split].examples
-        made = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
-        say(f"{split} data: {len(made)} windows of up to {length} tokens")
-        return QuestionSet(examples, made)
-
-    train, validation = question_set("train"), question_set("validation")
+    recipe, train = settings.recipe, inputs.train
+    validation = inputs.question_set("validation") if "validation" in inputs.questions else None
+    if validation:
+        say(f"validation data: {len(validation.windows)} windows of up to {inputs.cutting.length} tokens")
     windows_of_hosts = None
-    if train and questions["train"].divided:
+    if train and inputs.questions["train"].divided:
         divided.check_arguments(args)
-        windows_of_hosts = divided.host_windows(len(train.examples), len(train.windows), rank)
+        windows_of_hosts = divided.host_windows(inputs.questions["train"].count, len(train), rank)
     collator = Collator(
         loaded.tokenizer.pad_token_id or 0,
-        length=length if recipe.pad_to_max_length else None,
+        length=inputs.cutting.length if recipe.pad_to_max_length else None,
         multiple=1 if args.use_cpu else 8,
     )
     return (ShardedTrainer if settings.cpu_fsdp else QuestionAnsweringTrainer)(
         loaded=loaded,
         args=args,
         evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, rank, say),
-        train_dataset=WindowDataset(train.windows) if train else None,
+        train_dataset=WindowDataset(train) if train else None,
         questions=validation,
         divided=windows_of_hosts,
     )
@@ -311,17 +293,10 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
 
 
 def _predict(
-    trainer: QuestionAnsweringTrainer,
-    loaded: Loaded,
-    recipe: Recipe,
-    examples: list[Example],
-    paths: Paths,
-    say: Callable[[str], None],
+    trainer: QuestionAnsweringTrainer, questions: QuestionSet, paths: Paths, say: Callable[[str], None]
 ) -> dict[str, float]:
     """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
-    length = _window_length(recipe, loaded, say)
-    windows = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
-    result = trainer.answer(QuestionSet(examples, windows))
+    result = trainer.answer(questions)
     for name in ("exact_match", "f1"):
         say(f"test_{name}: {report.number(result.scores[name])}")
     _write(trainer.rank, paths.output_data / "test_predictions.json", result.predictions)
