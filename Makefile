@@ -208,6 +208,9 @@ $(UV): $(BUILD_TOOLS)
 	  { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends gcc libc6-dev $(DEBIAN_PYTHON)-dev >/dev/null; } || \
 	  { echo "berth: error: the tests need a C compiler and Python's headers: 'sudo apt-get install gcc libc6-dev $(DEBIAN_PYTHON)-dev'." >&2; exit 1; }
+	@command -v ssh-keygen >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
+	  apt-get install -qq --yes --no-install-recommends openssh-client >/dev/null; } || \
+	  { echo "berth: error: the tests make keys of ssh: 'sudo apt-get install openssh-client'." >&2; exit 1; }
 	@{ command -v chromium && command -v chromedriver; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends chromium chromium-driver >/dev/null; } || \
 	  { echo "berth: error: the tests look at the endpoint's page in a browser: 'sudo apt-get install chromium chromium-driver'." >&2; exit 1; }

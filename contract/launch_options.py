@@ -6,8 +6,9 @@ do the same.
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import UNSET, decode, unquote
@@ -18,7 +19,18 @@ REQUIRE_EFA = "BERTH_REQUIRE_EFA"
 LOG_LEVEL = "BERTH_LOG_LEVEL"
 _LOG_LEVELS = ("info", "debug")
 TIMEOUT_VARIABLE = "BERTH_RENDEZVOUS_TIMEOUT"
-_VARIABLES = ("BERTH_DISTRIBUTION", "BERTH_PROCESSES_PER_HOST", TIMEOUT_VARIABLE, REQUIRE_EFA, LOG_LEVEL)
+TRACE = "BERTH_TRACE"
+MOST_TRACED = 100
+PRICE = "BERTH_PRICE_PER_HOUR"
+_VARIABLES = (
+    "BERTH_DISTRIBUTION",
+    "BERTH_PROCESSES_PER_HOST",
+    TIMEOUT_VARIABLE,
+    REQUIRE_EFA,
+    LOG_LEVEL,
+    TRACE,
+    PRICE,
+)
 OF_TRAINING = (*_VARIABLES, "BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS")
 """All names that the training image knows, with those that it sets for its own processes."""
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
@@ -63,7 +75,7 @@ class LaunchOptions:
     `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
     None when nobody said, and so is `timeout`, the seconds that hosts wait for each other; `exports` are variables from
     mpirun's `-x NAME=value`, which every host gets. `debug`: the log shows the launch plan with its command lines and
-    settings.
+    settings. `trace`: the steps of run_qa whose time is taken apart, none when nobody said.
     """
 
     mpi: bool = False
@@ -72,6 +84,7 @@ class LaunchOptions:
     efa: bool = False
     debug: bool = False
     timeout: float | None = None
+    trace: range = range(0)
     processes: int | None = None
     processes_source: str = ""
     mpi_options: tuple[str, ...] = ()
@@ -158,26 +171,55 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
     level = environ.get(LOG_LEVEL, "").strip().lower()
     if level not in ("", *_LOG_LEVELS):
         problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
-    timeout = None
-    try:
-        timeout = read_timeout(environ)
-    except JobError as error:
-        problems.append(str(error))
-    return replace(options, efa=strict, debug=level == "debug", timeout=timeout)
+
+    def noted(read: Callable[[Mapping[str, str]], Any]) -> Any:
+        try:
+            return read(environ)
+        except JobError as error:
+            problems.append(str(error))
+            return None
+
+    timeout, trace = noted(read_timeout), noted(read_trace) or range(0)
+    noted(read_price)  # run_qa asks for it when it starts
+    return replace(options, efa=strict, debug=level == "debug", timeout=timeout, trace=trace)
 
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:
     """Seconds that hosts wait for each other, None when nobody said; JobError unless it is a positive number."""
-    text = environ.get(TIMEOUT_VARIABLE, "").strip()
+    return _positive(environ, TIMEOUT_VARIABLE, "a number of seconds above 0")
+
+
+def read_price(environ: Mapping[str, str]) -> float | None:
+    """Dollars that one instance costs in an hour, None when nobody said; JobError unless it is a positive number."""
+    return _positive(environ, PRICE, "what an instance costs in an hour, dollars as a plain number above 0")
+
+
+def _positive(environ: Mapping[str, str], name: str, what: str) -> float | None:
+    text = environ.get(name, "").strip()
     if not text:
         return None
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise JobError(f"{TIMEOUT_VARIABLE} must be a number of seconds above 0, not {text!r}.")
-    return seconds
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise JobError(f"{name} must be {what}, not {text!r}.")
+    return number
+
+
+def read_trace(environ: Mapping[str, str]) -> range:
+    """The steps to trace, counted from 1, none when nobody said; JobError unless it is a step or a range of few."""
+    text = environ.get(TRACE, "").strip()
+    if not text:
+        return range(0)
+    found = re.fullmatch(r"([0-9]{1,12})(?:-([0-9]{1,12}))?", text)
+    steps = range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+    if not 0 < len(steps) <= MOST_TRACED or steps[0] < 1:
+        raise JobError(
+            f"{TRACE} must be a step from 1 on or a range of {MOST_TRACED} steps at most, such as 10 or 10-12, "
+            f"not {text!r}."
+        )
+    return steps
 
 
 def _processes(

@@ -62,6 +62,7 @@ def train(paths: EntryPaths) -> int:
     """Run this host's part of the job; returns the exit code, the same on every host."""
     events: Events = SimpleQueue()
     failure_file = FailureFile(paths.root / "output" / "failure")
+    failure_file.keep_room()
     host = "this host"
     try:
         with contextlib.ExitStack() as stack:

@@ -177,9 +177,8 @@ def rank_environment(
     return ours
 
 
-def set_library_variables(threads: int, logging_dir: str | None) -> None:
+def set_library_variables(threads: int, tensorboard: str) -> None:
     """In this process, one rank of run_qa: what the tokenizer, TensorBoard and datasets read when they are loaded."""
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # the tokenizer's threads
-    if logging_dir:
-        os.environ["TENSORBOARD_LOGGING_DIR"] = logging_dir
+    os.environ["TENSORBOARD_LOGGING_DIR"] = tensorboard
     os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"

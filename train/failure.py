@@ -5,6 +5,7 @@ host sends the cause among them to the leader, which picks the job's and sends i
 characters of the file.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -26,6 +27,7 @@ DETAIL_LINES = 30
 LINE_CHARACTERS = 400
 _WHO_CHARACTERS = 100
 _MESSAGE_LINES = 10
+_ROOM_BYTES = 8192
 
 TRACEBACK = "Traceback (most recent call last):"
 # torch puts it before each line of an exception once the process group has started (2.13).
@@ -44,6 +46,11 @@ _LITTLE_SHM = re.compile(
     r"No space left on device.*/dev/shm|unable to write to file </torch_|insufficient shared memory|"
     r"out of shared memory|killed by signal: Bus error",
     re.IGNORECASE,
+)
+# A full disk, in the words of the system, of Rust's libraries (safetensors) and of a quota.
+_FULL_DISK = re.compile(r"No space left on device|StorageFull|Disk quota exceeded")
+_MORE_DISK = (
+    "a disk of this host is full: give the job a larger one (volume_size of the estimator), or write less to it"
 )
 # A shell script with Windows line ends, in the words of bash and of env.
 _WINDOWS_LINE_ENDS = re.compile(r"\$'\\r': command not found|\\r.: No such file or directory")
@@ -223,7 +230,7 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
     if short and (not sentence or _LITTLE_SHM.search(sentence) or _ECHO.search(sentence)):
         return _one_line(f"/dev/shm is too small for {program}: {_MORE_SHM} (its message: {short.strip()[:200]}).")
     if sentence:
-        return sentence
+        return f"{sentence}; {_MORE_DISK}" if _FULL_DISK.search(sentence) else sentence
     if any(map(_WINDOWS_LINE_ENDS.search, lines)):
         return f"{program} failed, for a script that it runs has Windows line ends (CRLF): {CONVERT_LINE_ENDS}."
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
@@ -283,6 +290,18 @@ class FailureFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._before = self._stamp()
+        self._room = path.with_name(".room-for-failure")
+
+    def keep_room(self) -> None:
+        """Take the room that the report will need, for the job may fail because its disk is full."""
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._room.write_bytes(bytes(_ROOM_BYTES))
+
+    def give_up_room(self) -> None:
+        """At the job's end."""
+        with contextlib.suppress(OSError):
+            self._room.unlink(missing_ok=True)
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
@@ -296,6 +315,7 @@ class FailureFile:
         stamp = self._stamp()
         if stamp is not None and stamp != self._before and stamp[1] > 0:
             return False
+        self.give_up_room()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(report.text(), "utf-8")
         return True

@@ -11,6 +11,7 @@ from typing import Any
 from berth.train import failure
 from berth.train.failure import FailureFile, FailureReport
 from berth.train.log import get_logger
+from berth.train.output_sizes import checkpoints_warning, sizes_line
 from berth.train.ownership import hand_over, open_to_readers
 
 
@@ -43,11 +44,18 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Seque
                 get_logger().info("the program wrote its own %s; it stays as it is", failure_file.path)
         except OSError as error:
             get_logger().error("%s can't be written (%s)", failure_file.path, error.strerror)
+    failure_file.give_up_room()
+    warning, in_short = checkpoints_warning(root)
+    if warning:
+        get_logger().warning("warning: %s", warning)
+    if sizes := sizes_line(root):
+        get_logger().info("%s", sizes)
     open_to_readers(root / "model")
     owner = hand_over(root)
     if owner is not None:
         get_logger().info("outputs: handed to the owner of the mounted folders, uid %d", owner)
-    get_logger().info("%s", "; ".join([f"the job ends with exit code {outcome.code}", *notes]))
+    noted = [*notes, in_short] if in_short else notes
+    get_logger().info("%s", "; ".join([f"the job ends with exit code {outcome.code}", *noted]))
 
 
 def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:

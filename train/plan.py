@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import REQUIRE_EFA, LaunchOptions
+from berth.contract.launch_options import REQUIRE_EFA, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.environment import planned_variables
@@ -240,6 +240,8 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
         reasons.append(
             f"{options.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
         )
+    if job.program is not None and options.trace:
+        reasons.append(f"{TRACE} has no effect on your own program: it is run_qa's steps that it traces")
     if job.program is not None and options.processes is None and "processes_per_host" in job.hyperparameters:
         reasons.append(
             "the hyperparameter processes_per_host is your program's own: for ranks on each host set "

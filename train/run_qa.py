@@ -2,7 +2,7 @@
 
 Each rank reads SageMaker's hyperparameters itself, and the launcher's RANK, WORLD_SIZE and so on from its environment.
 The way through: hyperparameters → settings → sources → process group → windows → training → model → evaluation. Rank 0
-writes the model, metrics.json and history.json into the model folder, and speaks; the others only compute.
+writes the model and its figures (finetune/records.py), and speaks; the others only compute.
 """
 
 import atexit
@@ -25,21 +25,38 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
+from berth.contract.launch_options import read_price
 from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
-from berth.runtime.engines.quantization import CalibrationData
 from berth.train.environment import Rank, set_library_variables
 from berth.train.failure import SENTENCE_CHARACTERS, write_failure
-from berth.train.finetune import checkpoints, data, divided, export, hub, job_data, model, ranks, report
+from berth.train.finetune import (
+    checkpoints,
+    data,
+    divided,
+    export,
+    global_batch,
+    hub,
+    job_data,
+    model,
+    ranks,
+    records,
+    report,
+    trace,
+)
+from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.device import RankEnvironment
-from berth.train.finetune.evaluation import Evaluator, QuestionSet
+from berth.train.finetune.evaluation import Evaluator
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.job_data import JobData
 from berth.train.finetune.model import Loaded
+from berth.train.finetune.phases import PhaseClock, process_age
+from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
+from berth.train.finetune.saving import WRITE_ERRORS, cause
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
@@ -80,6 +97,8 @@ def run(environment: Mapping[str, str]) -> None:
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
     say: Callable[[str], None] = report.say if rank.leads else _silent
+    clock = PhaseClock(process_age())
+    price = read_price(environment)
     parts = data.divided_channels(paths, rank.hosts)
     channels = data.channels(paths, parts)
     settings = _settings(paths, channels, rank, environment, say)
@@ -92,8 +111,10 @@ def run(environment: Mapping[str, str]) -> None:
         hub.go_offline_if_out_of_reach(say)
 
     cuda = not training.get("use_cpu", False)
-    threads = _prepare_process(rank, recipe, environment, cuda=cuda)
+    events = records.tensorboard_folder(paths, recipe.logging_dir, environment)
+    threads = _prepare_process(rank, events, environment, cuda=cuda)
     ranks.start_group(rank, settings.backend, settings.timeout, cuda=cuda)
+    start = _start(settings, rank, say)
     args = _arguments(training)
     ranks.check_group(rank, args.world_size, args.parallel_mode.value)
     on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
@@ -101,32 +122,53 @@ def run(environment: Mapping[str, str]) -> None:
     # Before the model: the answer head starts from random weights, which must be the same on every rank.
     (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
     loaded = _load(name, recipe, args, rank, say)
+    clock.switch("features")
     inputs = job_data.load(sources, recipe, loaded, rank, say)
-    questions = inputs.questions
-    trainer = _trainer(loaded, settings, args, rank, inputs, say)
-
-    found: dict[str, Any] = {"world_size": rank.world_size}
+    trainer = _trainer(loaded, settings, args, inputs, LineCallback(rank, say, clock, recipe.log_seconds))
     if args.do_train:
-        trained_on = trainer.divided.questions if trainer.divided else questions["train"].count
-        found |= _train(trainer, settings, trained_on, say)
-        _save(trainer, loaded, paths.model, say)
-        if recipe.export_openvino and rank.leads:
-            export.add_graph(paths.model, say)
+        identity = trainer.identity(loaded)
+        checkpoints.check_identity(start, identity, rank.hosts, divided=trainer.divided is not None)
+        trainer.begin(start, identity)
+    if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
+        trainer.trace_steps(tracing)
+    with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
+        found = _work(trainer, loaded, settings, inputs, paths)
+        for left_out in filter(None, (each.skipped for each in inputs.questions.values())):
+            say(left_out)
+        ranks.end_group()
+        if not rank.leads:
+            return
+        if recipe.export_int8 and args.do_train:  # at the end, for it takes minutes that no rank shall wait
+            export.add_int8(recipe, inputs.for_int8(), paths.model, say)
+        records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
+    say(f"done: model, metrics.json and history.json are in {paths.model}")
+
+
+def _work(
+    trainer: QuestionAnsweringTrainer,
+    loaded: Loaded,
+    settings: TrainingSettings,
+    inputs: JobData,
+    paths: Paths,
+) -> dict[str, Any]:
+    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures."""
+    recipe, args, lines = settings.recipe, trainer.args, trainer.lines
+    found: dict[str, Any] = {"world_size": trainer.rank.world_size}
+    lines.clock.switch("saving")
+    if args.do_train:
+        trained_on = trainer.divided.questions if trainer.divided else inputs.questions["train"].count
+        with lines.clock.during("training"):
+            found |= _train(trainer, trained_on, lines.say)
+        _save(trainer, loaded, paths.model, lines.say)
+        if recipe.export_openvino and trainer.rank.leads:
+            export.add_graph(paths.model, lines.say)
     if args.do_eval:
         found |= trainer.evaluate()
-        found["eval_samples"] = questions["validation"].count
-        _write(rank, paths.output_data / "eval_predictions.json", trainer.predictions)
+        found["eval_samples"] = inputs.questions["validation"].count
+        _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
-        found |= _predict(trainer, inputs.question_set("test"), paths, say)
-    _write(rank, paths.model / "metrics.json", found)
-    _write(rank, paths.model / "history.json", trainer.lines.history)
-    for left_out in filter(None, (each.skipped for each in questions.values())):
-        say(left_out)
-    ranks.end_group()
-    if recipe.export_int8 and args.do_train and rank.leads:  # at the end, for it takes minutes that no rank shall wait
-        calibration = CalibrationData(inputs.calibration, questions["validation"].examples)
-        export.add_int8(recipe, calibration, paths.model, say)
-    say(f"done: model, metrics.json and history.json are in {paths.model}")
+        found |= _predict(trainer, inputs, paths, lines.say)
+    return found
 
 
 def _silent(text: str) -> None:
@@ -171,12 +213,12 @@ def _rank_environment(
     )
 
 
-def _prepare_process(rank: Rank, recipe: Recipe, environment: Mapping[str, str], *, cuda: bool) -> int:
-    """Threads, and a log without progress bars; returns the number of threads."""
+def _prepare_process(rank: Rank, events: str, environment: Mapping[str, str], *, cuda: bool) -> int:
+    """Threads, a log without progress bars, and where TensorBoard's events go; returns the number of threads."""
     share = ranks.threads(rank.local_world_size)
     if "OMP_NUM_THREADS" not in environment and not cuda:
         torch.set_num_threads(share)
-    set_library_variables(share, recipe.logging_dir)
+    set_library_variables(share, events)
     transformers.utils.logging.disable_progress_bar()
     return torch.get_num_threads()
 
@@ -204,18 +246,17 @@ def _trainer(
     loaded: Loaded,
     settings: TrainingSettings,
     args: TrainingArguments,
-    rank: Rank,
     inputs: JobData,
-    say: Callable[[str], None],
+    lines: LineCallback,
 ) -> QuestionAnsweringTrainer:
     recipe, train = settings.recipe, inputs.train
     validation = inputs.question_set("validation") if "validation" in inputs.questions else None
     if validation:
-        say(f"validation data: {len(validation.windows)} windows of up to {inputs.cutting.length} tokens")
+        lines.say(f"validation data: {len(validation.windows)} windows of up to {inputs.cutting.length} tokens")
     windows_of_hosts = None
     if train and inputs.questions["train"].divided:
         divided.check_arguments(args)
-        windows_of_hosts = divided.host_windows(inputs.questions["train"].count, len(train), rank)
+        windows_of_hosts = divided.host_windows(inputs.questions["train"].count, len(train), lines.rank)
     collator = Collator(
         loaded.tokenizer.pad_token_id or 0,
         length=inputs.cutting.length if recipe.pad_to_max_length else None,
@@ -224,19 +265,28 @@ def _trainer(
     return (ShardedTrainer if settings.cpu_fsdp else QuestionAnsweringTrainer)(
         loaded=loaded,
         args=args,
-        evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, rank, say),
+        evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, lines),
         train_dataset=WindowDataset(train) if train else None,
         questions=validation,
         divided=windows_of_hosts,
     )
 
 
-def _train(
-    trainer: QuestionAnsweringTrainer, settings: TrainingSettings, questions: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> Start:
+    """Where the training begins; one that goes on keeps the windows of a step."""
+    if not settings.training["do_train"]:
+        return Start()
+    start = checkpoints.choose(settings, rank, say)
+    if start.chosen and start.chosen.manifest:
+        for line in global_batch.keep(settings.training, start.chosen.manifest, rank.world_size):
+            say(line)
+    return start
+
+
+def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, prove that the ranks did it together, and return the figures."""
     rank, args = trainer.rank, trainer.args
-    resume = _resume_from(settings, rank, say)
+    resume = str(trainer.last_checkpoint) if trainer.last_checkpoint else None
     try:
         with checkpoints.readable(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
@@ -252,6 +302,7 @@ def _train(
         found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
         if rank.world_size > 1:
             say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
+    found |= trainer.lines.overall
     found["train_samples"] = questions
     found["train_steps"] = trainer.state.global_step
     found["epoch"] = trainer.state.epoch or 0.0
@@ -261,41 +312,37 @@ def _train(
     return found
 
 
-def _resume_from(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> str | None:
-    """The checkpoint to go on from, the same on every rank."""
-    if isinstance(settings.resume, str):
-        return str(checkpoints.given(settings.resume))
-    if not settings.resume:
-        return None
-    folder = settings.checkpoints
-    everyone = ranks.gather(checkpoints.complete(folder), rank)
-    step = checkpoints.newest_of_all(everyone)
-    if step is None:
-        if any(everyone):
-            say(f"warning: not every host has the checkpoints in {folder}: training starts from the beginning")
-        return None
-    say(f"going on from {folder}/checkpoint-{step} (overwrite_output_dir true would start from the beginning)")
-    return str(folder / f"checkpoint-{step}")
-
-
 def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: Callable[[str], None]) -> None:
     """Write model and tokenizer, by rank 0; a model that is spread over ranks is gathered by Trainer."""
     if trainer.sharded:
         trainer.save_model(str(folder))
     elif trainer.rank.leads:
         folder.mkdir(parents=True, exist_ok=True)
-        for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
-            for stale in folder.glob(pattern):
-                stale.unlink()  # in local mode the folder still holds what the last job wrote
-        trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
-        loaded.tokenizer.save_pretrained(folder)
+        _clear_weights(folder)  # in local mode the folder still holds what the last job wrote
+        try:
+            trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
+            loaded.tokenizer.save_pretrained(folder)
+        except WRITE_ERRORS as error:
+            _clear_weights(folder)  # half of a model is none
+            raise JobError(
+                f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
+                "with checkpoints, started again, it goes on from the last of them."
+            ) from error
     say(f"model: written to {folder}")
 
 
+def _clear_weights(folder: Path) -> None:
+    for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
+        for stale in folder.glob(pattern):
+            stale.unlink()
+
+
 def _predict(
-    trainer: QuestionAnsweringTrainer, questions: QuestionSet, paths: Paths, say: Callable[[str], None]
+    trainer: QuestionAnsweringTrainer, inputs: JobData, paths: Paths, say: Callable[[str], None]
 ) -> dict[str, float]:
     """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
+    with trainer.lines.clock.during("features"):
+        questions = inputs.question_set("test")
     result = trainer.answer(questions)
     for name in ("exact_match", "f1"):
         say(f"test_{name}: {report.number(result.scores[name])}")

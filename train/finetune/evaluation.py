@@ -18,6 +18,7 @@ from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
 from berth.train.finetune.features import Collator, WindowDataset
+from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.ranks import from_leader, gather_floats_to_leader, gather_to_leader
 
 
@@ -44,8 +45,12 @@ class Evaluator:
     collator: Collator
     decoding: Decoding
     batch_size: int
-    rank: Rank
-    say: Callable[[str], None]
+    lines: LineCallback
+
+    @property
+    def rank(self) -> Rank:
+        """The rank that evaluates."""
+        return self.lines.rank
 
     def run(
         self,
@@ -55,6 +60,16 @@ class Evaluator:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> Result:
         """Answer and measure; all ranks must call it. The model's mode (train, eval) is left as it was."""
+        with self.lines.clock.during("evaluation"):
+            return self._run(model, device, questions, autocast)
+
+    def _run(
+        self,
+        model: torch.nn.Module,
+        device: torch.device,
+        questions: QuestionSet,
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> Result:
         was_training = model.training
         model.eval()
         try:
@@ -96,7 +111,7 @@ class Evaluator:
                 found[int(index)] = (start[row, :size].copy(), end[row, :size].copy())
             if (turn + 1) * 5 // rounds > logged:
                 logged = (turn + 1) * 5 // rounds
-                self.say(f"evaluation {100 * (turn + 1) // rounds} % done")
+                self.lines.say(f"evaluation {100 * (turn + 1) // rounds} % done")
         return found
 
     def _measure(

@@ -7,7 +7,7 @@ from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows, position_count
-from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS
+from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS, CalibrationData
 from berth.train.environment import Rank
 from berth.train.finetune import divided, export
 from berth.train.finetune.data import DataSource
@@ -35,6 +35,10 @@ class JobData:
         return QuestionSet(
             examples, make_windows(cutting.tokenizer, examples, cutting.length, cutting.stride, label=True)
         )
+
+    def for_int8(self) -> CalibrationData:
+        """What an int8 graph is calibrated with, and measured on."""
+        return CalibrationData(self.calibration, self.questions["validation"].examples)
 
 
 def load(

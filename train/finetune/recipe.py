@@ -56,6 +56,7 @@ class Recipe:
     max_answer_length: int = 30
 
     overwrite_output_dir: bool = False
+    log_seconds: float = 10.0
     logging_dir: str | None = None
 
     export_openvino: bool = True
@@ -110,6 +111,16 @@ class Paths:
     def checkpoints(self) -> Path:
         """What SageMaker copies to S3 while the job runs, if the job has a checkpoint_s3_uri."""
         return self.base / "checkpoints"
+
+    @property
+    def tensorboard_config(self) -> Path:
+        """Where SageMaker's TensorBoard takes events from, in a job that has a TensorBoardOutputConfig."""
+        return self.base / "input/config/tensorboardoutputconfig.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The default of a TensorBoardOutputConfig."""
+        return self.base / "output/tensorboard"
 
     @property
     def output_data(self) -> Path:
@@ -217,6 +228,8 @@ def _out_of_range(
         )
     if not recipe.int8_max_f1_loss >= 0:  # nor NaN
         problems.append(f"int8_max_f1_loss is {recipe.int8_max_f1_loss} and must be at least 0")
+    if not recipe.log_seconds >= 0:
+        problems.append(f"log_seconds is {recipe.log_seconds} and must be at least 0, which is a line for each step")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         value = getattr(recipe, name)
         if value is not None and not 0 <= value < 1:
@@ -342,11 +355,13 @@ def _loading(training: dict[str, Any], recipe: Recipe, notes: list[str]) -> None
 
 
 def _logging(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> None:
-    """Whole lines for a log instead of progress bars, about fifty of them in a job."""
+    """No progress bars of Trainer's (progress.py has lines, and a bar), and about fifty entries of the history."""
     training["disable_tqdm"] = True
     training.setdefault("logging_steps", 0.02)
     training["logging_first_step"] = training.get("logging_first_step", True)
-    requested = training.get("report_to", "none")
+    # Where SageMaker's TensorBoard looks, and costs next to nothing where nobody does (records.tensorboard_folder).
+    usual = "tensorboard" if training["do_train"] and "tensorboard" in found.reporters else "none"
+    requested = training.get("report_to", usual)
     names = [requested] if isinstance(requested, str) else list(requested)
     names = sorted(found.reporters) if "all" in names else [name for name in names if name != "none"]
     for name in names:

@@ -1,4 +1,4 @@
-"""What run_qa tells the world: lines in the log, metrics.json and history.json.
+"""How run_qa writes: lines in the log, and JSON for people.
 
 Tuning jobs and notebooks read metrics out of the log by regular expressions (METRIC_PATTERNS). `metric` writes the
 lines that they are meant to find, as `name = number`. No other line may match one of them, and mpirun mixes the lines
@@ -9,8 +9,11 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TextIO
+
+from tqdm import tqdm
 
 from berth.contract.masking import mask_text
 from berth.runtime.log import ERROR_PREFIX
@@ -61,5 +64,6 @@ def save(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def _write(line: str, stream: TextIO) -> None:
-    stream.write(line + "\n")
-    stream.flush()
+    with tqdm.external_write_mode(stream) if stream.isatty() else nullcontext():  # takes the bar away meanwhile
+        stream.write(line + "\n")
+        stream.flush()

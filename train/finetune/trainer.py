@@ -2,13 +2,13 @@
 
 Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
 where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
-questions, and the log gets whole lines. `GuardCallback` stops a job whose ranks would train alone, `EpochCallback`
-keeps the order when a job goes on in the middle of an epoch.
+questions, and the log gets whole lines (`progress`). Checkpoints are those of saving.py. `GuardCallback` stops a job
+whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
 """
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,15 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
-from berth.train.finetune import report
+from berth.train.finetune import identity, report
 from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.features import GroupedSampler, HostSampler, WindowDataset, grouped_order
+from berth.train.finetune.features import HostSampler, OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
+from berth.train.finetune.progress import BarCallback
 from berth.train.finetune.ranks import check_wrapped
+from berth.train.finetune.saving import CheckpointTrainer
+from berth.train.finetune.trace import TraceCallback
 
 
 class GuardCallback(TrainerCallback):
@@ -59,48 +62,6 @@ class EpochCallback(TrainerCallback):
         train_dataloader.set_epoch(int(state.epoch or 0))
 
 
-class LineCallback(TrainerCallback):
-    """Progress as whole lines (`step 40 of 312  loss: 2.1300`), and the history that history.json keeps."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-        self.history: list[dict[str, float]] = []
-        self.nothing_left = False
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
-    ) -> None:
-        """Say so where the checkpoint is at or past the job's last step."""
-        self.nothing_left = state.global_step >= max(state.max_steps, 1)
-        if self.nothing_left:
-            self.say(
-                f"warning: the checkpoint is at step {state.global_step} and the job ends at step {state.max_steps}, "
-                "so nothing is left to train and the model is the checkpoint's: set overwrite_output_dir to true to "
-                "start from the beginning"
-            )
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **others: Any,
-    ) -> None:
-        """Called every logging_steps with the mean loss since, and after each evaluation with its metrics."""
-        logs = logs or {}
-        if "loss" in logs:
-            self.history.append({"step": state.global_step, "loss": float(logs["loss"])})
-            self.say(
-                f"step {state.global_step} of {state.max_steps}  loss: {report.number(float(logs['loss']))}"
-                f"  learning rate: {float(logs.get('learning_rate', 0.0)):.2e}"
-            )
-        elif "eval_f1" in logs:
-            self.history.append(
-                {"step": state.global_step, "f1": logs["eval_f1"], "exact_match": logs["eval_exact_match"]}
-            )
-
-
 def span_loss(
     start_logits: torch.Tensor,
     end_logits: torch.Tensor,
@@ -121,7 +82,7 @@ def span_loss(
     return (losses[0] + losses[1]) / 2
 
 
-class QuestionAnsweringTrainer(Trainer):
+class QuestionAnsweringTrainer(CheckpointTrainer):
     """Trains on windows and evaluates on questions."""
 
     def __init__(
@@ -134,8 +95,9 @@ class QuestionAnsweringTrainer(Trainer):
         questions: QuestionSet | None,
         divided: HostWindows | None,
     ) -> None:
-        guard = GuardCallback(evaluator.rank)
-        self.lines = LineCallback(evaluator.say)
+        self.lines = evaluator.lines
+        self.rank, self.say = self.lines.rank, self.lines.say
+        guard = GuardCallback(self.rank)
         # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
         eval_dataset = WindowDataset(questions.windows) if questions else None
         super().__init__(
@@ -145,16 +107,21 @@ class QuestionAnsweringTrainer(Trainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=loaded.tokenizer,
-            callbacks=[guard, EpochCallback(), self.lines],
+            callbacks=[guard, EpochCallback(), self.lines, BarCallback(self.rank)],
         )
         guard.trainer = self
         self.remove_callback(PrinterCallback)
-        self.rank = evaluator.rank
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
+        self.trace: TraceCallback | None = None
         if divided:
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
+
+    def trace_steps(self, trace: TraceCallback) -> None:
+        """Takes the time of the steps apart that `trace` names."""
+        self.trace = trace
+        self.add_callback(trace)
 
     @property
     def bare_model(self) -> torch.nn.Module:
@@ -178,25 +145,30 @@ class QuestionAnsweringTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if not isinstance(dataset, WindowDataset):
+        if not isinstance(dataset, WindowDataset) or not (order := self._order(dataset)):
             return super()._get_train_sampler(train_dataset)
         if self.divided:
-            return self._host_sampler(dataset, self.divided)
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        group = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return GroupedSampler(dataset.lengths, group, self._order_seed)
+            return HostSampler(order, self._train_batch_size, self.divided.batches(self._host_batch), self.rank)
+        multiple = self.epoch_multiple or self.windows_at_once
+        whole, rest = divmod(len(dataset), multiple)
+        return OrderSampler(order, multiple * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
 
-    def _host_sampler(self, dataset: WindowDataset, divided: HostWindows) -> HostSampler:
-        windows, seed = len(dataset), self._order_seed
-        group = self._host_batch * self.args.gradient_accumulation_steps
+    def _order(self, dataset: WindowDataset) -> Callable[[int], Any] | None:
+        """In which order each epoch takes all windows, or a host's own; None for one that Trainer makes."""
+        at_once = self._host_batch if self.divided else self.windows_at_once
+        group, seed = at_once * self.args.gradient_accumulation_steps, self._order_seed
         orders: dict[str, Callable[[int], Any]] = {
             "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
-            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(windows),
-            "sequential": lambda epoch: range(windows),
+            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(dataset)),
+            "sequential": lambda epoch: range(len(dataset)),
         }
-        order = orders[self.args.train_sampling_strategy]
-        return HostSampler(order, self._train_batch_size, divided.batches(self._host_batch), self.rank)
+        return orders.get(self.args.train_sampling_strategy)
+
+    def identity(self, loaded: Loaded) -> dict[str, str]:
+        """What this training is of; all ranks must call it."""
+        assert isinstance(self.train_dataset, WindowDataset)
+        order = [self.args.train_sampling_strategy, self._order_seed, self.args.dataloader_drop_last]
+        return identity.of_training(loaded, self.train_dataset, order, self.rank, divided=self.divided is not None)
 
     @property
     def _order_seed(self) -> int:
@@ -213,6 +185,11 @@ class QuestionAnsweringTrainer(Trainer):
         if not self.lines.nothing_left:
             super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
 
+    def get_batch_samples(self, *arguments: Any, **named: Any) -> Any:
+        """Trainer's own, all batches of a step: where a trace has to begin."""
+        with self.trace.fetching(self.state.global_step + 1) if self.trace else nullcontext():
+            return super().get_batch_samples(*arguments, **named)
+
     def compute_loss(
         self,
         model: torch.nn.Module,
@@ -225,6 +202,22 @@ class QuestionAnsweringTrainer(Trainer):
         output = model(**{name: value for name, value in inputs.items() if not name.endswith("_positions")})
         loss = span_loss(output.start_logits, output.end_logits, inputs["attention_mask"], *labels)
         return (loss, output) if return_outputs else loss
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *others: Any) -> torch.Tensor:
+        """Trainer's, counted."""
+        loss: torch.Tensor = super().training_step(model, inputs, *others)
+        self.lines.meter.count(inputs["attention_mask"], loss)
+        return loss
+
+    def log(self, logs: dict[str, float], *others: Any) -> None:
+        """Trainer's, with the speed next to the loss."""
+        if "loss" in logs:
+            logs |= self.lines.logged(self.state.global_step)
+        super().log(logs, *others)
+
+    def _save_checkpoint(self, *arguments: Any) -> None:
+        with self.lines.clock.during("saving"):
+            super()._save_checkpoint(*arguments)
 
     def answer(self, questions: QuestionSet) -> Result:
         """Answer and measure a question set with the model as it is; all ranks must call it."""

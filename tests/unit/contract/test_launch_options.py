@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.contract.launch_options import read_launch_options, read_timeout
+from berth.contract.launch_options import read_launch_options, read_price, read_timeout, read_trace
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
@@ -16,3 +16,37 @@ def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> 
 def test_the_time_to_wait_for_each_other() -> None:
     assert read_timeout({}) is None
     assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "$3.06", "3,06", "nan"])
+def test_the_price_of_an_instance_is_checked_with_all_else(text: str) -> None:
+    environ = {"BERTH_PRICE_PER_HOUR": text, "BERTH_DISTRIBUTION": "x"}
+    told = read_launch_options({}, None, environ).problems
+    assert len(told) == 2
+    assert told[1] == (
+        "BERTH_PRICE_PER_HOUR must be what an instance costs in an hour, dollars as a plain number above 0, not "
+        f"{text!r}."
+    )
+
+
+def test_the_price_of_an_instance() -> None:
+    assert read_price({}) is None
+    assert read_price({"BERTH_PRICE_PER_HOUR": " 3.06"}) == 3.06
+    assert read_launch_options({}, None, {"BERTH_PRICE_PER_HOU": "1"}).problems == (
+        "the variable BERTH_PRICE_PER_HOU is not known: did you mean BERTH_PRICE_PER_HOUR?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "steps"),
+    [
+        ({}, range(0)),
+        ({"BERTH_TRACE": " "}, range(0)),
+        ({"BERTH_TRACE": "10"}, range(10, 11)),
+        ({"BERTH_TRACE": " 10-12 "}, range(10, 13)),
+        ({"BERTH_TRACE": "901-1000"}, range(901, 1001)),
+    ],
+)
+def test_the_steps_to_trace(environ: dict[str, str], steps: range) -> None:
+    assert read_trace(environ) == steps
+    assert read_launch_options({}, None, environ).trace == steps

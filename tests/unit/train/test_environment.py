@@ -131,8 +131,8 @@ def test_what_run_qas_libraries_read(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("RAYON_NUM_THREADS", "HF_DATASETS_DISABLE_PROGRESS_BARS", "TENSORBOARD_LOGGING_DIR")
     environ = {"RAYON_NUM_THREADS": "7"}
     monkeypatch.setattr("os.environ", environ)
-    set_library_variables(2, None)
-    assert [environ.get(name) for name in names] == ["7", "1", None]
+    set_library_variables(2, "/elsewhere")
+    assert [environ.get(name) for name in names] == ["7", "1", "/elsewhere"]
     del environ["RAYON_NUM_THREADS"]
     set_library_variables(2, "/opt/ml/output/tensorboard")
     assert [environ.get(name) for name in names] == ["2", "1", "/opt/ml/output/tensorboard"]

@@ -242,6 +242,13 @@ def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
     )
 
 
+def test_a_trace_is_run_qas_own() -> None:
+    environ = {"BERTH_TRACE": "10-12"}
+    sentence = "BERTH_TRACE has no effect on your own program: it is run_qa's steps that it traces"
+    assert sentence in plan_of(job(program="train.py"), CPU, environ).reasons
+    assert sentence not in plan_of(job(), CPU, environ).reasons
+
+
 MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"}
 
 
@@ -298,6 +305,10 @@ REFUSED = {
         "the variable BERTH_DISTRIBUTON is not known: did you mean BERTH_DISTRIBUTION?",
     ),
     "log level": ({}, {"BERTH_LOG_LEVEL": "loud"}, "BERTH_LOG_LEVEL must be info or debug, not 'loud'."),
+    "trace of no step": ({}, {"BERTH_TRACE": "0-2"}, "BERTH_TRACE must be a step from 1 on or a range of 100 steps"),
+    "trace backwards": ({}, {"BERTH_TRACE": "12-10"}, "such as 10 or 10-12, not '12-10'."),
+    "trace of an epoch": ({}, {"BERTH_TRACE": "1-101"}, "not '1-101'."),
+    "trace of words": ({}, {"BERTH_TRACE": "first"}, "not 'first'."),
     "-np": ({"sagemaker_mpi_custom_mpi_options": "-np 7"}, {}, "mpirun's -np is set by the launch plan"),
     "open quote": ({"sagemaker_mpi_custom_mpi_options": "-x 'a"}, {}, "close its quotes"),
     "not a truth value": (

@@ -14,7 +14,7 @@ from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
-from berth.train.finetune import checkpoints, data, export, ranks, report
+from berth.train.finetune import data, export, ranks, report
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
@@ -189,6 +189,22 @@ def test_other_things_that_are_not_there() -> None:
     assert settings(there, report_to="all").training["report_to"] == ["tensorboard"]
 
 
+def test_tensorboard_gets_events_unless_somebody_says_otherwise() -> None:
+    there = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard", "mlflow"}))
+    assert settings(there).training["report_to"] == ["tensorboard"]
+    assert settings(there, report_to="mlflow").training["report_to"] == ["mlflow"]
+    assert settings(there, report_to="none").training["report_to"] == "none"
+    assert settings(there, do_train=False, do_eval=True).training["report_to"] == "none"
+    assert settings(CPU).training["report_to"] == "none", "where it is not installed"
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_seconds_between_lines_are_checked(seconds: float) -> None:
+    with pytest.raises(HyperparameterError, match=r"log_seconds is \S+ and must be at least 0"):
+        settings(CPU, log_seconds=seconds)
+    assert settings(CPU, log_seconds=0.0).recipe.log_seconds == 0
+
+
 @pytest.mark.parametrize(
     ("cuda", "compiler", "use_cpu", "lacks"),
     [
@@ -348,25 +364,6 @@ def test_threads_of_a_container(tmp_path: Path) -> None:
     (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
     assert ranks.threads(1, tmp_path) == 1
     assert ranks.threads(64, tmp_path) == 1
-
-
-def checkpoint(folder: Path, step: int, whole: bool = True) -> None:
-    made = folder / f"checkpoint-{step}"
-    made.mkdir(parents=True)
-    (made / "model.safetensors").write_bytes(b"")
-    if whole:
-        (made / "trainer_state.json").write_text("{}")
-
-
-def test_checkpoints_to_go_on_from(tmp_path: Path) -> None:
-    assert checkpoints.complete(tmp_path / "none") == []
-    for step, whole in ((5, True), (20, True), (100, False)):
-        checkpoint(tmp_path, step, whole)
-    assert checkpoints.complete(tmp_path) == [5, 20]
-    assert checkpoints.newest_of_all([[5, 20], [5, 20, 40]]) == 20
-    assert checkpoints.newest_of_all([[5, 20], []]) is None
-    with pytest.raises(checkpoints.CheckpointError, match="checkpoint-100 is not a whole checkpoint"):
-        checkpoints.given(str(tmp_path / "checkpoint-100"))
 
 
 def test_where_data_comes_from(tmp_path: Path) -> None:

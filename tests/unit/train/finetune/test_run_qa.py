@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from transformers import (
@@ -18,6 +20,8 @@ from transformers import (
     AutoTokenizer,
 )
 
+from berth.contract.metric_definitions import METRIC_DEFINITIONS
+from berth.train.finetune.phases import PHASES
 from berth.train.finetune.report import METRIC_PATTERNS
 
 # As the well-known notebook sends them through a plain estimator (strings), tiny sizes apart.
@@ -46,6 +50,25 @@ def found(log: str) -> dict[str, list[str]]:
     }
 
 
+def measured(log: str) -> dict[str, list[float]]:
+    """What SageMaker reads in a log by METRIC_DEFINITIONS, by name: what it does not find is left out."""
+    values = {
+        each["Name"]: [float(match[1]) for line in log.splitlines() if (match := re.search(each["Regex"], line))]
+        for each in METRIC_DEFINITIONS
+    }
+    return {name: found for name, found in values.items() if found}
+
+
+OF_LINES = {"loss", "learning_rate", "examples_per_second", "tokens_per_second", "padding_percent", "memory_gb"}
+OF_EVERY_JOB = {
+    *OF_LINES,
+    *("epoch", "train_loss", "train_runtime", "train_samples_per_second"),
+    *("eval_loss", "eval_exact_match", "eval_f1"),
+    *(f"seconds_{phase}" for phase in (*PHASES, "total")),
+    *("job_examples_per_second", "job_tokens_per_second", "job_padding_percent"),
+}
+
+
 @pytest.mark.slow
 def test_notebook_hyperparameters_unchanged(
     tmp_path: Path, tiny_model: Path, new_job: Any, squad: Any, clean_environment: dict[str, str]
@@ -53,15 +76,28 @@ def test_notebook_hyperparameters_unchanged(
     job = new_job(tmp_path, tiny_model, NOTEBOOK)
     (tmp_path / "model").mkdir()
     (tmp_path / "model/pytorch_model.bin").write_bytes(b"of an earlier job")
+    began = time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-m", "berth.train.run_qa"],
-        env=clean_environment | {"SAGEMAKER_BASE_DIR": str(tmp_path)},
+        env=clean_environment | {"SAGEMAKER_BASE_DIR": str(tmp_path), "BERTH_PRICE_PER_HOUR": "360"},
         capture_output=True,
         text=True,
         timeout=120,
     )
+    took = time.monotonic() - began
     out, err = ended.stdout, ended.stderr
     assert ended.returncode == 0, err
+    values, kept = measured(out + err), job.metrics()
+    assert values.keys() == OF_EVERY_JOB | {"cost_dollars"}
+    assert [len(values[name]) for name in ("loss", "tokens_per_second")] == [2, 2], "the first step and the last"
+    assert all(len(values[name]) == 1 for name in values.keys() - OF_LINES)
+    assert values["eval_f1"] == [pytest.approx(kept["eval_f1"], abs=1e-4)]
+    assert values["job_tokens_per_second"] == [pytest.approx(kept["tokens_per_second"], abs=1)]
+    assert values["cost_dollars"] == [pytest.approx(0.1 * sum(kept["seconds"].values()), abs=0.01)]
+    assert took - 5 < sum(kept["seconds"].values()) < took, "from the start of the process to its end"
+    for name in ("metrics.json", "history.json"):
+        assert (tmp_path / "output/data" / name).read_text() == (tmp_path / "model" / name).read_text()
+    assert "training to step 4" in ElementTree.parse(tmp_path / "output/data/training.svg").getroot()[0].text
     for pattern, captured in found(out + err).items():
         assert len(captured) == 1, (pattern, captured)
         float(captured[0])
@@ -100,6 +136,11 @@ def test_two_ranks_train_together(
     assert not (pair[1].base / "model").exists(), "only rank 0 writes"
     assert pair[0].metrics()["world_size"] == 2
     assert pair[0].metrics()["epoch"] == joint.metrics()["epoch"] > alone.metrics()["epoch"]
+    # Speeds are of both ranks: as many real tokens to a window as one process counts on the same windows.
+    each_window = [
+        job.metrics()["tokens_per_second"] / job.metrics()["examples_per_second"] for job in (pair[0], joint)
+    ]
+    assert each_window[0] == pytest.approx(each_window[1], rel=1e-3)
     together, solo, reference = pair[0].weights(), alone.weights(), joint.weights()
     assert max((together[name] - reference[name]).abs().max().item() for name in together) < 1e-5
     assert max((together[name] - solo[name]).abs().max().item() for name in together) > 1e-3
@@ -123,6 +164,11 @@ def test_int8_is_measured_and_kept_or_refused_in_words(
     graph = pair[0].base / "model/openvino"
     kept = json.loads((graph / "graph.json").read_text())["precisions"]["int8"]
     assert kept["questions"] == 10
+    values = measured(ends[0].out)
+    assert values.keys() == OF_EVERY_JOB | {"int8_f1", "int8_exact_match"}
+    assert [*values["int8_f1"], *values["int8_exact_match"]] == [
+        pytest.approx(kept[name], abs=0.01) for name in ("int8_f1", "int8_exact_match")
+    ]
     assert kept["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
     (end,) = host.run(new_job(tmp_path / "few", tiny_model, few_steps | {"export_int8": "true"}))
     assert end.code == 1
@@ -174,7 +220,11 @@ def test_dataset_by_name_and_packed_model(
     assert [len(captured) for captured in found(end.out + end.err).values()] == [1, 1, 1, 1, 1]
     assert job.metrics()["eval_NoAns_total"] == 4
     assert json.loads((tmp_path / "model/config.json").read_text())["null_score_diff_threshold"] == -0.5
-    assert "NoAns_f1: " in end.out
+    of_kinds = {f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")}
+    values = measured(end.out + end.err)
+    assert values.keys() == OF_EVERY_JOB | of_kinds | {"test_exact_match", "test_f1"}
+    assert values["NoAns_total"] == [4]
+    assert values["test_f1"] == [pytest.approx(job.metrics()["test_f1"], abs=1e-4)]
     assert len(json.loads((tmp_path / "output/data/test_predictions.json").read_text())) == 4
 
 

@@ -1,0 +1,106 @@
+"""METRIC_DEFINITIONS as SageMaker reads a log by them: line by line, the first group, a number.
+
+tests/unit/train/finetune/test_run_qa.py has logs of whole jobs.
+"""
+
+import json
+import re
+import subprocess
+import sys
+
+import botocore.loaders
+import pytest
+
+from berth.contract.metric_definitions import METRIC_DEFINITIONS, rendered
+from berth.images import pins
+from berth.runtime.engines.quantization import Comparison
+from berth.train.environment import Rank
+from berth.train.finetune import summary
+from berth.train.finetune.phases import PHASES
+from berth.train.finetune.progress import line
+from berth.train.finetune.throughput import Throughput
+
+METRICS = {
+    "seconds": {phase: 10.0 + turn for turn, phase in enumerate(PHASES)},
+    "examples_per_second": 12.25,
+    "tokens_per_second": 3456.2,
+    "padding_percent": 1.5,
+    "cost_dollars": 0.1234,
+}
+# The lines of a job that prints all that one can, each from what writes it or, for `name = number`, as it is written.
+LINES = {
+    line("40 of 312", 2.13, 2.5e-5, Throughput(12.3, 3456, 8.2), 1.2e9, 123): {
+        "loss": 2.13,
+        "learning_rate": 2.5e-5,
+        "examples_per_second": 12.3,
+        "tokens_per_second": 3456,
+        "padding_percent": 8,
+        "memory_gb": 1.2,
+    },
+    **{f"{name} = 1.5": {name: 1.5} for name in ("epoch", "train_loss", "train_runtime", "train_samples_per_second")},
+    **{f"{name} = 47.0": {name: 47.0} for name in ("eval_loss", "eval_exact_match", "eval_f1")},
+    **{
+        f"{kind}_{name}: 50.25": {f"{kind}_{name}": 50.25}
+        for kind in ("HasAns", "NoAns")
+        for name in ("exact", "f1", "total")
+    },
+    "test_exact_match: 47.1": {"test_exact_match": 47.1},
+    "test_f1: 59.3": {"test_f1": 59.3},
+    "int8: " + Comparison(600, 47.0, 59.5, 46.5, 59.25, 97.0).sentence(): {
+        "int8_f1": 59.25,
+        "int8_exact_match": 46.5,
+    },
+    **dict(
+        zip(
+            summary.table(METRICS, Rank(0, 0, 4, 2), 0.57),
+            [
+                *({f"seconds_{phase}": 10.0 + turn} for turn, phase in enumerate(PHASES)),
+                {"seconds_total": 60.0},
+                {"cost_dollars": 0.12},
+                {"job_examples_per_second": 12.2},
+                {"job_tokens_per_second": 3456},
+                {"job_padding_percent": 1.5},
+            ],
+            strict=True,
+        )
+    ),
+    # What is no metric, though it may look like one.
+    "evaluation 40 % done": {},
+    "train data: 600 of 600 questions": {},
+    "warning: the checkpoint is at step 20 and the job ends at step 20, so nothing is left to train": {},
+    "summary  exact match:     47.00": {},
+    "summary  F1:              59.30": {},
+}
+
+
+@pytest.mark.parametrize(("text", "metrics"), LINES.items())
+def test_a_line_gives_its_metrics_and_no_others(text: str, metrics: dict[str, float]) -> None:
+    found = {each["Name"]: match for each in METRIC_DEFINITIONS if (match := re.search(each["Regex"], text))}
+    assert {name: float(match[1]) for name, match in found.items()} == metrics
+
+
+def test_every_definition_has_a_line() -> None:
+    named = [name for metrics in LINES.values() for name in metrics]
+    assert sorted(named) == sorted(each["Name"] for each in METRIC_DEFINITIONS)
+
+
+def test_the_api_takes_them() -> None:
+    shapes = botocore.loaders.Loader().load_service_model("sagemaker", "service-2")["shapes"]
+    assert len(METRIC_DEFINITIONS) <= shapes["MetricDefinitionList"]["max"] == 40
+    for each in METRIC_DEFINITIONS:
+        assert len(each["Name"]) <= shapes["MetricName"]["max"]
+        assert len(each["Regex"]) <= shapes["MetricRegex"]["max"]
+
+
+def test_a_notebook_gets_them_without_a_package() -> None:
+    program = "from berth.contract.metric_definitions import METRIC_DEFINITIONS; print(len(METRIC_DEFINITIONS))"
+    command = [sys.executable, "-S", "-c", program]  # -S: the standard library alone
+    done = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(METRIC_DEFINITIONS)
+
+
+def test_what_is_printed_is_json_and_python_and_stands_in_the_readme() -> None:
+    assert json.loads(rendered()) == METRIC_DEFINITIONS
+    assert eval(rendered()) == METRIC_DEFINITIONS  # pasted into a program
+    shown = (pins.ROOT / "train/README.md").read_text().partition("### Metrics for CloudWatch")[2]
+    assert shown.partition("```json\n")[2].partition("\n```")[0] == rendered()

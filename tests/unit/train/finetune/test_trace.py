@@ -1,0 +1,128 @@
+"""BERTH_TRACE from a job of two ranks to its files and lines; what becomes of steps that there are not."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from berth.train.environment import Rank
+from berth.train.finetune.trace import TraceCallback, joined_events, requested, summary
+
+SHARE = re.compile(r"(compute|communication|data|other): (\d+) %")
+
+
+@pytest.mark.slow
+def test_a_trace_of_two_ranks(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """An evaluation after step 3 stands between two traced steps, and in no file; steps past the end are left out."""
+    asked = few_steps | {
+        "max_steps": "4",
+        "eval_strategy": "steps",
+        "eval_steps": "3",
+        "gradient_accumulation_steps": "2",
+    }
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, asked) for rank in (0, 1)]
+    ends = host.run(*pair, BERTH_TRACE="3-9")
+    assert [end.code for end in ends] == [0, 0], ends
+    assert [end.err for end in ends] == ["", ""], "the profiler is silent"
+    assert ends[1].out == ""
+    lines = [line for line in ends[0].out.splitlines() if line.startswith("trace: ")]
+    assert lines[0].startswith("trace: steps 3 to 4  step: "), lines
+    shares = {name: int(share) for name, share in SHARE.findall(lines[0])}
+    assert list(shares) == ["compute", "communication", "data", "other"]
+    assert sum(shares.values()) == 100
+    assert shares["compute"] > 0
+    assert lines[1:] == [f"trace: a file per rank for ui.perfetto.dev is in {pair[0].base}/output/data/trace"]
+    for rank, job in enumerate(pair):
+        (file,) = (job.base / "output/data/trace").iterdir()
+        assert file.name == f"trace-rank-{rank}.json.gz"
+        with gzip.open(file) as content:
+            events = [each for each in json.load(content)["traceEvents"] if each["ph"] == "X"]
+        marks = {each["name"]: each for each in events if each["name"].startswith(("step ", "wait for "))}
+        assert set(marks) == {"step 3", "step 4", "wait for data"}
+        names = {each["name"] for each in events}
+        assert {"gloo:all_reduce", "aten::addmm", "Optimizer.step#SGD.step"} <= names
+        steps = [marks["step 3"], marks["step 4"]]
+        gap = steps[0]["ts"] + steps[0]["dur"], steps[1]["ts"]
+        assert gap[1] - gap[0] > 10_000, "µs, in which the evaluation was"
+        between = [each for each in events if gap[0] < each["ts"] < gap[1] and each["name"].startswith("aten::")]
+        assert between == []
+
+
+@pytest.mark.parametrize(
+    ("begins_after", "line"),
+    [
+        pytest.param(0, "trace: nothing is traced, for the job ends at step 8 (BERTH_TRACE)", id="past-the-last-step"),
+        pytest.param(12, "trace: nothing is traced, for this run begins after step 12 (BERTH_TRACE)", id="resumed"),
+    ],
+)
+def test_steps_that_there_are_not(tmp_path: Path, begins_after: int, line: str) -> None:
+    said: list[str] = []
+    callback = TraceCallback(range(10, 13), tmp_path / "trace", Rank(), said.append, cuda=False)
+    args, state = TrainingArguments(tmp_path / "out", use_cpu=True), TrainerState(global_step=begins_after, max_steps=8)
+    callback.on_train_begin(args, state, TrainerControl())
+    callback.on_train_end(args, state, TrainerControl())
+    assert said == [line]
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_job_that_trains_nothing_has_no_trace(tmp_path: Path) -> None:
+    said: list[str] = []
+    args = TrainingArguments(tmp_path, use_cpu=True, do_train=False)
+    assert requested({"BERTH_TRACE": "1"}, args, tmp_path, Rank(), said.append) is None
+    assert said == ["trace: nothing is traced, for this job trains no step (BERTH_TRACE)"]
+    assert requested({}, args, tmp_path, Rank(), said.append) is None
+    assert len(said) == 1
+
+
+def test_a_trace_that_can_not_be_written_costs_no_training(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "trace").write_text("a file where the folder should be")
+    callback = TraceCallback(range(1, 2), tmp_path / "trace", Rank(), said.append, cuda=False)
+    with callback.fetching(1):
+        pass
+    args = TrainingArguments(tmp_path / "out", use_cpu=True)
+    callback.on_step_end(args, TrainerState(global_step=1, max_steps=1), TrainerControl())
+    (line,) = said
+    assert line.startswith("warning: trace: the file of rank 0 is not written: [Errno 17] File exists")
+
+
+def test_arrows_of_two_steps_do_not_meet() -> None:
+    events = [
+        {"ph": "M", "name": "process_name"},
+        {"ph": "s", "id": 1, "cat": "fwdbwd"},
+        {"ph": "X", "id": 1, "name": "aten::mm"},
+    ]
+    assert joined_events(events, 0) == [events[0], events[1], events[2]]
+    assert joined_events(events, 1) == [{"ph": "s", "id": 2**32 + 1, "cat": "fwdbwd"}, events[2]]
+
+
+def found(compute: float, communication: float, problem: str = "") -> dict[str, Any]:
+    """What a rank says of two steps that took a second each."""
+    seconds = {"compute": compute, "communication": communication, "data": 0.2, "other": 0.0}
+    return {"steps": [] if problem else [10, 11], "seconds": seconds, "problem": problem}
+
+
+def test_the_summary_of_several_ranks() -> None:
+    where = "trace: a file per rank for ui.perfetto.dev is in /opt/ml/output/data/trace"
+    folder = Path("/opt/ml/output/data/trace")
+    assert summary([found(1.4, 0.4)], folder) == [
+        "trace: steps 10 to 11  step: 1.000 s  compute: 70 %  communication: 20 %  data: 10 %  other: 0 %",
+        where,
+    ]
+    assert summary([found(1.4, 0.4), found(1.2, 0.6)], folder) == [
+        "trace: steps 10 to 11  step: 1.000 s  compute: 65 % (60 to 70)  communication: 25 % (20 to 30)  "
+        "data: 10 % (10 to 10)  other: 0 % (0 to 0)",
+        where,
+    ]
+    lost = found(0, 0, "[Errno 28] No space left on device")
+    warning = "warning: trace: the file of rank 1 is not written: [Errno 28] No space left on device"
+    assert summary([found(1.4, 0.4), lost], folder)[0] == warning
+    one = {**found(1.4, 0.4), "steps": [10]}
+    assert summary([one], folder)[0].startswith("trace: step 10  step: 2.000 s  compute: 70 %")
+    assert summary([], folder) == []

@@ -1,0 +1,169 @@
+"""BERTH_TRACE: where the time of a few steps goes, in a file per rank for ui.perfetto.dev and in a line of the log.
+
+Each step is profiled by itself, from the fetch of its batches to its end, so that an evaluation between two steps is in
+no file. All ranks end with the same step, and the first of them sums up.
+"""
+
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from berth.contract.launch_options import TRACE, read_trace
+from berth.train.environment import Rank
+from berth.train.finetune import ranks
+from berth.train.finetune.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, steps_of, times_of
+
+_FLOW = ("s", "t", "f")
+"""The kinds of events that draw an arrow between two others of one id, a number of 32 bits."""
+
+
+class TraceCallback(TrainerCallback):
+    """Profiles `steps` of a training, which all ranks do alike; Trainer's fetch of a step's batches is to run in
+    `fetching`.
+    """
+
+    def __init__(self, steps: range, folder: Path, rank: Rank, say: Callable[[str], None], *, cuda: bool) -> None:
+        self.steps = steps
+        self.folder = folder
+        self.rank = rank
+        self.say = say
+        self._cuda = cuda
+        self._open = ExitStack()
+        self._profiles: list[profile] = []
+
+    @contextmanager
+    def fetching(self, step: int) -> Iterator[None]:
+        """Waiting for the batches of `step`, counted from 1, with which the step begins."""
+        if step not in self.steps:
+            yield
+            return
+        self._open.close()
+        self._profiles.append(self._open.enter_context(self._new_profile()))
+        self._open.enter_context(record_function(f"{STEP_MARK}{step}"))
+        with record_function(DATA_MARK):
+            yield
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
+        """Say what can't be traced; and profile nothing once, which takes seconds the first time."""
+        first, last = self.steps[0], self.steps[-1]
+        if state.global_step >= last:
+            self.say(f"trace: nothing is traced, for this run begins after step {state.global_step} ({TRACE})")
+        elif first > state.max_steps:
+            self.say(f"trace: nothing is traced, for the job ends at step {state.max_steps} ({TRACE})")
+        else:
+            with self._new_profile():
+                pass
+            ranks.gather([], self.rank)  # who was first would wait in the first step for the others
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
+        """The step's end, and after the last one the files and the summary."""
+        if state.global_step not in self.steps:
+            return
+        if self._cuda:
+            torch.cuda.synchronize()  # else the step's kernels would run on into what follows
+        self._open.close()
+        if state.global_step == min(self.steps[-1], state.max_steps):
+            self._finish()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
+        """Of a training that ended before the last of the steps, those that it had."""
+        self._open.close()
+        self._finish()
+
+    def _new_profile(self) -> profile:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else a line on stderr for each start and end
+        return profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])])
+
+    def _finish(self) -> None:
+        """Write this rank's file, and let rank 0 sum up; all ranks must come here together."""
+        if not self._profiles:
+            return
+        events: Sequence[Mapping[str, Any]] = []
+        problem = ""
+        try:
+            events = write_trace(self._profiles, self.folder / f"trace-rank-{self.rank.rank}.json.gz")
+        except (OSError, ValueError) as error:  # a full disk is no reason to lose a training
+            problem = str(error)
+        self._profiles.clear()
+        mine = {"steps": steps_of(events), "seconds": times_of(events), "problem": problem}
+        for line in summary(ranks.gather_to_leader(mine, self.rank) or [], self.folder):
+            self.say(line)
+
+
+def requested(
+    environment: Mapping[str, str], args: TrainingArguments, folder: Path, rank: Rank, say: Callable[[str], None]
+) -> TraceCallback | None:
+    """What the variable asks for, to write to `folder`; None where it asks for nothing, or no step is trained."""
+    steps = read_trace(environment)
+    if steps and not args.do_train:
+        say(f"trace: nothing is traced, for this job trains no step ({TRACE})")
+    return TraceCallback(steps, folder, rank, say, cuda=not args.use_cpu) if steps and args.do_train else None
+
+
+def write_trace(profiles: Sequence[profile], path: Path) -> list[dict[str, Any]]:
+    """Write what the profiles hold, one a step, as one Chrome trace, and return its events.
+
+    Raises OSError or ValueError where it can't be written; nothing half-written stays.
+    """
+    document: dict[str, Any] = {}
+    events: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, each in enumerate(profiles):
+            exported = Path(scratch, "step.json")
+            each.export_chrome_trace(str(exported))
+            read = json.loads(exported.read_text(encoding="utf-8"))
+            exported.unlink()
+            events += joined_events(read.pop("traceEvents"), number)
+            document = read | document
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with gzip.open(path, "wt", compresslevel=3, encoding="utf-8") as file:
+            json.dump({**document, "traceName": path.name, "traceEvents": events}, file)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return events
+
+
+def joined_events(events: Sequence[dict[str, Any]], number: int) -> list[dict[str, Any]]:
+    """The events of profile `number` as part of one file: its arrows get ids of their own, for each profile counts them
+    from 1, and the names of processes and threads stand there once.
+    """
+    kept = [each for each in events if number == 0 or each.get("ph") != "M"]
+    return [{**each, "id": (number << 32) + each["id"]} if each.get("ph") in _FLOW else each for each in kept]
+
+
+def summary(ranks_found: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
+    """The lines of the log, of what each rank found: a mean over ranks, the least and the most of them in brackets."""
+    lines = [
+        f"warning: trace: the file of rank {rank} is not written: {each['problem']}"
+        for rank, each in enumerate(ranks_found)
+        if each["problem"]
+    ]
+    measured = [each for each in ranks_found if each["steps"]]
+    if not measured:
+        return lines
+    steps = measured[0]["steps"]
+    mean = {name: sum(each["seconds"][name] for each in measured) / len(measured) for name in CATEGORIES}
+    shares = percentages(mean)
+    of_each = [percentages(each["seconds"]) for each in measured]
+    which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+    parts = [f"trace: {which}", f"step: {sum(mean.values()) / len(steps):.3f} s"]
+    for name in CATEGORIES:
+        values = [each[name] for each in of_each]
+        spread = f" ({min(values)} to {max(values)})" if len(measured) > 1 else ""
+        parts.append(f"{name}: {shares[name]} %{spread}")
+    return [*lines, "  ".join(parts), f"trace: a file per rank for ui.perfetto.dev is in {folder}"]

@@ -1,0 +1,78 @@
+"""How large what a job leaves is, and whether the model folder holds checkpoints, which are uploaded with the model.
+
+SageMaker packs /opt/ml/model and /opt/ml/output/data when the job has ended; /opt/ml/checkpoints it uploads while the
+job runs, if the job has a checkpoint_s3_uri.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of all regular files below a folder; links are not followed."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{megabytes(self.bytes)} ({self.files} {'file' if self.files == 1 else 'files'})"
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes as people say it: `0.1 MB`, `1,234 MB`."""
+    return f"{count / 1e6:.1f} MB" if count < 100e6 else f"{count / 1e6:,.0f} MB"
+
+
+def size(folder: Path) -> Size:
+    """What lies below a folder; nothing where there is none."""
+    files = total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(parent, name))
+            except OSError:
+                continue  # gone meanwhile
+            if stat.S_ISREG(status.st_mode):
+                files += 1
+                total += status.st_size
+    return Size(files, total)
+
+
+def checkpoints_in(model: Path) -> list[Path]:
+    """The folders that Trainer would call checkpoints, wherever they lie below the model folder."""
+    found = []
+    for parent, folders, _ in os.walk(model):
+        names = sorted(name for name in folders if name.startswith("checkpoint-"))
+        found += [Path(parent, name) for name in names]
+        folders[:] = [name for name in folders if name not in names]
+    return found
+
+
+def sizes_line(root: Path) -> str:
+    """`outputs: model 90.9 MB (7 files), output/data 0.2 MB (1 file)`; empty for a host that leaves nothing."""
+    found = {name: size(root / name) for name in ("model", "output/data")}
+    if not any(each.files for each in found.values()):
+        return ""
+    return "outputs: " + ", ".join(f"{name} {each}" for name, each in found.items())
+
+
+def checkpoints_warning(root: Path) -> tuple[str, str]:
+    """What to say of checkpoints in the model folder, and the same in short; two empty texts where there are none."""
+    model = root / "model"
+    folders = checkpoints_in(model)
+    if not folders:
+        return "", ""
+    within = megabytes(sum(size(folder).bytes for folder in folders))
+    names = ", ".join(str(folder.relative_to(model)) for folder in folders[:_NAMED])
+    more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
+    sentence = (
+        f"{within} of the {megabytes(size(model).bytes)} in {model} are checkpoints ({names}{more}): SageMaker packs "
+        "and uploads them with the model, which may take an hour or fail; have the program write them to "
+        f"{root / 'checkpoints'} (output_dir of transformers' Trainer), and give the estimator a checkpoint_s3_uri."
+    )
+    return sentence, f"{within} of the model are checkpoints"
