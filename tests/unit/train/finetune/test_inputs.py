@@ -128,7 +128,7 @@ def test_channels_that_are_slow_and_can_not_be_mapped_are_read_once(
     (channels / "train/b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[10:]))
     (channels / "train/part.json").unlink()
     log = tmp_path / "opened"
-    refused = "import mmap, sys; mmap.mmap(open(sys.argv[1]).fileno(), 0, prot=mmap.PROT_READ)"
+    refused = "import mmap, sys; file = open(sys.argv[1]); mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)"
     environment = {"LD_PRELOAD": str(fastfile), "FASTFILE_FOLDER": str(channels), "FASTFILE_LOG": str(log)}
     environment |= clean_environment | {"SAGEMAKER_BASE_DIR": str(job.base)}
     probe = [sys.executable, "-c", refused, str(channels / "model/model.safetensors")]
