@@ -13,6 +13,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +32,6 @@ from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
 from berth.train.environment import Rank, set_library_variables
-from berth.train.failure import SENTENCE_CHARACTERS, write_failure
 from berth.train.finetune import (
     checkpoints,
     data,
@@ -46,6 +46,7 @@ from berth.train.finetune import (
     report,
     trace,
 )
+from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.device import RankEnvironment
@@ -57,6 +58,8 @@ from berth.train.finetune.phases import PhaseClock, process_age
 from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
 from berth.train.finetune.saving import WRITE_ERRORS, cause
+from berth.train.finetune.stop_signal import JobStopped, StopSignal
+from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
@@ -66,13 +69,16 @@ def main() -> int:
     """Run the job; the exit code. A user's mistake is reported to the entry, or where there is none by one line on
     standard error; anything else ends in a traceback.
     """
+    signal = StopSignal()
+    signal.end_with("before it had anything to save: start it again.")
+    signal.listen()
     try:
-        run(os.environ)
+        run(os.environ, signal)
+    except JobStopped as reason:
+        report.failure(str(reason))
+        return reason.exit_code
     except USER_ERRORS as reason:
-        sentence = str(reason)
-        # What the entry says is cut at that length: here is all of it.
-        if not write_failure(sentence) or len(sentence) > SENTENCE_CHARACTERS:
-            report.error(sentence)
+        report.failure(str(reason))
         return 1
     except Exception:
         traceback.print_exc()
@@ -92,7 +98,7 @@ def exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run(environment: Mapping[str, str]) -> None:
+def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     """One rank's whole job."""
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
@@ -125,20 +131,25 @@ def run(environment: Mapping[str, str]) -> None:
     clock.switch("features")
     inputs = job_data.load(sources, recipe, loaded, rank, say)
     trainer = _trainer(loaded, settings, args, inputs, LineCallback(rank, say, clock, recipe.log_seconds))
+    trainer.stop_by(Stopping(signal, settings, trainer))
     if args.do_train:
-        identity = trainer.identity(loaded)
-        checkpoints.check_identity(start, identity, rank.hosts, divided=trainer.divided is not None)
-        trainer.begin(start, identity)
+        _take_over(start, trainer, loaded)
     if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
         trainer.trace_steps(tracing)
+    found: dict[str, Any] = {"world_size": rank.world_size}
     with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
-        found = _work(trainer, loaded, settings, inputs, paths)
+        with suppress(AgreedStop):
+            _work(trainer, loaded, settings, inputs, paths, found)
+        if trainer.stopping.told and trainer.stopping.leaves_model and rank.leads:
+            records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
+        trainer.stopping.end(paths.model)
         for left_out in filter(None, (each.skipped for each in inputs.questions.values())):
             say(left_out)
         ranks.end_group()
         if not rank.leads:
             return
         if recipe.export_int8 and args.do_train:  # at the end, for it takes minutes that no rank shall wait
+            signal.end_with(f"after the training: the model is in {paths.model}, without its int8 graph and figures.")
             export.add_int8(recipe, inputs.for_int8(), paths.model, say)
         records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
@@ -150,16 +161,21 @@ def _work(
     settings: TrainingSettings,
     inputs: JobData,
     paths: Paths,
-) -> dict[str, Any]:
-    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures."""
-    recipe, args, lines = settings.recipe, trainer.args, trainer.lines
-    found: dict[str, Any] = {"world_size": trainer.rank.world_size}
+    found: dict[str, Any],
+) -> None:
+    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures go into `found`.
+
+    Raises AgreedStop where the job was told to stop; `found` has the figures until then.
+    """
+    recipe, args, lines, stopping = settings.recipe, trainer.args, trainer.lines, trainer.stopping
     lines.clock.switch("saving")
     if args.do_train:
         trained_on = trainer.divided.questions if trainer.divided else inputs.questions["train"].count
         with lines.clock.during("training"):
             found |= _train(trainer, trained_on, lines.say)
-        _save(trainer, loaded, paths.model, lines.say)
+        if stopping.leaves_model:
+            _save(trainer, loaded, paths.model, lines.say)
+        stopping.check()
         if recipe.export_openvino and trainer.rank.leads:
             export.add_graph(paths.model, lines.say)
     if args.do_eval:
@@ -168,7 +184,6 @@ def _work(
         _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
         found |= _predict(trainer, inputs, paths, lines.say)
-    return found
 
 
 def _silent(text: str) -> None:
@@ -283,6 +298,13 @@ def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -
     return start
 
 
+def _take_over(start: Start, trainer: QuestionAnsweringTrainer, loaded: Loaded) -> None:
+    """Take over the checkpoints of earlier starts, if they are of the same training."""
+    identity = trainer.identity(loaded)
+    checkpoints.check_identity(start, identity, trainer.rank.hosts, divided=trainer.divided is not None)
+    trainer.begin(start, identity)
+
+
 def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, prove that the ranks did it together, and return the figures."""
     rank, args = trainer.rank, trainer.args
@@ -296,7 +318,7 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
             raise
         raise checkpoints.of_another(resume) from reason
     found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
-    if args.load_best_model_at_end and not trainer.sharded:
+    if args.load_best_model_at_end and not trainer.stopping.told and not trainer.sharded:
         ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
         found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
@@ -306,7 +328,7 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
     found["train_samples"] = questions
     found["train_steps"] = trainer.state.global_step
     found["epoch"] = trainer.state.epoch or 0.0
-    if rank.leads and not trainer.lines.nothing_left:
+    if rank.leads and not trainer.lines.nothing_left and not trainer.stopping.told:
         for name in ("epoch", "train_loss", "train_runtime", "train_samples_per_second"):
             report.metric(name, float(found[name]))
     return found

@@ -13,6 +13,9 @@ saving, random_states        checkpoints written whole or not at all, with the r
 manifest, checkpoint_folder  what a checkpoint is, and what lies in their folder
 checkpoints, identity        which one a job goes on from, and whether it is of the same training
 global_batch                 a step's windows on another number of ranks
+stopping, stop_signal        SIGTERM and saves by time: what becomes of them in a training
+agreement                    what all ranks do at the same step
+save_time                    whether a checkpoint is written in the time that a stop leaves
 progress, throughput, phases lines and a bar while it trains; how fast it is, and where its seconds go
 report, summary              how it writes to the log, and the table at the end
 records, curve               metrics.json and history.json, TensorBoard's folder, and training.svg

@@ -17,6 +17,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 
 from berth.train.environment import Rank
 from berth.train.finetune import identity, report
+from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
 from berth.train.finetune.features import HostSampler, OrderSampler, WindowDataset, grouped_order
@@ -24,6 +25,7 @@ from berth.train.finetune.model import Loaded
 from berth.train.finetune.progress import BarCallback
 from berth.train.finetune.ranks import check_wrapped
 from berth.train.finetune.saving import CheckpointTrainer
+from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trace import TraceCallback
 
 
@@ -114,9 +116,15 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
+        self.stopping: Stopping  # by `stop_by`, before the first step or question
         self.trace: TraceCallback | None = None
         if divided:
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
+
+    def stop_by(self, stopping: Stopping) -> None:
+        """Save and stop where `stopping` says."""
+        self.stopping = stopping
+        self.add_callback(stopping)
 
     def trace_steps(self, trace: TraceCallback) -> None:
         """Takes the time of the steps apart that `trace` names."""
@@ -185,6 +193,21 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         if not self.lines.nothing_left:
             super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
 
+    def _maybe_log_save_evaluate(self, *arguments: Any, **named: Any) -> None:
+        """Trainer's own, but that an evaluation which is broken off leaves the checkpoint to be written."""
+        try:
+            super()._maybe_log_save_evaluate(*arguments, **named)
+        except AgreedStop:
+            self.control.should_training_stop = True
+            self.control.should_evaluate = self.control.should_log = False
+            self.control.should_save = self.stopping.save_is_due
+            super()._maybe_log_save_evaluate(*arguments, **named)
+
+    def _load_best_model(self) -> None:
+        """Trainer's own, at the end of a training; one that was stopped goes on from what it is."""
+        if not self.stopping.told:
+            super()._load_best_model()
+
     def get_batch_samples(self, *arguments: Any, **named: Any) -> Any:
         """Trainer's own, all batches of a step: where a trace has to begin."""
         with self.trace.fetching(self.state.global_step + 1) if self.trace else nullcontext():
@@ -225,7 +248,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)
-        return self.evaluator.run(model, self.args.device, questions, self._autocast)
+        return self.evaluator.run(model, self.args.device, questions, self._autocast, self.stopping.interrupted)
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"

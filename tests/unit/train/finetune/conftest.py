@@ -70,6 +70,7 @@ for line in sys.stdin:
             for stream in (1, 2):
                 os.dup2(os.open(rank["streams"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             os.environ.update(rank["environment"])
+            exec(rank["before"], {})
             if most := int(os.environ.get("LARGEST_FILE", "0")):
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
             run_qa.exit_now(run_qa.main())
@@ -104,6 +105,7 @@ class Job:
             (base / "input/data" / channel).mkdir(parents=True)
             (base / "input/data" / channel / "part.json").write_text(json.dumps(capitals(questions)))
         shutil.copytree(model, base / "input/data/model")
+        self.before = ""  # what its rank runs before run_qa
 
     def weights(self) -> dict[str, torch.Tensor]:
         """What the job wrote."""
@@ -149,6 +151,7 @@ class Host:
         ranks = [
             {
                 "streams": [str(job.base / "out"), str(job.base / "err")],
+                "before": job.before,
                 "environment": {
                     "SAGEMAKER_BASE_DIR": str(job.base),
                     "RANK": str(rank),

@@ -149,6 +149,43 @@ def test_checkpoints_where_somebody_keeps_them() -> None:
     assert settings(found, save_strategy="no").training["save_strategy"] == "no"
 
 
+@pytest.mark.parametrize(
+    ("folder", "given", "seconds", "kept"),
+    [
+        (True, {}, 600, True),
+        (True, {"save_minutes": 2.5}, 150, True),
+        (True, {"save_minutes": 0}, 0, True),
+        (True, {"save_steps": 50}, 0, True),
+        (True, {"save_strategy": "epoch"}, 0, True),
+        (True, {"save_strategy": "steps", "save_minutes": 5}, 300, True),
+        (True, {"load_best_model_at_end": True}, 600, True),
+        (True, {"save_strategy": "no"}, 0, False),
+        (False, {}, 0, False),
+        (False, {"save_minutes": 5}, 0, False),
+        (False, {"save_strategy": "epoch"}, 0, False),
+        (False, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, True),
+    ],
+)
+def test_checkpoints_by_time_and_whether_a_next_job_finds_them(
+    folder: bool, given: dict[str, Any], seconds: float, kept: bool
+) -> None:
+    found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=folder)
+    done = settings(found, **given)
+    assert (done.save_seconds, done.keeps_checkpoints) == (seconds, kept)
+
+
+@pytest.mark.parametrize("minutes", [-1.0, float("nan"), float("inf")])
+def test_save_minutes_out_of_range(minutes: float) -> None:
+    with pytest.raises(HyperparameterError, match=r"save_minutes is .* and must be at least 0"):
+        settings(CPU, save_minutes=minutes)
+
+
+def test_transformers_own_way_to_save_at_a_signal_gives_way() -> None:
+    done = settings(CPU, enable_jit_checkpoint=True)
+    assert "enable_jit_checkpoint" not in done.training
+    assert any(note.startswith("enable_jit_checkpoint: ignored") for note in done.notes)
+
+
 @pytest.mark.parametrize("name", ["fp16", "fp16_full_eval", "tf32"])
 def test_what_needs_a_gpu_warns_on_a_cpu_and_goes_on(name: str) -> None:
     done = settings(CPU, **{name: True})
