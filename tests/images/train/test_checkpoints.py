@@ -23,6 +23,6 @@ def test_a_second_job_goes_on_where_the_first_ended(
         ran = train_job(data, model=tiny_model, hyperparameters=settings, checkpoints=kept)
         assert ran.outcome.exit_code == 0, ran.log
         steps[name] = [int(number) for number in re.findall(r"step (\d+) of \d", ran.log)]
-    assert "going on from /opt/ml/checkpoints/checkpoint-2" in ran.log
+    assert "going on from /opt/ml/checkpoints/checkpoint-2-" in ran.log
     assert steps == {"first": [1, 2], "second": [3, 4]}
-    assert sorted(path.name for path in kept.iterdir()) == ["checkpoint-3", "checkpoint-4"]
+    assert sorted(path.name.rpartition("-")[0] for path in kept.iterdir()) == ["checkpoint-3", "checkpoint-4"]
