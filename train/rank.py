@@ -34,6 +34,8 @@ _NEAR_LIMIT = 0.8
 """Of its memory: what used less before SIGKILL came was hardly killed for it."""
 _PIPE_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -76,6 +78,8 @@ class RankProcess:
         """Run to the end; returns the exit code as the shell counts it."""
         for number in _FORWARDED:
             signal.signal(number, self._forward)
+        if self.program.shell:
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # for `_await_group`
         kills = memory.oom_kills()
         pid_file = self.folder / "pids" / str(self.number or 0)
         self._events.touch()
@@ -109,6 +113,8 @@ class RankProcess:
         for reader in readers:
             reader.start()
         code = process.wait()
+        if self.program.shell and -code in _STOPS:
+            _await_group(process.pid)
         ended_at = time.time()
         deadline = time.monotonic() + _PIPE_SECONDS
         for reader in readers:
@@ -173,6 +179,7 @@ class RankProcess:
             when=min(ended_at, self.traceback_at or ended_at),
             # mpirun ends the other ranks of a job that failed: their death explains nothing.
             echo=self.signalled or failure.is_echo(first),
+            written=bool(written),
         )
 
     def _where(self) -> str:
@@ -201,13 +208,22 @@ def killed_sentence(who: str, number: int, *, killed_for_memory: bool, root: Pat
         return f"{who} was killed by {name} (out of memory? {used}); if so, use a smaller batch or a larger instance."
     if number == signal.SIGBUS:
         return failure.bus_error_sentence(who)
-    if number in (signal.SIGTERM, signal.SIGINT):
+    if number in _STOPS:
         return f"{who} was stopped by {name}; the job was ended from outside before it was done."
     return f"{who} was killed by {name}; the last lines below are from its log."
 
 
 def _mib(size: int | None) -> str:
     return "unknown" if size is None else f"{size >> 20} MiB"
+
+
+def _await_group(group: int) -> None:
+    """A shell that is told to stop dies at once, and what it ran may be saving: wait for the rest of its group, whose
+    processes become this one's children as their parents end.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-group, 0)
 
 
 def _die_with_parent() -> None:
