@@ -20,5 +20,4 @@ archive            model.tar.gz: packing and unpacking
 log_stream         a container's log while it runs
 job_log            train.log and the hosts' failure files
 training_progress  steps and metrics in the lines of a log
-plot               training.png
 """
