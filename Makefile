@@ -132,6 +132,15 @@ requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again
 clients: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## every estimator and distribution of both SDKs in local mode, on built images; writes bench/results
 	$(PYTHON) -m bench.clients
 
+# What a program prints of its figures is a result, also where it ends with 1 because they are not as they should be.
+define write_result
+$(PYTHON) -m bench.$(1) >.venv/result.md || code=$$?; \
+test ! -s .venv/result.md || mv .venv/result.md "bench/results/$$(date +%F)-$(1).md"
+endef
+.PHONY: jobs
+jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; an hour
+	@code=0; $(call write_result,faults); $(call write_result,kills); exit $$code
+
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check
 gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU
@@ -208,6 +217,9 @@ $(UV): $(BUILD_TOOLS)
 	  { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends gcc libc6-dev $(DEBIAN_PYTHON)-dev >/dev/null; } || \
 	  { echo "berth: error: the tests need a C compiler and Python's headers: 'sudo apt-get install gcc libc6-dev $(DEBIAN_PYTHON)-dev'." >&2; exit 1; }
+	@command -v ssh-keygen >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
+	  apt-get install -qq --yes --no-install-recommends openssh-client >/dev/null; } || \
+	  { echo "berth: error: the tests make keys of ssh: 'sudo apt-get install openssh-client'." >&2; exit 1; }
 	@{ command -v chromium && command -v chromedriver; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends chromium chromium-driver >/dev/null; } || \
 	  { echo "berth: error: the tests look at the endpoint's page in a browser: 'sudo apt-get install chromium chromium-driver'." >&2; exit 1; }

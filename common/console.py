@@ -1,6 +1,7 @@
 """Where the commands of build.py print: results to stdout; progress to stderr, bars on a terminal, lines in a log."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,11 @@ note = Console(stderr=True, highlight=False)
 """Progress and errors."""
 result = Console(highlight=False, soft_wrap=True)
 """What a command is for, and what a pipe gets."""
+
+
+def is_watched() -> bool:
+    """Whether a person sees both streams come: on a terminal that can move its cursor, with neither in a file."""
+    return note.is_interactive and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def say(text: str) -> None:

@@ -19,5 +19,7 @@ artifacts          what comes home of a job: its archives and checkpoints
 archive            model.tar.gz: packing and unpacking
 log_stream         a container's log while it runs
 job_log            train.log and the hosts' failure files
-training_progress  steps and metrics in the lines of a log
+training_progress  what a host does and how far it is, by the lines of its log
+job_screen         the same in a terminal, live
+container_memory   what a job's containers use, for it
 """

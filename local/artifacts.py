@@ -65,4 +65,5 @@ def tell_of_checkpoints(session: RunSession, checkpoints: Path) -> None:
 
 
 def _holds_any(checkpoints: Path) -> bool:
-    return any(path.name != LOCK_FILE for path in checkpoints.iterdir())
+    """Anything but our lock, and what a killed rank had not written to its end."""
+    return any(path.name != LOCK_FILE and not path.name.startswith(".partial-") for path in checkpoints.iterdir())

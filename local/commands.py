@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.common.console import result, say
+from berth.common.console import is_watched, note, result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError
 from berth.contract import metric_definitions
@@ -22,7 +22,8 @@ from berth.local.demo import run_demo
 from berth.local.endpoint import EndpointOptions, require_port, require_variables, serve_until_interrupted
 from berth.local.gpu_check import measure_gpus
 from berth.local.int8 import Quantization, find_data, quantize_model
-from berth.local.job import TrainingJob, check_job, run_training_job
+from berth.local.job import TrainingJob, TrainOutcome, check_job, run_training_job
+from berth.local.job_screen import run_on_screen
 from berth.local.session import engine_errors
 
 _DEFAULT_PROGRAM = "train.py"
@@ -67,6 +68,9 @@ def run_train(
         typer.Option(metavar="CHANNEL", help="Divide a channel's files among the hosts, as ShardedByS3Key does."),
     ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print every line of the log, as into a file, where a terminal is watched.")
+    ] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
 ) -> None:
@@ -95,11 +99,18 @@ def run_train(
     if data is None and code is None:
         problems.refuse()  # there is no job that an image could judge
     chosen = _checked_image(job, image, profile, problems)
-    done = run_training_job(job, image=chosen.name, log=_print_line, say=say)
+    done = _shown(job, chosen.name, plain=plain)
     if done.exit_code != 0:
         raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
     if done.model_archive is not None:
         result.print(escape(str(done.model_archive)))
+
+
+def _shown(job: TrainingJob, image: str, *, plain: bool) -> TrainOutcome:
+    """The job, run on a live screen where somebody watches and does not want it `plain`, else with all lines."""
+    if is_watched() and not plain:
+        return run_on_screen(job, image=image, console=note)
+    return run_training_job(job, image=image, log=_print_line, say=say)
 
 
 def _require_input(

@@ -8,26 +8,25 @@ import importlib.util
 import json
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from berth.common.console import progress_bar
 from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images.pins import ROOT
 from berth.images.size import kept_size
 from berth.local.endpoint import EndpointOptions, ask, deploy
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
+from berth.local.job_screen import run_on_screen
 from berth.local.output_folders import check_writable
 from berth.local.screenshot import find_browser, take_screenshot
-from berth.local.training_progress import EvaluationProgress, TrainingStep, is_metric, read_progress
+from berth.local.training_progress import is_progress
 
 F1_FLOOR = 45.0
 QUESTIONS_FLOOR = 500
@@ -161,46 +160,16 @@ def read_member(archive: Path, name: str) -> bytes:
 
 
 def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: Console) -> TrainOutcome:
-    """The training job under a progress bar; its whole log is in train.log."""
+    """The training job on a screen of its own, or in a few lines; its whole log is in train.log."""
     channels = {"train": ROOT / "sample/squad-train.json.xz", "validation": ROOT / "sample/squad-heldout.json.xz"}
-    with progress_bar(console) as progress:
-        job = TrainingJob(channels, output=out, model=pretrained_model(), hyperparameters=hyperparameters)
-        done = run_training_job(
-            job,
-            image=image,
-            log=_progress_sink(progress),
-            say=lambda line: progress.print(line, markup=False, highlight=False),
-        )
-        if done.exit_code == 0:
-            _fill(progress)
-        return done
+    job = TrainingJob(channels, output=out, model=pretrained_model(), hyperparameters=hyperparameters)
+    if console.is_interactive:
+        return run_on_screen(job, image=image, console=console)
 
+    def show(line: str) -> None:
+        console.print(line, markup=False, highlight=False)
 
-def _fill(progress: Progress) -> None:
-    """Takes every bar to its end, for the log need not have a line for the last step."""
-    for task in progress.tasks:
-        progress.update(task.id, completed=task.total or task.completed)
-
-
-def _progress_sink(progress: Progress) -> Callable[[str], None]:
-    """A sink for log lines that moves the bars by those that say how far the job is.
-
-    Where the console is no terminal, and so shows no bars, those lines themselves are printed.
-    """
-    training = progress.add_task("starting", total=None)
-    evaluating = progress.add_task("held-out questions, %", total=100, visible=False)
-
-    def sink(line: str) -> None:
-        read = read_progress(line)
-        if not progress.console.is_terminal and (read is not None or is_metric(line)):
-            progress.print(line, markup=False, highlight=False)
-        match read:
-            case TrainingStep(number, total, loss):
-                progress.update(training, completed=number, total=total, description=f"training, loss {loss:.2f}")
-            case EvaluationProgress(percent):
-                progress.update(evaluating, completed=percent, visible=True)
-
-    return sink
+    return run_training_job(job, image=image, log=lambda line: show(line) if is_progress(line) else None, say=show)
 
 
 def _results(metrics: Mapping[str, Any], outcome: TrainOutcome) -> Table:

@@ -27,7 +27,7 @@ from berth.local.log_stream import LogFollower
 from berth.local.output_folders import check_writable, lock_folders, make_folder
 from berth.local.pip_secrets import write_pip_secrets
 from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, require_gpus
-from berth.local.signals import Interrupted
+from berth.local.signals import Interrupted, Interrupts
 
 _TIMED_OUT = 124
 _POLL_SECONDS = 0.25
@@ -91,12 +91,22 @@ class TrainingJob:
         return [self.output] if self.checkpoints is None else [self.output, self.checkpoints]
 
 
+Watch = Callable[[Mapping[str, Container], Interrupts], None]
+"""Takes the containers of a job's hosts, by host, and what stops the job."""
+
+
 def run_training_job(
-    job: TrainingJob, *, image: str, log: Callable[[str], None] = print, say: Callable[[str], None] = print
+    job: TrainingJob,
+    *,
+    image: str,
+    log: Callable[[str], None] = print,
+    say: Callable[[str], None] = print,
+    watch: Watch = lambda containers, interrupts: None,
 ) -> TrainOutcome:
     """Runs a job in containers of `image`; writes model.tar.gz into the job's `output`, owned by the caller.
 
-    log takes the containers' lines, which stay in `output` as well (train.log), and say takes ours.
+    log takes the containers' lines, which stay in `output` as well (train.log), and say takes ours. watch is called
+    once, before the containers start.
 
     Raises UserError before any container starts if the input can't work, and Interrupted after a signal, when
     everything it started is gone.
@@ -119,7 +129,7 @@ def run_training_job(
             for folder in job.folders:
                 make_folder(folder)
             with lock_folders(job.folders):
-                return _run(session, job, log)
+                return _run(session, job, log, watch)
 
 
 def check_job(job: TrainingJob, problems: Problems) -> None:
@@ -166,13 +176,15 @@ class _Running:
     log: JobLog
 
 
-def _run(session: RunSession, job: TrainingJob, log: Callable[[str], None]) -> TrainOutcome:
+def _run(session: RunSession, job: TrainingJob, log: Callable[[str], None], watch: Watch) -> TrainOutcome:
     """The whole job inside its session."""
     saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
     saved.mkdir(exist_ok=True)
     before = FolderSnapshot.take(saved)
     with JobLog(job.output, log, session.interrupts) as job_log:
-        return _carry_out(_Running(session, job, _create_hosts(session, job, saved), before, job_log))
+        containers = _create_hosts(session, job, saved)
+        watch(containers, session.interrupts)
+        return _carry_out(_Running(session, job, containers, before, job_log))
 
 
 def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:

@@ -13,6 +13,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,8 +33,9 @@ from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows, position_count
 from berth.train.environment import Rank, set_library_variables
-from berth.train.failure import SENTENCE_CHARACTERS, write_failure
-from berth.train.finetune import checkpoints, data, divided, export, model, ranks, records, report, trace
+from berth.train.finetune import checkpoints, data, divided, export, global_batch, model, ranks, records, report, trace
+from berth.train.finetune.agreement import AgreedStop
+from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.data import Questions
 from berth.train.finetune.device import RankEnvironment
@@ -43,6 +45,9 @@ from berth.train.finetune.model import Loaded
 from berth.train.finetune.phases import PhaseClock, process_age
 from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
+from berth.train.finetune.saving import WRITE_ERRORS, cause
+from berth.train.finetune.stop_signal import JobStopped, StopSignal
+from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
 
 USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
@@ -52,13 +57,16 @@ def main() -> int:
     """Run the job; the exit code. A user's mistake is reported to the entry, or where there is none by one line on
     standard error; anything else ends in a traceback.
     """
+    signal = StopSignal()
+    signal.end_with("before it had anything to save: start it again.")
+    signal.listen()
     try:
-        run(os.environ)
+        run(os.environ, signal)
+    except JobStopped as reason:
+        report.failure(str(reason))
+        return reason.exit_code
     except USER_ERRORS as reason:
-        sentence = str(reason)
-        # What the entry says is cut at that length: here is all of it.
-        if not write_failure(sentence) or len(sentence) > SENTENCE_CHARACTERS:
-            report.error(sentence)
+        report.failure(str(reason))
         return 1
     except Exception:
         traceback.print_exc()
@@ -78,7 +86,7 @@ def exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run(environment: Mapping[str, str]) -> None:
+def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     """One rank's whole job."""
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
@@ -98,6 +106,7 @@ def run(environment: Mapping[str, str]) -> None:
     events = records.tensorboard_folder(paths, recipe.logging_dir, environment)
     threads = _prepare_process(rank, events, environment, cuda=cuda)
     ranks.start_group(rank, settings.backend, settings.timeout, cuda=cuda)
+    start = _start(settings, rank, say)
     args = _arguments(training)
     ranks.check_group(rank, args.world_size, args.parallel_mode.value)
     on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
@@ -115,16 +124,25 @@ def run(environment: Mapping[str, str]) -> None:
     examples = {split: each.examples for split, each in questions.items()}
     export.check(recipe, examples)
     trainer = _trainer(loaded, settings, args, questions, LineCallback(rank, say, clock, recipe.log_seconds))
+    trainer.stop_by(Stopping(signal, settings, trainer))
+    if args.do_train:
+        _take_over(start, trainer, loaded)
     if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
         trainer.trace_steps(tracing)
+    found: dict[str, Any] = {"world_size": rank.world_size}
     with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
-        found = _work(trainer, loaded, settings, examples, paths)
+        with suppress(AgreedStop):
+            _work(trainer, loaded, settings, examples, paths, found)
+        if trainer.stopping.told and trainer.stopping.leaves_model and rank.leads:
+            records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
+        trainer.stopping.end(paths.model)
         for left_out in filter(None, (each.skipped for each in questions.values())):
             say(left_out)
         ranks.end_group()
         if not rank.leads:
             return
         if recipe.export_int8 and args.do_train:  # at the end, for it takes minutes that no rank shall wait
+            signal.end_with(f"after the training: the model is in {paths.model}, without its int8 graph and figures.")
             export.add_int8(recipe, examples, paths.model, say)
         records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
@@ -136,16 +154,21 @@ def _work(
     settings: TrainingSettings,
     examples: Mapping[str, list[Example]],
     paths: Paths,
-) -> dict[str, Any]:
-    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures."""
-    recipe, args, lines = settings.recipe, trainer.args, trainer.lines
-    found: dict[str, Any] = {"world_size": trainer.rank.world_size}
+    found: dict[str, Any],
+) -> None:
+    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures go into `found`.
+
+    Raises AgreedStop where the job was told to stop; `found` has the figures until then.
+    """
+    recipe, args, lines, stopping = settings.recipe, trainer.args, trainer.lines, trainer.stopping
     lines.clock.switch("saving")
     if args.do_train:
         trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
         with lines.clock.during("training"):
-            found |= _train(trainer, settings, trained_on, lines.say)
-        _save(trainer, loaded, paths.model, lines.say)
+            found |= _train(trainer, trained_on, lines.say)
+        if stopping.leaves_model:
+            _save(trainer, loaded, paths.model, lines.say)
+        stopping.check()
         if recipe.export_openvino and trainer.rank.leads:
             export.add_graph(paths.model, lines.say)
     if args.do_eval:
@@ -154,7 +177,6 @@ def _work(
         _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
         found |= _predict(trainer, loaded, recipe, examples["test"], paths, lines.say)
-    return found
 
 
 def _silent(text: str) -> None:
@@ -273,12 +295,28 @@ def _trainer(
     )
 
 
-def _train(
-    trainer: QuestionAnsweringTrainer, settings: TrainingSettings, questions: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> Start:
+    """Where the training begins; one that goes on keeps the windows of a step."""
+    if not settings.training["do_train"]:
+        return Start()
+    start = checkpoints.choose(settings, rank, say)
+    if start.chosen and start.chosen.manifest:
+        for line in global_batch.keep(settings.training, start.chosen.manifest, rank.world_size):
+            say(line)
+    return start
+
+
+def _take_over(start: Start, trainer: QuestionAnsweringTrainer, loaded: Loaded) -> None:
+    """Take over the checkpoints of earlier starts, if they are of the same training."""
+    identity = trainer.identity(loaded)
+    checkpoints.check_identity(start, identity, trainer.rank.hosts, divided=trainer.divided is not None)
+    trainer.begin(start, identity)
+
+
+def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, prove that the ranks did it together, and return the figures."""
     rank, args = trainer.rank, trainer.args
-    resume = _resume_from(settings, rank, say)
+    resume = str(trainer.last_checkpoint) if trainer.last_checkpoint else None
     try:
         with checkpoints.readable(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
@@ -288,7 +326,7 @@ def _train(
             raise
         raise checkpoints.of_another(resume) from reason
     found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
-    if args.load_best_model_at_end and not trainer.sharded:
+    if args.load_best_model_at_end and not trainer.stopping.told and not trainer.sharded:
         ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
         found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
@@ -298,27 +336,10 @@ def _train(
     found["train_samples"] = questions
     found["train_steps"] = trainer.state.global_step
     found["epoch"] = trainer.state.epoch or 0.0
-    if rank.leads and not trainer.lines.nothing_left:
+    if rank.leads and not trainer.lines.nothing_left and not trainer.stopping.told:
         for name in ("epoch", "train_loss", "train_runtime", "train_samples_per_second"):
             report.metric(name, float(found[name]))
     return found
-
-
-def _resume_from(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> str | None:
-    """The checkpoint to go on from, the same on every rank."""
-    if isinstance(settings.resume, str):
-        return str(checkpoints.given(settings.resume))
-    if not settings.resume:
-        return None
-    folder = settings.checkpoints
-    everyone = ranks.gather(checkpoints.complete(folder), rank)
-    step = checkpoints.newest_of_all(everyone)
-    if step is None:
-        if any(everyone):
-            say(f"warning: not every host has the checkpoints in {folder}: training starts from the beginning")
-        return None
-    say(f"going on from {folder}/checkpoint-{step} (overwrite_output_dir true would start from the beginning)")
-    return str(folder / f"checkpoint-{step}")
 
 
 def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: Callable[[str], None]) -> None:
@@ -327,12 +348,23 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
         trainer.save_model(str(folder))
     elif trainer.rank.leads:
         folder.mkdir(parents=True, exist_ok=True)
-        for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
-            for stale in folder.glob(pattern):
-                stale.unlink()  # in local mode the folder still holds what the last job wrote
-        trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
-        loaded.tokenizer.save_pretrained(folder)
+        _clear_weights(folder)  # in local mode the folder still holds what the last job wrote
+        try:
+            trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
+            loaded.tokenizer.save_pretrained(folder)
+        except WRITE_ERRORS as error:
+            _clear_weights(folder)  # half of a model is none
+            raise JobError(
+                f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
+                "with checkpoints, started again, it goes on from the last of them."
+            ) from error
     say(f"model: written to {folder}")
+
+
+def _clear_weights(folder: Path) -> None:
+    for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
+        for stale in folder.glob(pattern):
+            stale.unlink()
 
 
 def _predict(

@@ -1,12 +1,12 @@
 """Which checkpoint a job goes on from.
 
 A job that was stopped (spot capacity, a time limit) finds its checkpoints back in the checkpoint folder and goes on
-from the newest that every rank has. Writing them is Trainer's work.
+from the newest that every rank has whole. What a checkpoint is stands in checkpoint_folder.py; saving.py writes them.
 """
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,51 +15,114 @@ import torch
 import transformers
 
 from berth.contract.errors import JobError
-from berth.contract.model_files import WEIGHTS
+from berth.train.environment import Rank
+from berth.train.finetune import checkpoint_folder, manifest, ranks
+from berth.train.finetune.checkpoint_folder import Checkpoint, Listing
+from berth.train.finetune.identity import WORDS, difference
+from berth.train.finetune.manifest import MANIFEST
+from berth.train.finetune.recipe import TrainingSettings
 
-# Trainer writes this file last: a checkpoint without it was cut off.
-LAST_FILE = "trainer_state.json"
+_WEIGHTS_ALONE = "it has weights alone (save_only_model)"
+_BEGIN_AGAIN = "set overwrite_output_dir to true (and leave resume_from_checkpoint out) to start from the beginning"
 
 
 class CheckpointError(JobError):
     """The checkpoint asked for can't be used; the message is one sentence."""
 
 
-def complete(folder: Path) -> list[int]:
-    """Steps of the whole checkpoints in a folder, oldest first."""
-    if not folder.is_dir():
-        return []
-    steps = []
-    for entry in folder.iterdir():
-        match = re.fullmatch(r"checkpoint-(\d+)", entry.name)
-        if match and _is_whole(entry):
-            steps.append(int(match[1]))
-    return sorted(steps)
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a training begins: what this host's checkpoint folder held, and the checkpoint to go on from."""
+
+    listing: Listing = field(default_factory=Listing)
+    chosen: Checkpoint | None = None
 
 
-def newest_of_all(everyone: Sequence[Sequence[int]]) -> int | None:
-    """The newest step that every rank has a checkpoint of. None: there is none, training starts from the beginning."""
-    shared = set(everyone[0]).intersection(*everyone[1:]) if everyone else set()
-    return max(shared, default=None)
+def choose(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> Start:
+    """Where to go on, the same for all ranks, which must all call it; nothing is deleted yet.
+
+    That is at the path that the user named, or at the newest that every rank has whole.
+    """
+    folder, resume = settings.checkpoints, settings.resume
+    listing = checkpoint_folder.look(folder)
+    weights_alone = {each.path: _WEIGHTS_ALONE for each in listing.whole if not each.resumable}
+    for path, reason in {**listing.torn, **listing.passed_over, **weights_alone}.items():
+        say(f"{path} is passed over: {reason}")
+    if isinstance(resume, str):
+        chosen: Checkpoint | None = given(resume)
+    else:
+        chosen = _newest_of_all(listing, rank, say) if resume else None
+        if resume and not chosen and any(ranks.gather(any(each.resumable for each in listing.whole), rank)):
+            say(f"warning: no checkpoint in {folder} is whole on every host: training starts from the beginning")
+    if chosen:
+        say(f"going on from {chosen.path} (overwrite_output_dir true would start from the beginning)")
+    return Start(listing, chosen)
 
 
-def given(path: str) -> Path:
+def _newest_of_all(listing: Listing, rank: Rank, say: Callable[[str], None]) -> Checkpoint | None:
+    """Found by what each rank's folder lists; only the one to be taken is read, by each rank."""
+    while True:
+        everyone = ranks.gather({each.path.name: list(each.age) for each in listing.whole if each.resumable}, rank)
+        shared = set(everyone[0]).intersection(*everyone[1:])
+        newest = max(shared, key=lambda name: everyone[0][name], default=None)
+        if newest is None:
+            return None
+        mine = next(each for each in listing.whole if each.path.name == newest)
+        faults = ranks.gather(manifest.altered(mine.path, mine.manifest) if mine.manifest else "", rank)
+        if not any(faults):
+            return mine
+        say(f"{mine.path} is passed over: {next(filter(None, faults))}")
+        listing.whole.remove(mine)
+        if faults[rank.rank]:
+            listing.torn[mine.path] = faults[rank.rank]
+
+
+def given(path: str) -> Checkpoint:
     """A checkpoint that the user named. Raises CheckpointError if it is not one."""
     folder = Path(path)
-    if not _is_whole(folder):
+    content = manifest.read(folder)
+    if content:
+        fault = manifest.altered(folder, content) or ("" if content.resumable else _WEIGHTS_ALONE)
+    elif (folder / MANIFEST).is_file():
+        fault = f"{MANIFEST} is cut off"
+    else:
+        fault = checkpoint_folder.fault_of_trainers(folder)
+    if fault:
         raise CheckpointError(
-            f"resume_from_checkpoint {path} is not a whole checkpoint (it needs the weights and {LAST_FILE}): "
-            "name another, or leave it out to go on from the newest."
+            f"resume_from_checkpoint {path} is not a whole checkpoint ({fault}): name another, or leave it out to go "
+            "on from the newest."
         )
-    return folder
+    return Checkpoint(folder, content.step if content else 0, content)
+
+
+def check_identity(start: Start, identity: Mapping[str, str], hosts: int, *, divided: bool) -> None:
+    """Raises CheckpointError where the chosen checkpoint is of another training than this one, on so many `hosts`.
+
+    Trainer's own say nothing of it: of them only those are refused that don't fit (`of_another`).
+    """
+    checkpoint = start.chosen
+    if checkpoint is None or checkpoint.manifest is None:
+        return
+    written = checkpoint.manifest
+    if divided and written.divided and written.hosts != hosts:
+        raise CheckpointError(
+            f"The checkpoint {checkpoint.path} is of a job of {written.hosts} hosts that divided the channel train "
+            f"among them (ShardedByS3Key), and this job has {hosts}, which would train on other windows: run "
+            f"{written.hosts} hosts, or {_BEGIN_AGAIN}."
+        )
+    if name := difference(written.identity, identity):
+        differs, advice = WORDS[name]
+        raise CheckpointError(
+            f"The checkpoint {checkpoint.path} was written with {differs} than this job's: {advice}, give the job "
+            f"another checkpoint folder, or {_BEGIN_AGAIN}."
+        )
 
 
 def of_another(checkpoint: str) -> CheckpointError:
-    """The sentence for a checkpoint that does not go into this job's model."""
+    """The sentence for one of Trainer's own that does not go into this job's model."""
     return CheckpointError(
-        f"The checkpoint {checkpoint} is of another model or optimizer than this job's: set overwrite_output_dir to "
-        "true and leave resume_from_checkpoint out to start from the beginning, or pass the model that it was written "
-        "with."
+        f"The checkpoint {checkpoint} is of another model or optimizer than this job's: {_BEGIN_AGAIN}, or pass the "
+        "model that it was written with."
     )
 
 
@@ -116,7 +179,3 @@ def check_state(checkpoint: Path) -> None:
                 "code): name another checkpoint, or leave resume_from_checkpoint out and set overwrite_output_dir to "
                 "true to start from the beginning."
             )
-
-
-def _is_whole(folder: Path) -> bool:
-    return (folder / LAST_FILE).is_file() and any((folder / name).is_file() for name in WEIGHTS)

@@ -17,6 +17,7 @@ from berth.qa.spans import Decoding, predict
 from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
+from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.features import Collator, WindowDataset
 from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.ranks import from_leader, gather_floats_to_leader, gather_to_leader
@@ -58,10 +59,14 @@ class Evaluator:
         device: torch.device,
         questions: QuestionSet,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        interrupted: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """Answer and measure; all ranks must call it. The model's mode (train, eval) is left as it was."""
+        """Answer and measure; all ranks must call it. The model's mode (train, eval) is left as it was.
+
+        Raises AgreedStop where `interrupted`, which is asked after every batch and says the same on all ranks, is true.
+        """
         with self.lines.clock.during("evaluation"):
-            return self._run(model, device, questions, autocast)
+            return self._run(model, device, questions, autocast, interrupted)
 
     def _run(
         self,
@@ -69,11 +74,12 @@ class Evaluator:
         device: torch.device,
         questions: QuestionSet,
         autocast: Callable[[], AbstractContextManager[Any]],
+        interrupted: Callable[[], bool],
     ) -> Result:
         was_training = model.training
         model.eval()
         try:
-            mine = self._logits(model, device, questions.windows, autocast)
+            mine = self._logits(model, device, questions.windows, autocast, interrupted)
         finally:
             model.train(was_training)
         indices = gather_to_leader(list(mine), self.rank)
@@ -91,6 +97,7 @@ class Evaluator:
         device: torch.device,
         windows: Sequence[Window],
         autocast: Callable[[], AbstractContextManager[Any]],
+        interrupted: Callable[[], bool],
     ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Start and end logits (tokens,) of this rank's windows, by the window's index."""
         dataset = WindowDataset(windows)
@@ -109,6 +116,8 @@ class Evaluator:
             for row, index in enumerate(batch):
                 size = dataset.lengths[index]
                 found[int(index)] = (start[row, :size].copy(), end[row, :size].copy())
+            if interrupted():
+                raise AgreedStop
             if (turn + 1) * 5 // rounds > logged:
                 logged = (turn + 1) * 5 // rounds
                 self.lines.say(f"evaluation {100 * (turn + 1) // rounds} % done")

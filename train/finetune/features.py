@@ -86,13 +86,15 @@ def grouped_order(lengths: np.ndarray, group: int, seed: int, epoch: int) -> lis
     return [int(index) for run in [*mixed, *short] for index in run]
 
 
-class GroupedSampler(Sampler[int]):
-    """Yields `grouped_order` of the epoch that `set_epoch` named."""
+class OrderSampler(Sampler[int]):
+    """The windows of an epoch in the `order` of it, `count` of them: a longer epoch begins again with its first.
 
-    def __init__(self, lengths: np.ndarray, group: int, seed: int) -> None:
-        self.lengths = lengths
-        self.group = group
-        self.seed = seed
+    So an epoch's last step is as full with one rank as with several, which accelerate would fill in the same way.
+    """
+
+    def __init__(self, order: Callable[[int], Sequence[int]], count: int) -> None:
+        self.order = order
+        self.count = count
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -100,10 +102,10 @@ class GroupedSampler(Sampler[int]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return self.count
 
     def __iter__(self) -> Iterator[int]:
-        return iter(grouped_order(self.lengths, self.group, self.seed, self.epoch))
+        return iter(np.resize(np.asarray(self.order(self.epoch)), self.count).tolist())
 
 
 class HostSampler(Sampler[int]):
@@ -122,7 +124,7 @@ class HostSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """As of GroupedSampler; `order` makes an epoch's order of all windows of this host."""
+        """As of OrderSampler; `order` makes an epoch's order of all windows of this host."""
         self.epoch = epoch
 
     def __len__(self) -> int:

@@ -47,6 +47,12 @@ def end_group() -> None:
         dist.destroy_process_group()
 
 
+def group_device() -> torch.device:
+    """Where the tensors of a collective must lie: on the device that the ranks train on."""
+    on_gpu = dist.get_backend() != "gloo" and torch.cuda.is_available()
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+
 def gather(content: Any, rank: Rank) -> list[Any]:
     """What every rank holds, in the order of ranks, on every rank. It travels as JSON: lists, texts and numbers.
 
@@ -104,8 +110,7 @@ def _gather_bytes(data: bytes, rank: Rank) -> list[bytes]:
     torch's own collectives of objects choose the device by what the backend claims, which may be the CPU for `smddp`;
     and a second group, over gloo, that backend does not allow.
     """
-    on_gpu = dist.get_backend() != "gloo" and torch.cuda.is_available()
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    device = group_device()
     size = torch.tensor([len(data)], dtype=torch.int64, device=device)
     sizes = [torch.zeros_like(size) for _ in range(rank.world_size)]
     dist.all_gather(sizes, size)

@@ -20,6 +20,7 @@ from berth.train.finetune.device import RankEnvironment, choose_backend, fit_dev
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
 KEPT_CHECKPOINTS = 2
+SAVE_MINUTES = 10.0  # where nothing else says when
 METRICS = ("f1", "exact_match", "loss")
 MEASURING_SCHEDULERS = ("reduce_lr_on_plateau", "greedy")  # learning rates that follow the evaluation
 
@@ -56,6 +57,7 @@ class Recipe:
     max_answer_length: int = 30
 
     overwrite_output_dir: bool = False
+    save_minutes: float | None = None
     log_seconds: float = 10.0
     logging_dir: str | None = None
 
@@ -124,8 +126,11 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Everything that a job runs by. `cpu_fsdp`: the model is spread over ranks without a GPU. `notes` and `warnings`
-    are lines for the log.
+    """Everything that a job runs by.
+
+    `keeps_checkpoints`: a next job finds what this one leaves in `checkpoints`. `save_seconds`: between checkpoints,
+    next to what `training` says; 0: none. `cpu_fsdp`: the model is spread over ranks without a GPU. `notes` and
+    `warnings` are lines for the log.
     """
 
     recipe: Recipe
@@ -134,6 +139,8 @@ class TrainingSettings:
     timeout: int
     checkpoints: Path
     resume: bool | str
+    keeps_checkpoints: bool = False
+    save_seconds: float = 0.0
     cpu_fsdp: bool = False
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -178,9 +185,10 @@ def complete(
             notes.append(
                 "overwrite_output_dir: training starts from the beginning, checkpoints of earlier runs are not used"
             )
-    _strategies(training, found, notes)
+    save_minutes = _strategies(training, recipe.save_minutes, found, notes)
+    saves = training["save_strategy"] != "no"
     checkpoints = Path(training["output_dir"])
-    if training["save_strategy"] == "no":
+    if not saves:
         # Trainer makes this folder whatever comes; the one that SageMaker watches must not appear for nothing.
         training["output_dir"] = str(SCRATCH)
     _loading(training, recipe, notes)
@@ -192,6 +200,8 @@ def complete(
         timeout=training.get("ddp_timeout", DEFAULT_TIMEOUT),
         checkpoints=checkpoints,
         resume=resume,
+        keeps_checkpoints=saves and (found.keeps_checkpoints or checkpoints != paths.checkpoints),
+        save_seconds=60 * save_minutes,
         cpu_fsdp=cpu_fsdp,
         notes=notes,
         warnings=warnings,
@@ -220,6 +230,8 @@ def _out_of_range(
         problems.append(
             f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
         )
+    if recipe.save_minutes is not None and not 0 <= recipe.save_minutes < float("inf"):
+        problems.append(f"save_minutes is {recipe.save_minutes} and must be at least 0, which is never by time")
     if not recipe.int8_max_f1_loss >= 0:  # nor NaN
         problems.append(f"int8_max_f1_loss is {recipe.int8_max_f1_loss} and must be at least 0")
     if not recipe.log_seconds >= 0:
@@ -296,8 +308,12 @@ def _folders(training: dict[str, Any], paths: Paths, notes: list[str]) -> None:
         notes.append(f"output_dir: the model goes to {paths.model}, checkpoints go to {folder}")
 
 
-def _strategies(training: dict[str, Any], found: RankEnvironment, notes: list[str]) -> None:
-    """When to evaluate and when to write a checkpoint."""
+def _strategies(
+    training: dict[str, Any], save_minutes: float | None, found: RankEnvironment, notes: list[str]
+) -> float:
+    """When to evaluate and when to write a checkpoint; returns the minutes between checkpoints, 0 for none by time."""
+    if training.pop("enable_jit_checkpoint", False):
+        notes.append("enable_jit_checkpoint: ignored, a job that is stopped saves what it has without it")
     best = training.get("load_best_model_at_end", False)
     if best or training.get("lr_scheduler_type") in MEASURING_SCHEDULERS:
         if "eval_strategy" not in training:
@@ -316,6 +332,7 @@ def _strategies(training: dict[str, Any], found: RankEnvironment, notes: list[st
     # transformers would take logging_steps, which is a share of the job here.
     if training.get("eval_strategy") == "steps" and "logging_steps" not in training:
         training.setdefault("eval_steps", training.get("save_steps", 500) if best else 500)
+    asked = "save_strategy" in training or "save_steps" in training
     if "save_strategy" in training or not training["do_train"]:
         training.setdefault("save_strategy", "no")
     elif best:
@@ -324,15 +341,20 @@ def _strategies(training: dict[str, Any], found: RankEnvironment, notes: list[st
         training["save_strategy"] = "steps"
     elif found.keeps_checkpoints:
         training["save_strategy"] = "epoch"
-        training.setdefault("save_total_limit", KEPT_CHECKPOINTS)
     else:
         training["save_strategy"] = "no"
     if best and training["save_strategy"] == "steps" and "eval_steps" in training:
         training.setdefault("save_steps", training["eval_steps"])
     if training["save_strategy"] == "no":
         notes.append("checkpoints: none (give the estimator checkpoint_s3_uri, or save_strategy, to have them)")
-    else:
-        notes.append(f"checkpoints: {training['save_strategy']}, in {training['output_dir']}")
+        return 0.0
+    by_itself = found.keeps_checkpoints and not asked
+    if by_itself:
+        training.setdefault("save_total_limit", KEPT_CHECKPOINTS)
+    minutes = (SAVE_MINUTES if by_itself else 0.0) if save_minutes is None else save_minutes
+    often = f" and every {minutes:g} minutes" if minutes else ""
+    notes.append(f"checkpoints: {training['save_strategy']}{often}, in {training['output_dir']}")
+    return minutes
 
 
 def _loading(training: dict[str, Any], recipe: Recipe, notes: list[str]) -> None:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from berth.contract.masking import mask_text
 from berth.runtime.log import ERROR_PREFIX
+from berth.train.failure import SENTENCE_CHARACTERS, write_failure
 
 METRIC_PATTERNS = (
     r"train_runtime.*=\D*(.*?)$",
@@ -44,6 +45,15 @@ def error(sentence: str) -> None:
     """Write the sentence of a user's mistake, as the last line of standard error."""
     sys.stdout.flush()
     _write(ERROR_PREFIX + plain(sentence), sys.stderr)
+
+
+def failure(sentence: str) -> None:
+    """Leave why the job ends: to the entry, which says it in the log of every host, or where there is none as `error`.
+
+    What the entry says is cut at a length: of a longer sentence all is said here.
+    """
+    if not write_failure(sentence) or len(sentence) > SENTENCE_CHARACTERS:
+        error(sentence)
 
 
 def metric(name: str, value: float) -> None:

@@ -2,8 +2,8 @@
 
 Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
 where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
-questions, and the log gets whole lines (`progress`). `GuardCallback` stops a job whose ranks would train alone,
-`EpochCallback` keeps the order when a job goes on in the middle of an epoch.
+questions, and the log gets whole lines (`progress`). Checkpoints are those of saving.py. `GuardCallback` stops a job
+whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
 """
 
 import time
@@ -16,13 +16,16 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
-from berth.train.finetune import report
+from berth.train.finetune import identity, report
+from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.divided import HostWindows
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.features import GroupedSampler, HostSampler, WindowDataset, grouped_order
+from berth.train.finetune.features import HostSampler, OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.progress import BarCallback
 from berth.train.finetune.ranks import check_wrapped
+from berth.train.finetune.saving import CheckpointTrainer
+from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trace import TraceCallback
 
 
@@ -81,7 +84,7 @@ def span_loss(
     return (losses[0] + losses[1]) / 2
 
 
-class QuestionAnsweringTrainer(Trainer):
+class QuestionAnsweringTrainer(CheckpointTrainer):
     """Trains on windows and evaluates on questions."""
 
     def __init__(
@@ -95,7 +98,7 @@ class QuestionAnsweringTrainer(Trainer):
         divided: HostWindows | None,
     ) -> None:
         self.lines = evaluator.lines
-        self.rank = self.lines.rank
+        self.rank, self.say = self.lines.rank, self.lines.say
         guard = GuardCallback(self.rank)
         # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
         eval_dataset = WindowDataset(questions.windows) if questions else None
@@ -113,9 +116,15 @@ class QuestionAnsweringTrainer(Trainer):
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
+        self.stopping: Stopping  # by `stop_by`, before the first step or question
         self.trace: TraceCallback | None = None
         if divided:
             self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
+
+    def stop_by(self, stopping: Stopping) -> None:
+        """Save and stop where `stopping` says."""
+        self.stopping = stopping
+        self.add_callback(stopping)
 
     def trace_steps(self, trace: TraceCallback) -> None:
         """Takes the time of the steps apart that `trace` names."""
@@ -144,25 +153,30 @@ class QuestionAnsweringTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if not isinstance(dataset, WindowDataset):
+        if not isinstance(dataset, WindowDataset) or not (order := self._order(dataset)):
             return super()._get_train_sampler(train_dataset)
         if self.divided:
-            return self._host_sampler(dataset, self.divided)
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        group = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return GroupedSampler(dataset.lengths, group, self._order_seed)
+            return HostSampler(order, self._train_batch_size, self.divided.batches(self._host_batch), self.rank)
+        multiple = self.epoch_multiple or self.windows_at_once
+        whole, rest = divmod(len(dataset), multiple)
+        return OrderSampler(order, multiple * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
 
-    def _host_sampler(self, dataset: WindowDataset, divided: HostWindows) -> HostSampler:
-        windows, seed = len(dataset), self._order_seed
-        group = self._host_batch * self.args.gradient_accumulation_steps
+    def _order(self, dataset: WindowDataset) -> Callable[[int], Any] | None:
+        """In which order each epoch takes all windows, or a host's own; None for one that Trainer makes."""
+        at_once = self._host_batch if self.divided else self.windows_at_once
+        group, seed = at_once * self.args.gradient_accumulation_steps, self._order_seed
         orders: dict[str, Callable[[int], Any]] = {
             "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
-            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(windows),
-            "sequential": lambda epoch: range(windows),
+            "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(dataset)),
+            "sequential": lambda epoch: range(len(dataset)),
         }
-        order = orders[self.args.train_sampling_strategy]
-        return HostSampler(order, self._train_batch_size, divided.batches(self._host_batch), self.rank)
+        return orders.get(self.args.train_sampling_strategy)
+
+    def identity(self, loaded: Loaded) -> dict[str, str]:
+        """What this training is of; all ranks must call it."""
+        assert isinstance(self.train_dataset, WindowDataset)
+        order = [self.args.train_sampling_strategy, self._order_seed, self.args.dataloader_drop_last]
+        return identity.of_training(loaded, self.train_dataset, order, self.rank, divided=self.divided is not None)
 
     @property
     def _order_seed(self) -> int:
@@ -178,6 +192,21 @@ class QuestionAnsweringTrainer(Trainer):
         """Trainer's own takes one step more from a checkpoint in mid-epoch that has all steps (transformers 5.23)."""
         if not self.lines.nothing_left:
             super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
+
+    def _maybe_log_save_evaluate(self, *arguments: Any, **named: Any) -> None:
+        """Trainer's own, but that an evaluation which is broken off leaves the checkpoint to be written."""
+        try:
+            super()._maybe_log_save_evaluate(*arguments, **named)
+        except AgreedStop:
+            self.control.should_training_stop = True
+            self.control.should_evaluate = self.control.should_log = False
+            self.control.should_save = self.stopping.save_is_due
+            super()._maybe_log_save_evaluate(*arguments, **named)
+
+    def _load_best_model(self) -> None:
+        """Trainer's own, at the end of a training; one that was stopped goes on from what it is."""
+        if not self.stopping.told:
+            super()._load_best_model()
 
     def get_batch_samples(self, *arguments: Any, **named: Any) -> Any:
         """Trainer's own, all batches of a step: where a trace has to begin."""
@@ -219,7 +248,7 @@ class QuestionAnsweringTrainer(Trainer):
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)
-        return self.evaluator.run(model, self.args.device, questions, self._autocast)
+        return self.evaluator.run(model, self.args.device, questions, self._autocast, self.stopping.interrupted)
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"

@@ -9,6 +9,7 @@ import pytest
 
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.local import commands
+from berth.local.job import TrainOutcome
 
 
 def test_run_serve_hands_variables_on(
@@ -36,6 +37,32 @@ def test_run_serve_hands_variables_on(
     serve.reset_mock()
     assert command_line.main([*words, "-e", "SAGEMAKER_BIND_TO_PORT=1"]) == 1
     serve.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    ("watched", "words", "screen"),
+    [(True, [], True), (True, ["--plain"], False), (False, [], False)],
+    ids=["terminal", "plain", "file"],
+)
+def test_run_train_has_a_screen_where_somebody_watches(
+    watched: bool,
+    words: list[str],
+    screen: bool,
+    command_line: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = MagicMock(return_value=TrainOutcome(0, 1.0))
+    on_screen, in_lines = MagicMock(side_effect=done), MagicMock(side_effect=done)
+    monkeypatch.setattr(commands, "connect", MagicMock())
+    monkeypatch.setattr(commands, "select_image", MagicMock())
+    monkeypatch.setattr(commands, "is_watched", lambda: watched)
+    monkeypatch.setattr(commands, "run_on_screen", on_screen)
+    monkeypatch.setattr(commands, "run_training_job", in_lines)
+    (tmp_path / "train.py").touch()
+    command = ["run", "train", "--code", str(tmp_path), "--output", str(tmp_path / "out"), *words]
+    assert command_line.main(command) == 0
+    assert (on_screen.call_count, in_lines.call_count) == ((1, 0) if screen else (0, 1))
 
 
 def test_metrics_prints_what_an_estimator_takes(command_line: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

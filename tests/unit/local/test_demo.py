@@ -3,16 +3,17 @@
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 from rich.console import Console
 
-from berth.common.console import progress_bar
 from berth.common.errors import UserError
 from berth.images.layers import Layer
 from berth.images.size import ImageSize
 from berth.local import archive, demo
+from berth.local.job import TrainOutcome
 
 
 @pytest.mark.parametrize(
@@ -50,12 +51,22 @@ def test_read_member(tmp_path: Path) -> None:
         demo.read_member(path, "history.json")
 
 
-def test_the_bar_of_a_job_that_is_done_is_full() -> None:
+def test_without_a_terminal_the_demo_prints_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(job: Any, *, image: str, log: Any, say: Any) -> TrainOutcome:
+        say("Channel train: 1 file(s)")
+        for line in ("tasks: train", "step 1 of 2  loss: 4.0", "evaluation 20 % done", "eval_f1 = 50.0"):
+            log(f"algo-1 | {line}")
+        return TrainOutcome(0, 1.0)
+
+    monkeypatch.setattr(demo, "run_training_job", run)
     console = Console(width=120, record=True, file=io.StringIO())
-    with progress_bar(console) as progress:
-        demo._progress_sink(progress)("algo-1 | step 310 of 313  loss: 1.5")
-        demo._fill(progress)
-    assert "313/313" in console.export_text()
+    demo._train("berth-train:cpu", tmp_path, {}, console)
+    assert console.export_text().splitlines() == [
+        "Channel train: 1 file(s)",
+        "algo-1 | step 1 of 2  loss: 4.0",
+        "algo-1 | evaluation 20 % done",
+        "algo-1 | eval_f1 = 50.0",
+    ]
 
 
 def test_the_demo_shows_the_sizes_that_the_command_size_does(monkeypatch: pytest.MonkeyPatch) -> None:

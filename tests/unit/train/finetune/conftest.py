@@ -60,7 +60,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # Imports once, which takes seconds, then forks one process per rank, which takes none.
 SERVER = """
-import json, os, sys
+import json, os, resource, sys
 from berth.train import run_qa
 for line in sys.stdin:
     ranks = []
@@ -70,6 +70,9 @@ for line in sys.stdin:
             for stream in (1, 2):
                 os.dup2(os.open(rank["streams"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             os.environ.update(rank["environment"])
+            exec(rank["before"], {})
+            if most := int(os.environ.get("LARGEST_FILE", "0")):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
             run_qa.exit_now(run_qa.main())
         ranks.append(pid)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]), flush=True)
@@ -102,6 +105,7 @@ class Job:
             (base / "input/data" / channel).mkdir(parents=True)
             (base / "input/data" / channel / "part.json").write_text(json.dumps(capitals(questions)))
         shutil.copytree(model, base / "input/data/model")
+        self.before = ""  # what its rank runs before run_qa
 
     def weights(self) -> dict[str, torch.Tensor]:
         """What the job wrote."""
@@ -114,6 +118,17 @@ class Job:
     def history(self) -> list[dict[str, float]]:
         """history.json."""
         return json.loads((self.base / "model/history.json").read_text())
+
+    def checkpoints(self) -> list[Path]:
+        """What the checkpoint folder holds, by steps."""
+        found = (self.base / "checkpoints").iterdir()
+        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+
+    def goes_on_from(self, checkpoint: Path) -> None:
+        """Give this job one checkpoint, of itself or of another, as if that had stopped there."""
+        aside = Path(shutil.copytree(checkpoint, self.base / "aside" / checkpoint.name))
+        shutil.rmtree(self.base / "checkpoints", ignore_errors=True)
+        aside.parent.rename(self.base / "checkpoints")
 
 
 class Host:
@@ -129,13 +144,14 @@ class Host:
         )
 
     def run(self, *jobs: Job, **environment: str) -> list[End]:
-        """One rank per job, all at once, to their ends."""
+        """One rank per job, all at once, to their ends. LARGEST_FILE: in bytes, for a disk that is full."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         ranks = [
             {
                 "streams": [str(job.base / "out"), str(job.base / "err")],
+                "before": job.before,
                 "environment": {
                     "SAGEMAKER_BASE_DIR": str(job.base),
                     "RANK": str(rank),

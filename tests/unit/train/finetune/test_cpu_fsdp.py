@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,6 @@ def largest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> flo
     return max((one[name] - other[name]).abs().max().item() for name in one)
 
 
-def only_first_checkpoint(folder: Path) -> None:
-    """As if the job had stopped there."""
-    for later in sorted(folder.iterdir(), key=lambda entry: int(entry.name.partition("-")[2]))[1:]:
-        shutil.rmtree(later)
-
-
 @pytest.mark.slow
 def test_a_sharded_training_gives_the_weights_of_a_plain_one_and_goes_on(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
@@ -76,10 +69,9 @@ def test_a_sharded_training_gives_the_weights_of_a_plain_one_and_goes_on(
     assert written == like
     assert json.loads((pair[0].base / "model/config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
 
-    only_first_checkpoint(pair[0].base / "checkpoints")
-    for other in (pair[1], *plain):  # ranks of one host share the folder; here each has its own
-        shutil.rmtree(other.base / "checkpoints", ignore_errors=True)
-        shutil.copytree(pair[0].base / "checkpoints", other.base / "checkpoints")
+    first_saved = pair[0].checkpoints()[0]
+    for each in (pair[1], *plain, pair[0]):  # ranks of one host share the folder; here each has its own
+        each.goes_on_from(first_saved)
     for jobs in (pair, plain):  # with fsdp, and without
         ends = host.run(*jobs)
         assert [end.code for end in ends] == [0, 0], ends

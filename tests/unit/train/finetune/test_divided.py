@@ -142,10 +142,9 @@ def test_two_hosts_train_on_their_own_parts_and_are_measured_on_all(
     answered = json.loads((pair[0].base / "output/data/eval_predictions.json").read_text())
     assert sorted(answered) == [f"q{number}" for number in range(20, 33)]
 
-    saved = pair[0].base / "checkpoints"
-    for later in sorted(saved.iterdir(), key=lambda entry: int(entry.name.partition("-")[2]))[1:]:
-        shutil.rmtree(later)
-    shutil.copytree(saved, pair[1].base / "checkpoints", dirs_exist_ok=True)
+    saved = pair[0].checkpoints()[0]
+    for job in (pair[1], pair[0]):
+        job.goes_on_from(saved)
     ends = host.run(*pair, **TWO_HOSTS)
     assert [end.code for end in ends] == [0, 0], ends
     assert "going on from " in ends[0].out

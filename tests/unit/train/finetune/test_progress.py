@@ -75,7 +75,7 @@ def test_a_line() -> None:
     assert written == LINE
     assert report.plain(LINE) == LINE
     assert not any(re.search(pattern, LINE) for pattern in report.METRIC_PATTERNS)
-    assert read_progress(f"algo-1 | {LINE}") == TrainingStep(40, 312, 2.13)
+    assert read_progress(f"algo-1 | {LINE}") == TrainingStep(40, 312, 2.13, examples=12.3, left=123)
 
 
 @pytest.mark.parametrize(

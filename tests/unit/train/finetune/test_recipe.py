@@ -14,7 +14,7 @@ from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import Answer, DataError, Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
-from berth.train.finetune import checkpoints, data, export, ranks, report
+from berth.train.finetune import data, export, ranks, report
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import label_loss, length_batches
 from berth.train.finetune.features import Collator, WindowDataset, grouped_order
@@ -148,6 +148,43 @@ def test_checkpoints_where_somebody_keeps_them() -> None:
     assert settings(found).training["save_strategy"] == "epoch"
     assert settings(found).training["save_total_limit"] == 2
     assert settings(found, save_strategy="no").training["save_strategy"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("folder", "given", "seconds", "kept"),
+    [
+        (True, {}, 600, True),
+        (True, {"save_minutes": 2.5}, 150, True),
+        (True, {"save_minutes": 0}, 0, True),
+        (True, {"save_steps": 50}, 0, True),
+        (True, {"save_strategy": "epoch"}, 0, True),
+        (True, {"save_strategy": "steps", "save_minutes": 5}, 300, True),
+        (True, {"load_best_model_at_end": True}, 600, True),
+        (True, {"save_strategy": "no"}, 0, False),
+        (False, {}, 0, False),
+        (False, {"save_minutes": 5}, 0, False),
+        (False, {"save_strategy": "epoch"}, 0, False),
+        (False, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, True),
+    ],
+)
+def test_checkpoints_by_time_and_whether_a_next_job_finds_them(
+    folder: bool, given: dict[str, Any], seconds: float, kept: bool
+) -> None:
+    found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=folder)
+    done = settings(found, **given)
+    assert (done.save_seconds, done.keeps_checkpoints) == (seconds, kept)
+
+
+@pytest.mark.parametrize("minutes", [-1.0, float("nan"), float("inf")])
+def test_save_minutes_out_of_range(minutes: float) -> None:
+    with pytest.raises(HyperparameterError, match=r"save_minutes is .* and must be at least 0"):
+        settings(CPU, save_minutes=minutes)
+
+
+def test_transformers_own_way_to_save_at_a_signal_gives_way() -> None:
+    done = settings(CPU, enable_jit_checkpoint=True)
+    assert "enable_jit_checkpoint" not in done.training
+    assert any(note.startswith("enable_jit_checkpoint: ignored") for note in done.notes)
 
 
 @pytest.mark.parametrize("name", ["fp16", "fp16_full_eval", "tf32"])
@@ -343,25 +380,6 @@ def test_threads_of_a_container(tmp_path: Path) -> None:
     (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
     assert ranks.threads(1, tmp_path) == 1
     assert ranks.threads(64, tmp_path) == 1
-
-
-def checkpoint(folder: Path, step: int, whole: bool = True) -> None:
-    made = folder / f"checkpoint-{step}"
-    made.mkdir(parents=True)
-    (made / "model.safetensors").write_bytes(b"")
-    if whole:
-        (made / "trainer_state.json").write_text("{}")
-
-
-def test_checkpoints_to_go_on_from(tmp_path: Path) -> None:
-    assert checkpoints.complete(tmp_path / "none") == []
-    for step, whole in ((5, True), (20, True), (100, False)):
-        checkpoint(tmp_path, step, whole)
-    assert checkpoints.complete(tmp_path) == [5, 20]
-    assert checkpoints.newest_of_all([[5, 20], [5, 20, 40]]) == 20
-    assert checkpoints.newest_of_all([[5, 20], []]) is None
-    with pytest.raises(checkpoints.CheckpointError, match="checkpoint-100 is not a whole checkpoint"):
-        checkpoints.given(str(tmp_path / "checkpoint-100"))
 
 
 def test_where_data_comes_from(tmp_path: Path) -> None:

@@ -1,0 +1,240 @@
+"""What is a checkpoint, whatever a killed job, a full disk or a copy from S3 left, and which of them stay."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.train.environment import Rank
+from berth.train.finetune import checkpoint_folder, checkpoints, manifest, ranks
+from berth.train.finetune.checkpoints import CheckpointError, Start
+from berth.train.finetune.manifest import MANIFEST, CheckpointManifest
+from berth.train.finetune.recipe import Recipe, TrainingSettings
+
+IDENTITY = {"model": "1", "tokenizer": "2", "data": "3"}
+WRITTEN = CheckpointManifest(
+    step=20,
+    sequence=1,
+    ranks=2,
+    hosts=1,
+    per_device_batch=4,
+    accumulation=1,
+    epoch_multiple=8,
+    divided=False,
+    resumable=True,
+    identity=IDENTITY,
+)
+
+
+def save(folder: Path, step: int, sequence: int = 1, *, resumable: bool = True) -> Path:
+    """A checkpoint, as rank 0 makes one of what Trainer wrote aside."""
+    name = checkpoint_folder.new_name(step)
+    files = checkpoint_folder.aside_of(folder, name) / f"checkpoint-{step}"
+    (files / "part").mkdir(parents=True)
+    (files / "model.safetensors").write_bytes(b"weights")
+    (files / "part/optimizer.pt").write_bytes(b"momenta")
+    content = replace(WRITTEN, step=step, sequence=sequence, resumable=resumable, files=manifest.files_of(files))
+    checkpoint_folder.complete(files, folder / name, content)
+    return folder / name
+
+
+def trainers_own(folder: Path, step: int, state: str = "{}") -> Path:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir()
+    (path / "model.safetensors").write_bytes(b"weights")
+    (path / "trainer_state.json").write_text(state)
+    return path
+
+
+def start(folder: Path, resume: bool | str = True) -> tuple[Start, list[str]]:
+    """What a job of one rank chooses, and says."""
+    said: list[str] = []
+    settings = TrainingSettings(Recipe(), {}, "gloo", 60, folder, resume)
+    return checkpoints.choose(settings, Rank(), said.append), said
+
+
+def test_a_checkpoint_is_made_of_what_was_written_aside(tmp_path: Path) -> None:
+    made = save(tmp_path, 20)
+    assert [path.name for path in tmp_path.iterdir()] == [made.name]
+    said = json.loads((made / MANIFEST).read_text())
+    assert (said["step"], said["ranks"], said["global_batch"]) == (20, 2, 8)
+    assert {name: each["bytes"] for name, each in said["files"].items()} == {
+        "model.safetensors": 7,
+        "part/optimizer.pt": 7,
+    }
+    assert manifest.altered(made, manifest.read(made) or WRITTEN) == ""
+    assert save(tmp_path, 20).name != made.name, "no name is written twice"
+    assert checkpoint_folder.look(tmp_path / "none").whole == []
+
+
+def cut(name: str, to: int) -> Callable[[Path], None]:
+    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:to])
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda path: (path / name).unlink()
+
+
+def turned(path: Path) -> None:
+    (path / "model.safetensors").write_bytes(b"stehgiw")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (without(MANIFEST), f"{MANIFEST} is missing or cut off"),
+        (cut(MANIFEST, 0), f"{MANIFEST} is missing or cut off"),
+        (cut(MANIFEST, 200), f"{MANIFEST} is missing or cut off"),
+        (cut("model.safetensors", 6), "model.safetensors has 6 of 7 bytes"),
+        (cut("part/optimizer.pt", 0), "part/optimizer.pt has 0 of 7 bytes"),
+        (without("part/optimizer.pt"), "part/optimizer.pt is missing"),
+        (turned, "model.safetensors has other content than was written"),
+    ],
+)
+def test_what_s3_brought_back_half_is_never_taken(spoil: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
+    older, newest = save(tmp_path, 20, 1), save(tmp_path, 40, 2)
+    spoil(newest)
+    found, said = start(tmp_path)
+    assert said == [
+        f"{newest} is passed over: {reason}",
+        f"going on from {older} (overwrite_output_dir true would start from the beginning)",
+    ]
+    assert found.chosen is not None
+    assert found.chosen.path == older
+    assert list(found.listing.torn) == [newest], "goes when the training begins"
+    with pytest.raises(CheckpointError, match=f"resume_from_checkpoint {newest} is not a whole checkpoint "):
+        checkpoints.given(str(newest))
+
+
+def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) -> None:
+    (tmp_path / ".partial-0a1b2c3d/checkpoint-60").mkdir(parents=True)
+    weights_alone = save(tmp_path, 80, 9, resumable=False)
+    torn = tmp_path / "checkpoint-90-0123abcd"
+    torn.mkdir()
+    cut_state = trainers_own(tmp_path, 100, "{")
+    own = trainers_own(tmp_path, 10)
+    (tmp_path / "checkpoint-70").mkdir()
+    (tmp_path / "checkpoint-99-0123abce").write_text("a file")
+    (tmp_path / "checkpoint-98-0123abce").symlink_to(own)
+    (tmp_path / "notes").mkdir()
+    there = {path.name for path in tmp_path.iterdir()}
+    found, said = start(tmp_path)
+    assert found.chosen is not None
+    assert found.chosen.path == own
+    assert sorted(said[:-1]) == [
+        f"{tmp_path / 'checkpoint-100'} is passed over: trainer_state.json is missing or cut off",
+        f"{tmp_path / 'checkpoint-70'} is passed over: its weights are missing",
+        f"{weights_alone} is passed over: it has weights alone (save_only_model)",
+        f"{torn} is passed over: {MANIFEST} is missing or cut off",
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == there, "nothing goes before the identities were compared"
+    checkpoint_folder.remove([*found.listing.torn, *found.listing.aside])
+    assert {path.name for path in tmp_path.iterdir()} == there - {".partial-0a1b2c3d", torn.name}
+    assert cut_state.is_dir()
+
+
+def test_the_newest_is_that_of_the_training_which_began_last(tmp_path: Path) -> None:
+    """As after overwrite_output_dir, when more steps of an earlier training are still there."""
+    save(tmp_path, 400, 1)
+    newest = save(tmp_path, 20, 2)
+    trainers_own(tmp_path, 500)
+    found, _ = start(tmp_path)
+    assert found.chosen is not None
+    assert (found.chosen.path, found.listing.sequence) == (newest, 2)
+    assert start(tmp_path, resume=False)[0].chosen is None
+    found, said = start(tmp_path, str(tmp_path / "checkpoint-500"))
+    assert said[-1].startswith(f"going on from {tmp_path}/checkpoint-500 (")
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "fault", "taken"),
+    [((0, 1, 2), "", 2), ((0, 1), "", 1), ((), "", None), ((0, 1, 2), "model.safetensors is missing", 1)],
+)
+def test_the_newest_that_every_host_has_whole(
+    elsewhere: tuple[int, ...], fault: str, taken: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three checkpoints here; what the other host has is faked, and the first that it reads has the `fault`."""
+    saved = [save(tmp_path, 20 * (number + 1), number + 1) for number in range(3)]
+    names = [saved[number].name for number in elsewhere]
+    faults = iter([fault])
+
+    def fake_gather(content: Any, rank: Rank) -> list[Any]:
+        if isinstance(content, dict):
+            return [content, {name: [0, 0] for name in names}]
+        return [content, next(faults, "") if isinstance(content, str) else bool(names)]
+
+    monkeypatch.setattr(ranks, "gather", fake_gather)
+    found, said = start(tmp_path)
+    assert (found.chosen.path if found.chosen else None) == (None if taken is None else saved[taken])
+    assert found.listing.torn == {}, "here all are whole"
+    if fault:
+        assert said[0] == f"{saved[2]} is passed over: {fault}"
+    if taken is None:
+        assert said == [
+            f"warning: no checkpoint in {tmp_path} is whole on every host: training starts from the beginning"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "best", "gone"),
+    [
+        (None, None, ""),
+        (0, None, ""),
+        (5, None, ""),
+        (2, None, "ab"),
+        (1, None, "abc"),
+        (2, "a", "bc"),
+        (1, "a", "bc"),
+        (1, "d", "abc"),
+        (2, "z", "ab"),
+    ],
+)
+def test_the_newest_and_the_best_stay(limit: int | None, best: str | None, gone: str) -> None:
+    there = [Path(name) for name in "abcd"]
+    found = checkpoint_folder.superfluous(there, limit, Path(best) if best else None)
+    assert found == [Path(name) for name in gone]
+    assert checkpoint_folder.superfluous([], limit, None) == []
+
+
+def test_a_removal_that_is_cut_off_leaves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = save(tmp_path, 20)
+    monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
+    checkpoint_folder.remove([made])
+    assert (made / "model.safetensors").is_file()
+    assert list(checkpoint_folder.look(tmp_path).torn) == [made]
+
+
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        ("model", "another model than this job's: pass the model"),
+        ("tokenizer", "another tokenizer than this job's: pass the tokenizer"),
+        ("data", "other training data, or another max_seq_length, doc_stride, seed or train_sampling_strategy than"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused_by_what_differs(
+    changed: str, differs: str, tmp_path: Path
+) -> None:
+    made = save(tmp_path, 20)
+    found, _ = start(tmp_path)
+    checkpoints.check_identity(found, IDENTITY, 4, divided=False)
+    with pytest.raises(CheckpointError) as error:
+        checkpoints.check_identity(found, IDENTITY | {changed: "other"}, 1, divided=False)
+    assert str(error.value).startswith(f"The checkpoint {made} was written with {differs}")
+    assert "set overwrite_output_dir to true" in str(error.value)
+
+
+def test_divided_channels_want_as_many_hosts_as_before(tmp_path: Path) -> None:
+    save(tmp_path, 20)
+    found, _ = start(tmp_path)
+    assert found.chosen is not None
+    chosen = replace(found.chosen, manifest=replace(WRITTEN, divided=True, hosts=3))
+    checkpoints.check_identity(Start(found.listing, chosen), IDENTITY, 3, divided=True)
+    with pytest.raises(
+        CheckpointError, match=r"is of a job of 3 hosts that divided the channel train .*: run 3 hosts, "
+    ):
+        checkpoints.check_identity(Start(found.listing, chosen), IDENTITY, 2, divided=True)

@@ -1,0 +1,149 @@
+"""What a checkpoint says of a training: its global batch on other ranks, its random states, what it is of."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, BertConfig
+
+from berth.qa.windows import Window
+from berth.train.finetune import global_batch, identity, random_states
+from berth.train.finetune.checkpoints import CheckpointError
+from berth.train.finetune.features import OrderSampler, WindowDataset
+from berth.train.finetune.manifest import CheckpointManifest
+
+WRITTEN = CheckpointManifest(
+    step=20,
+    sequence=1,
+    ranks=2,
+    hosts=1,
+    per_device_batch=4,
+    accumulation=3,
+    epoch_multiple=8,
+    divided=False,
+    resumable=True,
+    identity={},
+)
+
+
+@pytest.mark.parametrize(
+    ("windows", "multiple", "ranks", "most", "shared"),
+    [
+        (8, 8, 1, 4, (4, 2)),  # half the ranks
+        (8, 8, 1, 8, (8, 1)),
+        (8, 8, 4, 4, (2, 1)),  # twice as many
+        (8, 8, 8, 4, (1, 1)),
+        (8, 2, 2, 4, (1, 4)),  # the end of an epoch as it was goes before a larger batch
+        (24, 8, 6, 4, (4, 1)),  # where it can't be had
+        (6, 6, 2, 2, (1, 3)),
+        (8, 8, 3, 4, None),
+        (8, 8, 16, 4, None),
+    ],
+)
+def test_a_step_has_the_same_windows_on_other_ranks(
+    windows: int, multiple: int, ranks: int, most: int, shared: tuple[int, int] | None
+) -> None:
+    assert global_batch.share(windows, multiple, ranks, most) == shared
+
+
+def test_what_can_not_be_as_it_was_is_said() -> None:
+    training: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3}
+    assert global_batch.keep(training, WRITTEN, 2) == []
+    assert global_batch.keep(training, WRITTEN, 6) == [
+        "a step keeps the checkpoint's 24 windows: 6 ranks, per_device_train_batch_size 4, "
+        "gradient_accumulation_steps 1",
+        "the checkpoint has the random states of 2 ranks, which 6 can't take over: dropout draws other numbers than it "
+        "would have",
+        "the last step of an epoch has other windows than with the checkpoint's number of ranks",
+    ]
+    assert training == {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+    small = {"per_device_train_batch_size": 2}
+    assert len(global_batch.keep(small, WRITTEN, 2)) == 1, "a batch that was changed"
+    assert small == {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 6}
+    with pytest.raises(
+        CheckpointError, match="24 windows each, which 5 ranks can't share: run 1, 2, 3, 4, 6, 8, 12 or"
+    ):
+        global_batch.keep({}, WRITTEN, 5)
+
+
+@pytest.mark.parametrize(("windows", "count", "taken"), [(5, 8, 8), (5, 5, 5), (5, 4, 4), (2, 6, 6)])
+def test_an_epoch_is_filled_up_with_its_first_windows(windows: int, count: int, taken: int) -> None:
+    sampler = OrderSampler(lambda epoch: [(number + epoch) % windows for number in range(windows)], count)
+    sampler.set_epoch(1)
+    assert len(sampler) == taken
+    assert list(sampler) == [(number % windows + 1) % windows for number in range(taken)]
+
+
+def draw() -> list[float]:
+    return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()]
+
+
+def test_random_states_come_back_from_json() -> None:
+    draw()
+    states = json.loads(json.dumps(random_states.current()))
+    drawn = draw()
+    assert draw() != drawn
+    random_states.restore(states)
+    assert draw() == drawn
+
+
+@pytest.fixture
+def config(tiny_model: Path) -> BertConfig:
+    return BertConfig.from_pretrained(tiny_model)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.0}, True),
+        ({"null_score_diff_threshold": 2.0, "transformers_version": "9"}, True),
+        ({"num_attention_heads": 4}, False),
+        ({"hidden_act": "relu"}, False),
+        ({"vocab_size": 30}, False),
+    ],
+)
+def test_a_model_is_its_architecture(change: dict[str, Any], same: bool, config: BertConfig) -> None:
+    before = identity.of_model(config)
+    for name, value in change.items():
+        setattr(config, name, value)
+    assert (identity.of_model(config) == before) is same
+
+
+def test_a_tokenizer_is_its_vocabulary_and_rules(tiny_model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    before = identity.of_tokenizer(tokenizer)
+    tokenizer(["paris", "rome is old"], padding=True, truncation=True)
+    assert identity.of_tokenizer(tokenizer) == before
+    tokenizer.add_tokens(["lyon"])
+    assert identity.of_tokenizer(tokenizer) != before
+
+
+def dataset(*rows: tuple[list[int], int]) -> WindowDataset:
+    empty = np.zeros((0, 2), np.int32)
+    return WindowDataset(
+        [Window(0, np.array(ids, np.int32), None, empty, empty, 0, 0, start=at, end=at) for ids, at in rows]
+    )
+
+
+def test_data_is_its_windows_and_their_order() -> None:
+    rows = ([1, 2, 3], 1), ([1, 4], 0)
+    before = identity.of_windows(dataset(*rows), ["random", 42])
+    assert identity.of_windows(dataset(*rows), ["random", 42]) == before
+    others = [
+        identity.of_windows(dataset(*rows), ["random", 43]),
+        identity.of_windows(dataset(*reversed(rows)), ["random", 42]),
+        identity.of_windows(dataset(rows[0]), ["random", 42]),
+        identity.of_windows(dataset(rows[0], ([1, 4], 1)), ["random", 42]),
+        identity.of_windows(dataset(([1, 2], 1), ([3, 1, 4], 0)), ["random", 42]),
+    ]
+    assert len({before, *others}) == 6
+    assert (
+        identity.difference({"model": "a", "tokenizer": "b", "data": "c"}, {"model": "a", "data": "d"}) == "tokenizer"
+    )
+    assert identity.difference(WRITTEN.identity, replace(WRITTEN).identity) == ""

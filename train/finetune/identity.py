@@ -1,0 +1,71 @@
+"""What a training is of: digests of its model, its tokenizer and its data. A checkpoint of another one is not its own.
+
+model      the architecture: class and configuration, not weights, nor what may change between two runs (dropout)
+tokenizer  vocabulary and rules
+data       every window with its labels, in order (so max_seq_length and doc_stride as well), and by which order an
+           epoch takes them: train_sampling_strategy and seed
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from berth.contract.model_files import NULL_THRESHOLD
+from berth.train.environment import Rank
+from berth.train.finetune.features import WindowDataset
+from berth.train.finetune.model import DROPOUTS, Loaded
+from berth.train.finetune.ranks import gather
+
+_VOLATILE = {"transformers_version", "dtype", "torch_dtype", "architectures", NULL_THRESHOLD}
+_VOLATILE.update(name for names in DROPOUTS.values() for name in names)
+WORDS = {
+    "model": ("another model", "pass the model that it was written with"),
+    "tokenizer": ("another tokenizer", "pass the tokenizer that it was written with"),
+    "data": (
+        "other training data, or another max_seq_length, doc_stride, seed or train_sampling_strategy",
+        "pass those that it was written with",
+    ),
+}
+"""Of each digest, what differs with it and what to do."""
+
+
+def of_model(config: Any) -> str:
+    """Of a configuration, what differs from the defaults of its class: a later transformers may have more of those."""
+    settings = {name: value for name, value in config.to_diff_dict().items() if name not in _VOLATILE}
+    kept = {name: value for name, value in settings.items() if not name.startswith("_")}
+    return _digest([type(config).__name__, kept])
+
+
+def of_tokenizer(tokenizer: Any) -> str:
+    """Of a fast tokenizer; truncation and padding are set anew by whoever uses it."""
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    return _digest({name: part for name, part in content.items() if name not in ("truncation", "padding")})
+
+
+def of_windows(dataset: WindowDataset, order: Sequence[Any]) -> str:
+    """Of windows and labels, and of `order`: what else decides when a window comes."""
+    digest = hashlib.sha256(json.dumps(list(order)).encode())
+    for index in range(len(dataset)):
+        window = dataset[index]
+        digest.update(window["input_ids"].tobytes())
+        digest.update(repr((window.get("start_positions"), window.get("end_positions"))).encode())
+    return digest.hexdigest()
+
+
+def of_training(
+    loaded: Loaded, dataset: WindowDataset, order: Sequence[Any], rank: Rank, *, divided: bool
+) -> dict[str, str]:
+    """The three digests; all ranks must call it. Of a `divided` channel the data is that of all hosts."""
+    parts = gather(of_windows(dataset, order) if rank.local_rank == 0 else "", rank)
+    data = _digest(sorted(filter(None, parts))) if divided else str(parts[0])
+    return {"model": of_model(loaded.model.config), "tokenizer": of_tokenizer(loaded.tokenizer), "data": data}
+
+
+def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The first of model, tokenizer and data in which two trainings differ; empty if they do not."""
+    return next((name for name in WORDS if one.get(name) != other.get(name)), "")
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

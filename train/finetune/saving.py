@@ -1,0 +1,210 @@
+"""Trainer with checkpoints that are whole or not there, and that another number of ranks can go on from.
+
+Trainer itself writes the files, into a folder aside (checkpoint_folder.py); rank 0 gives them the random states of all
+ranks, a manifest, and their name. Where weights are spread over ranks by accelerate, each of these writes its own part.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import Trainer
+
+from berth.train.environment import Rank
+from berth.train.finetune import checkpoint_folder, manifest, random_states, ranks
+from berth.train.finetune.checkpoints import Start
+from berth.train.finetune.divided import HostWindows
+from berth.train.finetune.manifest import CheckpointManifest
+
+RANDOM_STATES = "random_states.json"
+WRITE_ERRORS = (OSError, SafetensorError)
+"""What a disk that is full, or read-only, makes of writing a model."""
+
+
+@dataclass(slots=True)
+class _Saving:
+    """One checkpoint while it is written: its name, the folder aside, and what went wrong first."""
+
+    target: Path
+    aside: Path
+    fault: str = ""
+
+    def written(self, step: int) -> Path:
+        """Where Trainer puts the files."""
+        return self.aside / f"checkpoint-{step}"
+
+
+class CheckpointTrainer(Trainer):
+    """Sets `last_checkpoint`, the newest whole one (None: none yet). What can't be written is warned of, and
+    the training goes on: hours of it are worth more than the checkpoint, and its end is written elsewhere.
+
+    epoch_multiple: as a checkpoint's manifest says; 0 for what this job's own ranks take at once.
+    """
+
+    rank: Rank
+    say: Callable[[str], None]
+    divided: HostWindows | None
+    last_checkpoint: Path | None = None
+    epoch_multiple = 0
+    _saving: _Saving | None = None
+    _known: tuple[Path, ...] = ()
+    _sequence = 0
+    _identity: Mapping[str, str] = {}
+
+    def begin(self, start: Start, identity: Mapping[str, str]) -> None:
+        """Take over what the checkpoint folder holds, and clear away what is none; after the identities were compared.
+
+        All ranks must call it before `train`. One rank of each host deletes, and only what was there at the start.
+        """
+        listing, self._identity = start.listing, identity
+        self._known = tuple(each.path for each in listing.whole if each.manifest)
+        self._sequence = max(ranks.gather(listing.sequence, self.rank))
+        if start.chosen:
+            self.last_checkpoint = start.chosen.path
+            if start.chosen.manifest:
+                self.epoch_multiple = start.chosen.manifest.epoch_multiple
+        if self.rank.local_rank == 0:
+            checkpoint_folder.remove([*listing.torn, *listing.aside])
+
+    @property
+    def windows_at_once(self) -> int:
+        """How many windows all ranks take at once; `gradient_accumulation_steps` times so many are a step."""
+        return self._train_batch_size * self.rank.world_size
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._saving.aside) if self._saving else super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write a checkpoint; all ranks must come here at the same step, and all learn how it ended."""
+        step = self.state.global_step
+        folder = Path(super()._get_output_dir(trial))
+        name = ranks.from_leader(checkpoint_folder.new_name(step), self.rank)
+        best = self.state.best_model_checkpoint
+        saving = _Saving(folder / name, checkpoint_folder.aside_of(folder, name))
+        self._saving = saving
+        try:
+            with self._noting_faults():
+                super()._save_checkpoint(model, trial)
+        finally:
+            self._saving = None
+        # Trainer has noted the folder aside.
+        is_best = bool(self.state.best_global_step) and self.state.best_global_step == step
+        self.state.best_model_checkpoint = str(saving.target) if is_best else best
+        if not self._first_fault(saving) and self.rank.leads:
+            self._complete(saving)
+        if fault := self._first_fault(saving):
+            self.state.best_model_checkpoint = best
+            checkpoint_folder.remove([saving.aside])
+            self.say(
+                f"warning: no checkpoint of step {step} could be written into {folder} ({fault}): the training goes on "
+                "without it; free space there, or make it writable, or keep fewer by save_total_limit"
+                + ("; the best model will be that of another step" if is_best else "")
+            )
+            return
+        if self.rank.local_rank == 0 and saving.aside.is_dir():
+            self._complete(saving)  # weights spread by accelerate: a host with a disk of its own holds the rest
+        if is_best and not saving.target.is_dir():
+            self.state.best_model_checkpoint = best
+        self.last_checkpoint = saving.target
+        self._keep_newest(saving.target)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(saving.target))
+
+    def _complete(self, saving: _Saving) -> None:
+        step = self.state.global_step
+        written = saving.written(step)
+        self._sequence += 1
+        with _noting_in(saving):
+            self.state.save_to_json(str(written / checkpoint_folder.STATE))  # with the name that it gets
+            content = CheckpointManifest(
+                step=step,
+                sequence=self._sequence,
+                ranks=self.rank.world_size,
+                hosts=self.rank.hosts,
+                per_device_batch=self._train_batch_size,
+                accumulation=self.args.gradient_accumulation_steps,
+                epoch_multiple=self.epoch_multiple or self.windows_at_once,
+                divided=self.divided is not None,
+                resumable=not self.args.save_only_model,
+                identity=self._identity,
+                kit=manifest.kit_version(),
+                files=manifest.files_of(written),
+            )
+            checkpoint_folder.complete(written, saving.target, content)
+
+    def _keep_newest(self, newest: Path) -> None:
+        """Delete older ones beyond save_total_limit, by the rank that writes."""
+        if not self.rank.leads:
+            return
+        best = self.state.best_model_checkpoint
+        known = [*self._known, newest]
+        gone = checkpoint_folder.superfluous(known, self.args.save_total_limit, Path(best) if best else None)
+        checkpoint_folder.remove(gone)
+        self._known = tuple(path for path in known if path not in gone)
+
+    def _first_fault(self, saving: _Saving) -> str:
+        """What went wrong on any rank; all must call it."""
+        return next(filter(None, ranks.gather(saving.fault, self.rank)), "")
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        """A disk that is full must not end this rank while others wait for it in Trainer's next collective."""
+        if self._saving is None:
+            yield
+            return
+        with _noting_in(self._saving):
+            yield
+
+    def save_model(self, *arguments: Any, **named: Any) -> None:
+        """Trainer's; of a checkpoint, its faults are noted."""
+        with self._noting_faults():
+            super().save_model(*arguments, **named)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        with self._noting_faults():
+            super()._save_optimizer_and_scheduler(output_dir)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        with self._noting_faults():
+            super()._save_scaler(output_dir)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Trainer uploads in the background, so from the folder that stays."""
+        if self._saving is None:
+            super()._push_from_checkpoint(checkpoint_folder)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        everyone = ranks.gather_to_leader(random_states.current(), self.rank)
+        with self._noting_faults():
+            if everyone:
+                (Path(output_dir) / RANDOM_STATES).write_text(json.dumps(everyone), encoding="utf-8")
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Trainer calls it where the random numbers of the next step begin. Other ranks' states fit nobody."""
+        path = Path(checkpoint or "") / RANDOM_STATES
+        if not path.is_file():
+            super()._load_rng_state(checkpoint)
+            return
+        everyone = json.loads(path.read_text(encoding="utf-8"))
+        if len(everyone) == self.rank.world_size:
+            random_states.restore(everyone[self.rank.rank])
+
+
+@contextmanager
+def _noting_in(saving: _Saving) -> Iterator[None]:
+    try:
+        yield
+    except (*WRITE_ERRORS, RuntimeError) as error:  # torch's own writer raises that
+        saving.fault = saving.fault or cause(error)
+
+
+def cause(error: Exception) -> str:
+    """Why a file could not be written, in a few words."""
+    text = error.strerror if isinstance(error, OSError) else None
+    if "inline_container" in str(error):  # torch's writer counts bytes, and knows no more
+        text = "a file was cut off, as on a disk that is full"
+    return text or str(error).partition("\n")[0] or type(error).__name__
