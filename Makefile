@@ -132,6 +132,17 @@ requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again
 clients: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## every estimator and distribution of both SDKs in local mode, on built images; writes bench/results
 	$(PYTHON) -m bench.clients
 
+# What a program prints of its figures is a result, also where it ends with 1 because they are not as they should be.
+define write_result
+$(PYTHON) -m bench.$(1) >.venv/result.md || code=$$?; \
+test ! -s .venv/result.md || mv .venv/result.md "bench/results/$$(date +%F)-$(1).md"
+endef
+JOB_TESTS := faults hosts checkpoints interrupts
+.PHONY: jobs
+jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; an hour
+	@code=0; $(PYTHON) -m pytest $(JOB_TESTS:%=tests/images/train/test_%.py) || code=$$?; \
+	$(call write_result,faults); $(call write_result,kills); exit $$code
+
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check
 gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU

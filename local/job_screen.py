@@ -70,10 +70,10 @@ class JobScreen:
     def log(self, line: str) -> None:
         """A line of the job's log, with its host before it."""
         name, _, text = line.partition(" | ")
-        if name in self._hosts:
-            self._hosts[name] = advance(self._hosts[name], _shown(text).plain, time.monotonic())
-        if self._shows_all or stands_out(text):
-            self._console.print(_shown(line), soft_wrap=True)
+        shown = _shown(text)
+        self._hosts[name] = advance(self._hosts[name], shown.plain, time.monotonic())
+        if self._shows_all or stands_out(shown.plain):
+            self._console.print(Text(f"{name} | ").append_text(shown), soft_wrap=True)
 
     def say(self, line: str) -> None:
         """A line of ours."""
@@ -157,7 +157,7 @@ def _share(host: HostProgress) -> float | None:
 
 def _shown(line: str) -> Text:
     """A line as a terminal would show it: colours kept, and of what a bar has written over itself the last."""
-    return Text.from_ansi(line.rstrip("\r").rpartition("\r")[2])
+    return Text.from_ansi(line.rstrip("\r").rpartition("\r")[2].expandtabs())
 
 
 def _line(text: str, width: int, style: str = "") -> Text:

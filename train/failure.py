@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -52,6 +53,8 @@ _FULL_DISK = re.compile(r"No space left on device|StorageFull|Disk quota exceede
 _MORE_DISK = (
     "a disk of this host is full: give the job a larger one (volume_size of the estimator), or write less to it"
 )
+# What Open MPI 4.1 says in MPI_Init where its folder for this job, in /tmp, takes no more.
+_NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
 # A shell script with Windows line ends, in the words of bash and of env.
 _WINDOWS_LINE_ENDS = re.compile(r"\$'\\r': command not found|\\r.: No such file or directory")
 CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save it with LF"
@@ -236,6 +239,8 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
         return f"{sentence}; {_MORE_DISK}" if _FULL_DISK.search(sentence) else sentence
     if any(map(_WINDOWS_LINE_ENDS.search, lines)):
         return f"{program} failed, for a script that it runs has Windows line ends (CRLF): {CONVERT_LINE_ENDS}."
+    if any(map(_NO_ROOM_FOR_MPI.search, lines)):
+        return f"{program} could not start under mpirun, whose files lie in {tempfile.gettempdir()}: {_MORE_DISK}"
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
     if last is None:
         return f"{program} failed and wrote nothing to stderr; print the reason there before exiting."

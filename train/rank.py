@@ -33,6 +33,8 @@ _KEPT_LINES = 60
 _NEAR_LIMIT = 0.8
 """Of its memory: what used less before SIGKILL came was hardly killed for it."""
 _PIPE_SECONDS = 2.0
+_DYING_SECONDS = 3.0
+"""From a traceback to the end of a program whose exception ends it; mpi4py first asks mpirun to end all ranks."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _STOPS = (signal.SIGTERM, signal.SIGINT)
@@ -66,7 +68,7 @@ class RankProcess:
         self.number = rank.rank if rank else None
         self.stderr: deque[str] = deque(maxlen=_KEPT_LINES)
         self.traceback_at = 0.0
-        self.signalled = False
+        self.signalled_at = 0.0
         self._too_early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._output = LineOutput(folder)
@@ -132,7 +134,7 @@ class RankProcess:
         return failure.exit_code(code)
 
     def _forward(self, number: int, _frame: object) -> None:
-        self.signalled = True
+        self.signalled_at = self.signalled_at or time.time()
         if self._process is None:
             self._too_early.append(number)
         elif self._process.poll() is None:
@@ -160,11 +162,12 @@ class RankProcess:
 
     def _report(self, code: int, ended_at: float, *, killed_for_memory: bool) -> FailureReport:
         lines = list(self.stderr)
+        raised = self._was_raising(code, ended_at) and not killed_for_memory
         first = ""  # without the later lines of an exception's message, among which other threads' lines may be
         written = self._sentence.read_text("utf-8", "replace").strip() if self._sentence.exists() else ""
         if written:
             sentence = written
-        elif code < 0:
+        elif code < 0 and not raised:
             sentence = killed_sentence(self._who(), -code, killed_for_memory=killed_for_memory)
         else:
             sentence = failure.ending_sentence(self.program.name, code, lines, self.program.code_dir)
@@ -176,11 +179,16 @@ class RankProcess:
             host=self.program.host,
             rank=self.number,
             detail=tuple(lines),
-            when=min(ended_at, self.traceback_at or ended_at),
+            when=self.traceback_at if raised or (code > 0 and self.traceback_at) else ended_at,
             # mpirun ends the other ranks of a job that failed: their death explains nothing.
-            echo=self.signalled or failure.is_echo(first),
+            echo=(bool(self.signalled_at) and not raised) or failure.is_echo(first),
             written=bool(written),
         )
+
+    def _was_raising(self, code: int, ended_at: float) -> bool:
+        """Whether a signal found the program on its way out, by an exception that it had before."""
+        asked_before = 0.0 < self.signalled_at < self.traceback_at
+        return code < 0 and ended_at - self.traceback_at < _DYING_SECONDS and not asked_before
 
     def _where(self) -> str:
         return f"rank {self.number} on {self.program.host}" if self.rank else self.program.host

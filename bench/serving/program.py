@@ -63,8 +63,9 @@ def warm_up(port: int, bodies: Sequence[bytes]) -> None:
 
 def setting(name: str, words: Sequence[str], client: DockerClient, cores: Sequence[int]) -> str:
     """The command and the machine, for the first lines of a file of results."""
+    command = shlex.join(["python", "-m", f"bench.{name}", *words])
     return (
-        f"`python -m bench.{name} {shlex.join(words)}`, {this_cpu()}, cores {as_text(cores)} of {os.cpu_count()}, "
+        f"`{command}`, {this_cpu()}, cores {as_text(cores)} of {os.cpu_count()}, "
         f"engine {client.version()['Version']}, kit {build.revision(pins.ROOT)}"
     )
 

@@ -205,4 +205,6 @@ def _noting_in(saving: _Saving) -> Iterator[None]:
 def cause(error: Exception) -> str:
     """Why a file could not be written, in a few words."""
     text = error.strerror if isinstance(error, OSError) else None
+    if "inline_container" in str(error):  # torch's writer counts bytes, and knows no more
+        text = "a file was cut off, as on a disk that is full"
     return text or str(error).partition("\n")[0] or type(error).__name__

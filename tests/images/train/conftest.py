@@ -7,9 +7,8 @@ starts containers one by one, for what a whole job of the kit's can't be: hosts 
 import json
 import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,8 @@ import docker
 import pytest
 from docker.models.containers import Container
 
+from bench.jobs.containers import host_options, started_hosts
+from bench.jobs.small import write_model
 from berth.common import labels
 from berth.images import pins
 from berth.local import opt_ml
@@ -32,7 +33,6 @@ SUSPICIOUS = re.compile(
     r"|^\[[WEF]\d* |^[WEF]\d{4} ",
     re.MULTILINE,
 )
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 
 
 @pytest.fixture(scope="session")
@@ -88,18 +88,7 @@ def deaths(client: docker.DockerClient, since: float) -> dict[str, float]:
 @pytest.fixture(scope="session")
 def tiny_model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of one small layer with random weights and the demo's tokenizer: for all that needs no good answers."""
-    import torch
-    from transformers import BertConfig, BertForQuestionAnswering
-
-    folder = tmp_path_factory.mktemp("tiny-model")
-    torch.manual_seed(0)
-    config = BertConfig.from_pretrained(
-        pretrained, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
-    )
-    BertForQuestionAnswering(config).save_pretrained(folder)
-    for name in TOKENIZER_FILES:
-        shutil.copy(pretrained / name, folder / name)
-    return folder
+    return write_model(tmp_path_factory.mktemp("tiny-model"), pretrained)
 
 
 Channels = Callable[..., dict[str, Path]]
@@ -165,32 +154,6 @@ def user_job(train_job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> T
     return run
 
 
-@contextmanager
-def started_hosts(
-    client: docker.DockerClient, names: Sequence[str], options: Callable[[str], Mapping[str, Any]]
-) -> Iterator[dict[str, Container]]:
-    """A container for each name, by which the others reach it on a network of their own; started, then removed.
-
-    `options` are those of `containers.create` for a name.
-    """
-    mark = {"berth.test": "1"}
-    network = client.networks.create(f"berth-test-{os.getpid()}-{time.time_ns()}", driver="bridge", labels=mark)
-    containers: dict[str, Container] = {}
-    try:
-        for name in names:
-            endpoint = client.api.create_endpoint_config(aliases=[name])
-            containers[name] = client.containers.create(
-                IMAGE, labels=mark, network=network.name, networking_config={network.name: endpoint}, **options(name)
-            )
-            containers[name].start()
-        yield containers
-    finally:
-        for container in containers.values():
-            print(container.logs().decode(errors="replace"))
-            container.remove(force=True, v=True)
-        network.remove()
-
-
 LoneHosts = Callable[..., AbstractContextManager[dict[str, Container]]]
 
 
@@ -214,25 +177,10 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
         names = opt_ml.host_names(hosts)
 
         def options(name: str) -> dict[str, Any]:
-            root = tmp_path / name
-            config = opt_ml.HostConfig(
-                host=name,
-                hosts=names,
-                instance_type="local",
-                hyperparameters=hyperparameters,
-                channels=data,
-            )
-            opt_ml.create_host_folder(root, config)
-            mounts = {opt_ml.ROOT: (root, "rw")}
-            mounts |= {there: (here, "ro") for there, here in opt_ml.channel_mounts(data).items()}
-            return {
-                "command": ["train"],
-                "hostname": hostname or name,
-                "volumes": [f"{here}:{there}:{mode}" for there, (here, mode) in mounts.items()],
-                "environment": dict((environment or {}).get(name, {})),
-            }
+            config = opt_ml.HostConfig(name, names, "local", hyperparameters, data)
+            return host_options(tmp_path / name, config, (environment or {}).get(name, {}), hostname)
 
-        with started_hosts(client, names if present is None else present, options) as containers:
+        with started_hosts(client, IMAGE, names if present is None else present, options) as containers:
             yield containers
 
     return start

@@ -8,21 +8,33 @@ from typing import Any
 SETTINGS = {"do_train": "True", "per_device_train_batch_size": "4", "save_steps": "1", "save_total_limit": "2"}
 
 
-def test_a_second_job_goes_on_where_the_first_ended(
+def test_a_second_job_goes_on_where_the_first_ended_on_another_number_of_hosts(
     train_job: Callable[..., Any],
     tiny_model: Path,
     excerpt: Any,
     channels: Callable[..., dict[str, Path]],
     tmp_path: Path,
 ) -> None:
+    """What a kill left in the folder, and half a copy of S3's, are no checkpoints, and go."""
     data = channels(train=excerpt("train", 24))
     kept = tmp_path / "checkpoints"
     steps = {}
-    for name, most in (("first", 2), ("second", 4)):
+    for name, most, hosts in (("first", 2, 1), ("second", 4, 2)):
         settings = SETTINGS | {"max_steps": str(most), "logging_steps": "1"}
-        ran = train_job(data, model=tiny_model, hyperparameters=settings, checkpoints=kept)
+        ran = train_job(data, model=tiny_model, hyperparameters=settings, checkpoints=kept, hosts=hosts)
         assert ran.outcome.exit_code == 0, ran.log
         steps[name] = [int(number) for number in re.findall(r"step (\d+) of \d", ran.log)]
-    assert "going on from /opt/ml/checkpoints/checkpoint-2-" in ran.log
-    assert steps == {"first": [1, 2], "second": [3, 4]}
-    assert sorted(path.name.rpartition("-")[0] for path in kept.iterdir()) == ["checkpoint-3", "checkpoint-4"]
+        assert sorted(step_of(path) for path in kept.iterdir()) == [most - 1, most]
+        (kept / ".partial-0a1b2c3d/checkpoint-9").mkdir(parents=True)
+        (kept / "checkpoint-9-0a1b2c3d").mkdir()
+    assert re.search(r"going on from /opt/ml/checkpoints/checkpoint-2-[0-9a-f]{8} ", ran.log)
+    assert "checkpoint-9-0a1b2c3d is passed over: berth_checkpoint.json is missing" in ran.log
+    assert "a step keeps the checkpoint's 4 windows: 2 ranks, per_device_train_batch_size 2" in ran.log
+    assert (steps["first"][-1], steps["second"][0], steps["second"][-1]) == (2, 3, 4)
+
+
+def step_of(path: Path) -> int:
+    """Of a checkpoint's name."""
+    found = re.fullmatch(r"checkpoint-(\d+)-[0-9a-f]{8}", path.name)
+    assert found, path
+    return int(found[1])

@@ -1,5 +1,6 @@
 """run_qa in real containers: one host and two, from data to a model.tar.gz that can be served."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -68,6 +69,7 @@ def job(
             "max_steps": "3",
             "output_dir": "/opt/ml/model",
         },
+        environment={"BERTH_TRACE": "2-3"},
     )
     assert ran.outcome.exit_code == 0, ran.log
     return ran, request.param
@@ -95,6 +97,18 @@ def test_metrics_are_found_by_the_notebooks_expressions(job: Any) -> None:
         assert re.fullmatch(r"\d+(\.\d+)?", found[0]), f"{name}: {found}"
     metrics = json.loads(read(ran.outcome.model_archive)["metrics.json"])
     assert {"train_runtime", "eval_f1", "eval_exact_match"} <= set(metrics)
+
+
+def test_a_trace_of_each_rank_comes_home(job: Any) -> None:
+    ran, hosts = job
+    assert ran.log.count("| trace: steps 2 to 3  step: ") == 1
+    files = read(ran.outcome.output_archive)
+    names = [f"trace/trace-rank-{rank}.json.gz" for rank in range(hosts)]
+    assert [name for name in sorted(files) if name.startswith("trace/")] == names
+    for name in names:
+        marks = {each["name"] for each in json.loads(gzip.decompress(files[name]))["traceEvents"]}
+        assert {"step 2", "step 3", "wait for data"} <= marks
+        assert "step 1" not in marks
 
 
 def test_the_plan_stands_before_the_first_step(job: Any) -> None:

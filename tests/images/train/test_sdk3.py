@@ -12,7 +12,8 @@ import docker
 import pytest
 from docker.models.containers import Container
 
-from tests.images.train.conftest import started_hosts
+from bench.jobs.containers import started_hosts
+from tests.images.train.conftest import IMAGE
 
 DRIVER = Path(__file__).parents[2] / "doubles" / "mpi_driver_double.py"
 THERE = "/opt/ml/input/data/sm_drivers/distributed_drivers/mpi_driver.py"
@@ -46,7 +47,7 @@ def driven(client: docker.DockerClient, tmp_path: Path) -> Driven:
                 | {"SM_HOSTS": json.dumps(HOSTS), "SM_NETWORK_INTERFACE_NAME": "ethwe", **environment},
             }
 
-        with started_hosts(client, present, options) as containers:
+        with started_hosts(client, IMAGE, present, options) as containers:
             yield containers
 
     return start

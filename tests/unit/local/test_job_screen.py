@@ -40,7 +40,7 @@ with JobScreen(TrainingJob({}, Path("out"), hosts=hosts, code=code), note) as sc
             screen.end(TrainOutcome(1 if rest else 0, 1.0, failures={rest: "reason"} if rest else {}))
             break
         else:
-            getattr(screen, word)(rest)
+            getattr(screen, word)(rest.replace("\\\\r", "\\r"))
 """
 ESCAPES = re.compile(r"\x1b\[[0-?]*[@-~]")
 COLOURS = re.compile(r"\x1b\[[0-9;]*(?:3|4|9|10)[0-7](?:;[0-9;]*)?m")
@@ -66,14 +66,20 @@ class Terminal:
         """Waits until `text` is drawn, after all that was waited for before."""
         deadline = time.monotonic() + 30
         while text not in self.new:
-            assert time.monotonic() < deadline, self.new
+            assert time.monotonic() < deadline, repr(self.new[-1000:])
             time.sleep(0.02)
-        self._seen = len(self.drawn)
+        self._seen += self.new.index(text) + len(text)
 
     @property
     def new(self) -> str:
         """What was drawn since then, without colours and movements."""
-        return ESCAPES.sub("", self.drawn[self._seen :])
+        return ESCAPES.sub("", self.drawn)[self._seen :]
+
+    def more(self) -> str:
+        """What the next two seconds draw, which is some frames."""
+        before = len(self.new)
+        time.sleep(2)
+        return self.new[before:]
 
     def resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -153,12 +159,8 @@ def test_two_hosts_of_which_one_fails_in_a_terminal_that_changes() -> None:
         shown.see("algo-1 training step 156 of 312")
         shown.see("50 %")
         shown.resize(50, 24)
-        shown.see("so far; ")  # of a frame that may have been under way
-        shown.see("so far; ")
-        resized = len(shown.drawn)
-        shown.see("so far; ")
-        shown.see("so far; ")
-        frames = [line.rstrip() for line in ESCAPES.sub("", shown.drawn[resized:]).splitlines()]
+        shown.see("    " + "long " * 8 + "long…\r\n")
+        frames = [line.rstrip() for line in shown.more().splitlines()]
         assert "algo-1 training step 156 of 312" in frames, "no room for a bar"
         assert max(map(cell_len, frames)) == 49
         shown.play("log algo-2 | berth: failed: rank 1 on algo-2 was killed by SIGKILL", "end algo-2")
@@ -171,9 +173,13 @@ def test_two_hosts_of_which_one_fails_in_a_terminal_that_changes() -> None:
 @pytest.mark.slow
 def test_a_stop_and_a_program_of_ones_own() -> None:
     with terminal(program="own") as shown:
-        shown.play("start", "log algo-1 | epoch 1", "log algo-1 |  10%|#\r 20%|##")
+        shown.play(
+            "start", "log algo-1 | epoch 1", "log algo-1 |  10%|#\\r 20%|##\ta", "log algo-1 | \x1b[31mred\x1b[0m"
+        )
         shown.see("algo-1 | epoch 1\r\n")
-        shown.see(" 20%|##")
+        shown.see("algo-1 |  20%|## a\r\n")
+        shown.see("algo-1 | red\r\n")
+        shown.see("\r\n    red\r\n")
         shown.player.send_signal(signal.SIGINT)
         shown.see("algo-1 stopping")
         shown.play("say Stopping 1 container(s)")

@@ -96,3 +96,14 @@ def test_a_full_disk_is_told_with_what_helps(message: str) -> None:
         f"{message} (raised at train.py:3 in save); a disk of this host is full: give the job a larger one "
         "(volume_size of the estimator), or write less to it"
     )
+
+
+def test_a_full_tmp_is_named_where_mpi_could_not_start() -> None:
+    stderr = """\
+[algo-2:00028] PMIX ERROR: OUT-OF-RESOURCE in file src/client/pmix_client.c at line 277
+*** An error occurred in MPI_Init_thread
+[algo-2:00028] Local abort before MPI_INIT completed completed successfully, but am not able to aggregate error messages
+"""
+    assert failure.ending_sentence("train.py", 1, stderr.splitlines(), "/opt/ml/code").startswith(
+        "train.py could not start under mpirun, whose files lie in /tmp: a disk of this host is full: "
+    )

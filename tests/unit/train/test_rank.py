@@ -102,6 +102,52 @@ def test_exception_becomes_a_report(tmp_path: Path) -> None:
     assert "ValueError: boom\n" in run.text
 
 
+DIES_SLOWLY = """
+import signal, sys, time
+def linger(*exception):
+    sys.__excepthook__(*exception)
+    open("raised", "w").close()
+    time.sleep(60)
+sys.excepthook = linger
+{before}
+raise ValueError("no rows")
+"""
+
+
+@pytest.mark.parametrize("through_the_wrapper", [False, True])
+def test_a_signal_that_finds_a_program_dying_of_an_exception_hides_it_not(
+    tmp_path: Path, through_the_wrapper: bool
+) -> None:
+    """Another host is lost at the same moment: mpirun or our own entry ends the rank before its exception has."""
+    run = Run(tmp_path, DIES_SLOWLY.format(before=""), mpi(1), world_size=2, ranks_per_host=1, alone=False)
+    until_there(run.folder.path / "raised")
+    ((pid, _),) = run.folder.programs()
+    os.kill(run.process.pid if through_the_wrapper else pid, signal.SIGTERM)
+    assert run.wait() == 143
+    assert run.report.sentence == "rank 1 on algo-2: ValueError: no rows (raised at train.py:9)"
+    assert not run.report.echo
+
+
+def test_an_exception_that_a_signal_caused_explains_nothing(tmp_path: Path) -> None:
+    handler = "signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(ValueError('asked')))\ntime.sleep(60)"
+    run = Run(tmp_path, DIES_SLOWLY.format(before=handler), mpi(1), world_size=2, ranks_per_host=1, alone=False)
+    run.until_running()
+    run.process.send_signal(signal.SIGTERM)
+    until_there(run.folder.path / "raised")
+    run.folder.signal(signal.SIGKILL)
+    assert run.wait() == 137
+    assert run.report.echo
+    assert "was killed by SIGKILL" in run.report.sentence
+
+
+def until_there(path: Path) -> None:
+    deadline = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.2)  # what was written before it is on its way
+
+
 @pytest.mark.slow
 def test_exception_of_a_ddp_program_becomes_a_report(tmp_path: Path) -> None:
     """Once the process group has started, torch puts `[rank0]: ` before every line of an exception."""

@@ -5,11 +5,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from berth.train.environment import Rank
-from berth.train.finetune import checkpoint_folder, checkpoints, manifest
+from berth.train.finetune import checkpoint_folder, checkpoints, manifest, ranks
 from berth.train.finetune.checkpoints import CheckpointError, Start
 from berth.train.finetune.manifest import MANIFEST, CheckpointManifest
 from berth.train.finetune.recipe import Recipe, TrainingSettings
@@ -147,6 +148,35 @@ def test_the_newest_is_that_of_the_training_which_began_last(tmp_path: Path) -> 
     assert start(tmp_path, resume=False)[0].chosen is None
     found, said = start(tmp_path, str(tmp_path / "checkpoint-500"))
     assert said[-1].startswith(f"going on from {tmp_path}/checkpoint-500 (")
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "fault", "taken"),
+    [((0, 1, 2), "", 2), ((0, 1), "", 1), ((), "", None), ((0, 1, 2), "model.safetensors is missing", 1)],
+)
+def test_the_newest_that_every_host_has_whole(
+    elsewhere: tuple[int, ...], fault: str, taken: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three checkpoints here; what the other host has is faked, and the first that it reads has the `fault`."""
+    saved = [save(tmp_path, 20 * (number + 1), number + 1) for number in range(3)]
+    names = [saved[number].name for number in elsewhere]
+    faults = iter([fault])
+
+    def fake_gather(content: Any, rank: Rank) -> list[Any]:
+        if isinstance(content, dict):
+            return [content, {name: [0, 0] for name in names}]
+        return [content, next(faults, "") if isinstance(content, str) else bool(names)]
+
+    monkeypatch.setattr(ranks, "gather", fake_gather)
+    found, said = start(tmp_path)
+    assert (found.chosen.path if found.chosen else None) == (None if taken is None else saved[taken])
+    assert found.listing.torn == {}, "here all are whole"
+    if fault:
+        assert said[0] == f"{saved[2]} is passed over: {fault}"
+    if taken is None:
+        assert said == [
+            f"warning: no checkpoint in {tmp_path} is whole on every host: training starts from the beginning"
+        ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""What a job of several hosts says when something goes wrong, how soon, and on which host: the table of faults.
+
+Usage: python -m bench.faults [--hosts 2 4] > bench/results/DATE-faults.md
+
+Each fault befalls a job under mpirun, one rank on each host, in containers of the image. Seconds are from the fault to
+a host's end (for a host that never comes, from the rendezvous' limit; for one that is refused, from the containers'
+start). Ends with exit code 1 if a host that was left did not name the cause within 15 s. Wants root, to mount a small
+disk.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+
+from bench.jobs.containers import await_end, ended_at, host_options, started_hosts
+from bench.jobs.fault_table import FAULTS, HEAD, PROGRAM, RENDEZVOUS_LIMIT, Fault, HostEnd, right, rows
+from bench.serving import machine, program
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images import pins
+from berth.local import opt_ml
+
+_READY_WITHIN, _ENDS_WITHIN = 90.0, 60.0
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """`folder` as a disk of 1 MB."""
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if done.returncode:
+        raise UserError(f"no small disk can be mounted ({done.stderr.decode().strip()}): run this as root.")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+class FaultBench:
+    """Jobs of the image on so many hosts, all files below `scratch`."""
+
+    def __init__(self, client: DockerClient, image: str, scratch: Path) -> None:
+        self.client = client
+        self.image = image
+        self.scratch = scratch
+
+    def run(self, fault: Fault, hosts: int) -> list[HostEnd]:
+        """One job that a fault befalls: how each host ended."""
+        names = opt_ml.host_names(hosts)
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        options = {name: self._options(fault, folder, name, names) for name in names}
+        present = [name for name in names if name not in fault.absent]
+        with self._small_disks(fault, folder):
+            with started_hosts(self.client, self.image, present, options.__getitem__) as containers:
+                since = self._befall(fault, folder, containers)
+                for container in containers.values():
+                    await_end(container, _ENDS_WITHIN)
+                return [
+                    HostEnd(
+                        name,
+                        ended_at(container) - since,
+                        int(container.attrs["State"]["ExitCode"]),
+                        _first_line(folder / name / "output/failure"),
+                        killed=name in fault.kills,
+                    )
+                    for name, container in containers.items()
+                ]
+
+    def _options(self, fault: Fault, folder: Path, name: str, names: Sequence[str]) -> dict[str, Any]:
+        code = folder / f"code-{name}"
+        code.mkdir()
+        (code / "train.py").write_text(PROGRAM.format(fault=fault.program))
+        data = folder / f"data-{name}"
+        data.mkdir()
+        (data / "rows.txt").write_text("1\n")
+        told = opt_ml.add_paths({"sagemaker_program": json.dumps("train.py")}, has_model=False, has_code=True)
+        config = opt_ml.HostConfig(name, names, "local", told, {"train": data}, code)
+        environment = {"BERTH_DISTRIBUTION": "mpi", **fault.environment.get(name, {})}
+        if fault.absent:
+            environment["BERTH_RENDEZVOUS_TIMEOUT"] = str(RENDEZVOUS_LIMIT)
+        return {**host_options(folder / name, config, environment), **fault.options.get(name, {})}
+
+    @contextmanager
+    def _small_disks(self, fault: Fault, folder: Path) -> Iterator[None]:
+        if not fault.small_disks:
+            yield
+            return
+        ((name, where),) = fault.small_disks.items()
+        with small_disk(folder / name / where):
+            (folder / name / where / "data").mkdir()
+            yield
+
+    def _befall(self, fault: Fault, folder: Path, containers: Mapping[str, Any]) -> float:
+        """Wait until all ranks run, then do it; the second since which a host's end is counted."""
+        since = time.time() + (RENDEZVOUS_LIMIT if fault.absent else 0)
+        if fault.before_training:
+            return since
+        deadline = time.monotonic() + _READY_WITHIN
+        for name, container in containers.items():
+            while b"READY" not in container.logs():
+                container.reload()
+                if time.monotonic() > deadline or container.status != "running":
+                    raise UserError(f"{name} did not begin to train: {container.logs().decode(errors='replace')}")
+                time.sleep(0.1)
+        since = time.time()
+        for name in fault.go:
+            (folder / name / "code/go").touch()
+        for name in fault.kills:
+            containers[name].kill()
+        for name in fault.cuts:
+            for network in containers[name].attrs["NetworkSettings"]["Networks"]:
+                self.client.networks.get(network).disconnect(containers[name])
+        return since
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return (path.read_text("utf-8", "replace").splitlines() or [""])[0]
+    except OSError:
+        return ""
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.faults", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--hosts", type=program.positive, nargs="+", default=[2, 4], help="default: 2 4")
+    parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
+    parser.add_argument("--only", default="", metavar="TEXT", help="faults whose name holds it")
+    options = parser.parse_args(words)
+    client = engine.connect()
+    image = engine.find_image(client, options.image)
+    table: list[str] = []
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="berth-faults-") as scratch:
+        bench = FaultBench(client, str(image.id), Path(scratch))
+        for hosts in options.hosts:
+            for name in (name for name in FAULTS if options.only in name):
+                with redirect_stdout(sys.stderr):  # the containers' logs
+                    ends = bench.run(FAULTS[name], hosts)
+                table += rows(name, FAULTS[name], hosts, ends)
+                wrong += sum(not right(FAULTS[name], end) for end in ends)
+    setting = program.setting("faults", words, client, machine.cores_of(None))
+    print(f"# Faults of jobs on several hosts, {time.strftime('%Y-%m-%d')}\n")
+    print(f"{setting}; {options.image} ({str(image.id)[7:19]}).")
+    print(
+        "One rank on each host, under mpirun. Seconds: from the fault to the last of these hosts' end; for a host that"
+    )
+    print("never comes from the rendezvous' limit, for one that is refused from the containers' start.\n")
+    print(HEAD)
+    print("\n".join(table))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    program.end_with(main)

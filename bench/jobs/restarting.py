@@ -1,0 +1,115 @@
+"""A job that is killed and started again until it ends, with S3 between its starts."""
+
+import random
+import shutil
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from bench.jobs import kept
+from bench.jobs.killing import Kill, RunningJob, last_step, strike
+from bench.jobs.verdict import KilledJob, Start
+from berth.common.errors import UserError
+
+_ENDS_WITHIN = 120.0
+
+
+class StartedJob(RunningJob, Protocol):
+    """A job whose end can be waited for."""
+
+    def wait(self, limit: float) -> list[int]:
+        """The exit codes of its hosts or ranks; what has not ended after `limit` seconds is killed."""
+
+    def failures(self) -> str:
+        """What it wrote last, of all hosts or ranks."""
+
+
+class Ground(Protocol):
+    """Where jobs run: on containers, or as processes of this machine."""
+
+    victims: tuple[str, ...]
+
+    def lay_out(self, folder: Path) -> list[Path]:
+        """An /opt/ml for each host below `folder`, the leader's first."""
+
+    def started(self, roots: list[Path]) -> AbstractContextManager[StartedJob]:
+        """The job, started; nothing of it is left at the end."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+
+class Restarting:
+    """Jobs of so many hosts on a ground; all files lie below `folder`."""
+
+    def __init__(self, ground: Ground, folder: Path, hosts: int, chances: random.Random) -> None:
+        self._ground = ground
+        self._folder = folder
+        self._hosts = hosts
+        self._chances = chances
+        self._starts = 0
+        self._start_seconds = 0.0
+        self._reference = folder / f"whole-{hosts}.safetensors"
+
+    def run_whole(self) -> None:
+        """A job that nobody kills: its weights, and how long it takes to its first step."""
+        roots = self._lay_out()
+        with self._ground.started(roots) as job:
+            while job.running() and not last_step(job.log()):
+                time.sleep(0.02)
+            self._start_seconds = time.monotonic() - job.began
+            codes = job.wait(_ENDS_WITHIN)
+            if any(codes):
+                raise UserError(f"the job that nobody killed ended with {codes}: {job.failures()}")
+        shutil.copy(roots[0] / "model/model.safetensors", self._reference)
+        shutil.rmtree(roots[0].parent)
+
+    def run_killed(self, kills: list[Kill], until: float) -> KilledJob:
+        """A job that gets one kill after the other, taken off `kills`, until it ends in spite of them, or the monotonic
+        clock is at `until`.
+        """
+        done = KilledJob(self._hosts)
+        bucket = kept.Bucket(self._folder / f"bucket-{self._starts}", self._chances)
+        while True:
+            roots = self._lay_out()
+            start = self._start(roots, bucket, kills[0] if kills and time.monotonic() < until else None)
+            done.starts.append(start)
+            if start.struck:
+                kills.pop(0)
+            if not any(start.codes):
+                done.difference = self._difference(roots[0] / "model/model.safetensors")
+            shutil.rmtree(roots[0].parent)
+            if not start.struck or not any(start.codes):
+                shutil.rmtree(bucket.folder)
+                done.spoiled = bucket.spoiled
+                return done
+
+    def _start(self, roots: list[Path], bucket: kept.Bucket, kill: Kill | None) -> Start:
+        folders = [root / "checkpoints" for root in roots]
+        bucket.restore(folders)
+        whole = tuple(kept.whole(folders[0]))
+        with self._ground.started(roots) as job:
+            struck = strike(job, kill, self._start_seconds) if kill else None
+            codes = tuple(job.wait(_ENDS_WITHIN))
+            if any(codes) and not struck:
+                print(job.failures(), file=sys.stderr)
+            start = Start(whole, job.log(), codes, kill if struck else None, struck)
+        bucket.upload(folders)
+        if struck:
+            saving = ", between a checkpoint's first byte and its manifest" if struck.saving else ""
+            print(f"{kill}: at step {struck.step}{saving}; exit codes {codes}", file=sys.stderr)
+        return start
+
+    def _lay_out(self) -> list[Path]:
+        self._starts += 1
+        return self._ground.lay_out(self._folder / f"start-{self._hosts}-{self._starts}")
+
+    def _difference(self, weights: Path) -> float | None:
+        from safetensors.torch import load_file
+
+        if not weights.is_file():
+            return None
+        ours, theirs = load_file(weights), load_file(self._reference)
+        return max(float((ours[name] - theirs[name]).abs().max()) for name in theirs)

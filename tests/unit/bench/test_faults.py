@@ -1,0 +1,44 @@
+"""The table of faults: what is right, and how hosts that said the same stand together."""
+
+import pytest
+
+from bench.jobs.fault_table import FAULTS, Fault, HostEnd, right, rows
+
+RAISES = FAULTS["a rank raises"]
+SAID = "rank 1 on algo-2: ValueError: no rows (raised at train.py:8)"
+
+
+@pytest.mark.parametrize(
+    ("end", "verdict"),
+    [
+        (HostEnd("algo-1", 1.2, 1, SAID, killed=False), True),
+        (HostEnd("algo-1", 15.2, 1, SAID, killed=False), False),
+        (HostEnd("algo-1", 1.2, 0, SAID, killed=False), False),
+        (HostEnd("algo-1", 1.2, 1, "", killed=False), False),
+        (HostEnd("algo-1", 1.2, 1, "rank 0 on algo-1 was killed by SIGKILL", killed=False), False),
+        (HostEnd("algo-1", 0.1, 137, "", killed=True), True),
+    ],
+)
+def test_a_host_names_the_cause_in_time_and_fails(end: HostEnd, verdict: bool) -> None:
+    assert right(RAISES, end) is verdict
+
+
+def test_hosts_that_said_the_same_stand_together() -> None:
+    fault = Fault("host algo-2 was lost", kills=("algo-2",))
+    lost = "host algo-2 was lost while the job ran (a | b)"
+    ends = [
+        HostEnd("algo-1", 1.0, 1, lost, killed=False),
+        HostEnd("algo-2", 0.1, 137, "", killed=True),
+        HostEnd("algo-3", 1.25, 1, lost, killed=False),
+        HostEnd("algo-4", 16.0, 1, "", killed=False),
+    ]
+    assert rows("a host", fault, 4, ends) == [
+        "| a host | 4 | algo-1, algo-3 | 1.2 | 1 | host algo-2 was lost while the job ran (a \\| b) | yes |",
+        "| a host | 4 | algo-2 | 0.1 | 137 | (was killed) | – |",
+        "| a host | 4 | algo-4 | 16.0 | 1 | (nothing) | **no** |",
+    ]
+
+
+def test_every_fault_of_the_list_is_there() -> None:
+    named = ("raises", "killed", "memory", "docker kill", "never comes", "refused", "cut", "full disk", "two at once")
+    assert all(any(word in name for name in FAULTS) for word in named)
