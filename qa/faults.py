@@ -1,6 +1,5 @@
 """What is wrong in data files, all of it in one sentence: file, row (counted from 1), id, and what to do."""
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,11 +17,6 @@ class Where(NamedTuple):
 
     file: Path
     place: str
-
-    @property
-    def order(self) -> list[int]:
-        """Its numbers, by which the rows of a file are sorted."""
-        return [int(number) for number in re.findall(r"\d+", self.place)]
 
 
 class Fault(NamedTuple):
@@ -43,34 +37,40 @@ class _Row(NamedTuple):
 
 
 class Faults:
-    """The faults of a data set."""
+    """The faults of a data set, added in its order: of its rows the first that a sentence shows, and their number."""
 
     def __init__(self) -> None:
-        self.all: list[Fault] = []
+        self._rows: dict[Where, list[Fault]] = {}
+        self._counts = {True: 0, False: 0}
+        self._last: Where | None = None
+
+    def __bool__(self) -> bool:
+        return self._counts[True] > 0
+
+    def add(self, fault: Fault, *, forbids: bool = True) -> None:
+        """Note a fault; one that does not forbid the data is told only beside others that do."""
+        if fault.where != self._last:
+            self._last = fault.where
+            self._counts[forbids] += 1
+            if self._counts[forbids] <= SHOWN:
+                self._rows[fault.where] = []
+        if fault.where in self._rows:
+            self._rows[fault.where].append(fault)
 
     def sentence(self) -> str:
         """The first ten rows, in the order of their files, with all that is wrong with each; and how many more."""
-        rows = self._rows()
-        shown = rows[:SHOWN]
-        files = [f"{file}, {_in_file(list(of_file))}" for file, of_file in groupby(shown, lambda row: row.where.file)]
-        if len(rows) > SHOWN:
-            files.append(f"and {len(rows) - SHOWN} more")
-        named = {row.where for row in shown}
-        remedies = "; ".join(dict.fromkeys(fault.do for fault in self.all if fault.where in named))
-        if len(rows) == 1:
-            return f"{files[0]}; {remedies}."
-        return f"{len(rows)} rows can't be used: {'; '.join(files)}. {remedies[0].upper()}{remedies[1:]}."
-
-    def _rows(self) -> list[_Row]:
-        by_where: dict[Where, list[Fault]] = {}
-        for fault in self.all:
-            by_where.setdefault(fault.where, []).append(fault)
-        files = list(dict.fromkeys(where.file for where in by_where))
-        ordered = sorted(by_where, key=lambda where: (files.index(where.file), where.order))
-        return [
-            _Row(where, by_where[where][0].id, ", and ".join(fault.what for fault in by_where[where]))
-            for where in ordered
+        shown = [
+            _Row(where, faults[0].id, ", and ".join(fault.what for fault in faults))
+            for where, faults in list(self._rows.items())[:SHOWN]
         ]
+        count = sum(self._counts.values())
+        files = [f"{file}, {_in_file(list(of_file))}" for file, of_file in groupby(shown, lambda row: row.where.file)]
+        if count > SHOWN:
+            files.append(f"and {count - SHOWN} more")
+        remedies = "; ".join(dict.fromkeys(fault.do for row in shown for fault in self._rows[row.where]))
+        if count == 1:
+            return f"{files[0]}; {remedies}."
+        return f"{count} rows can't be used: {'; '.join(files)}. {remedies[0].upper()}{remedies[1:]}."
 
 
 def _in_file(rows: Sequence[_Row]) -> str:

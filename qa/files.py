@@ -12,15 +12,17 @@ Layouts, recognised by the file's name and by what is in it:
 Whether a row is a good question is squad.py's business.
 """
 
+import codecs
 import gzip
 import json
 import lzma
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from berth.qa.faults import DataError, Fault, Where
+from berth.qa.json_stream import JsonError, JsonStream
 
 LAYOUT = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": …}]}]}]}'
 NOT_JSON = "not JSON"
@@ -73,32 +75,32 @@ def find(path: Path) -> list[Path]:
 
 
 def rows(path: Path) -> Iterator[Row | Fault]:
-    """Every question of the data file `path`, in its order. Raises DataError when it can't be read as data at all."""
+    """Every question of the data file `path`, in its order; of the file no more than a part is in memory at a time.
+
+    Raises DataError when it can't be read as data at all, or no further.
+    """
     kind = _kind(path)
     if kind == ".parquet":
         yield from _parquet_rows(path)
-        return
-    text = _text(path)
-    if not text.strip():
-        layout = f"rows, one a line, like {ROW}" if kind == ".jsonl" else f"a file in SQuAD's layout, {LAYOUT}"
-        raise DataError(f"{path} is empty: pass {layout}.")
-    if kind == ".jsonl":
-        yield from _line_rows(path, text)
-        return
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and text.lstrip().startswith("{"):
-            yield from _line_rows(path, text)
-            return
-        raise DataError(
-            f"{path} is not JSON, line {error.lineno} column {error.colno}: {error.msg}; fix or replace the file."
-        ) from None
-    yield from _json_rows(path, content)
+    elif kind == ".jsonl":
+        yield from _line_rows(path, _chunks(path))
+    else:
+        try:
+            yield from _json_rows(path, JsonStream(_chunks(path)))
+        except JsonError as error:
+            raise DataError(
+                f"{path} is not JSON, line {error.line} column {error.column}: {error}; fix or replace the file."
+            ) from None
+        except RecursionError:
+            raise DataError(f"{path} is not SQuAD, it is nested too deeply: the layout is {LAYOUT}.") from None
 
 
 _TEXT_KINDS = (".json", ".jsonl")
 _PACKINGS = (".gz", ".xz")
+_COLUMNS = ("id", "question", "context")
+_MORE_COLUMNS = ("answers", "is_impossible")
+_CHUNK = 1 << 20
+"""Bytes that are read at a time."""
 _SUFFIXES = ".json, .jsonl (also with .gz or .xz) or .parquet"
 
 
@@ -113,67 +115,144 @@ def _kind(path: Path) -> str | None:
     return suffix if suffix in (*_TEXT_KINDS, ".parquet") else None
 
 
-def _text(path: Path) -> str:
-    """The unpacked text, a byte order mark taken off."""
-    packing = path.suffix.lower()
+def _open(path: Path) -> Any:
+    match path.suffix.lower():
+        case ".gz":
+            return gzip.open(path)
+        case ".xz":
+            return lzma.open(path)
+        case _:
+            return path.open("rb")
+
+
+def _chunks(path: Path) -> Iterator[str]:
+    """The unpacked text, a byte order mark taken off, in parts."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    size = begin = 0
     try:
-        data = path.read_bytes()
-        if packing == ".gz":
-            data = gzip.decompress(data)
-        elif packing == ".xz":
-            data = lzma.decompress(data)
-        return data.decode("utf-8-sig")
+        with _open(path) as file:
+            while data := file.read(_CHUNK):
+                begin = size - len(decoder.getstate()[0])
+                size += len(data)
+                yield decoder.decode(data)
+            begin = size - len(decoder.getstate()[0])
+            decoder.decode(b"", final=True)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path} can't be read ({error}): copy or download it again.") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+        raise DataError(f"{path} is not UTF-8 text (byte {begin + error.start}): save it as UTF-8.") from None
 
 
-def _json_rows(path: Path, content: object) -> Iterator[Row | Fault]:
-    if isinstance(content, dict) and "question" in content and "context" in content:
-        yield Row(Where(path, "row 1"), content)
-        return
-    data = content.get("data") if isinstance(content, dict) else content
-    if not isinstance(data, list):
-        raise DataError(f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}.')
-    for i, entry in enumerate(data, start=1):
-        if isinstance(entry, dict) and "paragraphs" in entry:
-            yield from _article_rows(path, f"{_ARTICLE} {i}", entry)
+def _json_rows(path: Path, stream: JsonStream) -> Iterator[Row | Fault]:
+    match stream.peek():
+        case "":
+            raise DataError(f"{path} is empty: pass a file in SQuAD's layout, {LAYOUT}.")
+        case "{":
+            yield from _object_rows(path, stream)
+        case "[":
+            yield from _list_rows(path, stream)
+        case _:
+            stream.value()
+            raise _no_list(path)
+    if stream.peek():
+        raise stream.error("Extra data")
+
+
+def _object_rows(path: Path, stream: JsonStream) -> Iterator[Row | Fault]:
+    """Of a file that is one object, or JSON lines under the name `.json`."""
+    fields: dict[str, Any] = {}
+    listed = False
+    for name in stream.members():
+        if name == "data" and stream.peek() == "[":
+            listed = True
+            yield from _list_rows(path, stream)
         else:
-            yield _row(Where(path, f"row {i}"), entry)
+            fields[name] = stream.value()
+    if listed:
+        return
+    if stream.peek():
+        yield from _line_rows(path, stream.from_start())
+    elif "question" in fields and "context" in fields:
+        yield Row(Where(path, "row 1"), fields)
+    else:
+        raise _no_list(path)
 
 
-def _article_rows(path: Path, in_article: str, article: Mapping[str, Any]) -> Iterator[Row | Fault]:
-    paragraphs = article["paragraphs"]
-    if not isinstance(paragraphs, list):
+def _no_list(path: Path) -> DataError:
+    return DataError(f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}.')
+
+
+def _list_rows(path: Path, stream: JsonStream) -> Iterator[Row | Fault]:
+    stream.let_go()
+    for i, _ in enumerate(stream.items(), start=1):
+        if stream.peek() == "{":
+            yield from _entry_rows(path, i, stream)
+        else:
+            yield _row(Where(path, f"row {i}"), stream.value())
+
+
+def _entry_rows(path: Path, number: int, stream: JsonStream) -> Iterator[Row | Fault]:
+    """Of an article, or of a flat row."""
+    fields: dict[str, Any] = {}
+    in_article = f"{_ARTICLE} {number}"
+    listed = False
+    for name in stream.members():
+        if name == "paragraphs" and stream.peek() == "[":
+            listed = True
+            for i, _ in enumerate(stream.items(), start=1):
+                yield from _paragraph_rows(path, f"{in_article}, paragraph {i}", stream.value())
+        else:
+            fields[name] = stream.value()
+    if listed:
+        return
+    if "paragraphs" in fields:
         yield _misfit(Where(path, in_article), 'it has no list "paragraphs"')
-        return
-    for i, paragraph in enumerate(paragraphs, start=1):
-        in_paragraph = f"{in_article}, paragraph {i}"
-        if not isinstance(paragraph, dict):
-            yield _misfit(Where(path, in_paragraph), "it is no JSON object")
-        elif "context" not in paragraph:
-            yield _misfit(Where(path, in_paragraph), 'the paragraph has no "context"')
-        elif not isinstance(paragraph.get("qas"), list):
-            yield _misfit(Where(path, in_paragraph), 'it has no list "qas"')
-        else:
-            for j, question in enumerate(paragraph["qas"], start=1):
-                row = _row(Where(path, f"{in_paragraph}, question {j}"), question)
-                if isinstance(row, Row):
-                    row = Row(row.where, {**row.fields, "context": paragraph["context"]})
-                yield row
+    else:
+        yield Row(Where(path, f"row {number}"), fields)
 
 
-def _line_rows(path: Path, text: str) -> Iterator[Row | Fault]:
-    # Not splitlines(): JSON strings may hold U+2028 and other characters that it takes for a line's end.
-    for number, line in enumerate(text.split("\n"), start=1):
+def _paragraph_rows(path: Path, in_paragraph: str, paragraph: object) -> Iterator[Row | Fault]:
+    if not isinstance(paragraph, dict):
+        yield _misfit(Where(path, in_paragraph), "it is no JSON object")
+    elif "context" not in paragraph:
+        yield _misfit(Where(path, in_paragraph), 'the paragraph has no "context"')
+    elif not isinstance(paragraph.get("qas"), list):
+        yield _misfit(Where(path, in_paragraph), 'it has no list "qas"')
+    else:
+        for j, question in enumerate(paragraph["qas"], start=1):
+            row = _row(Where(path, f"{in_paragraph}, question {j}"), question)
+            if isinstance(row, Row):
+                row = Row(row.where, {**row.fields, "context": paragraph["context"]})
+            yield row
+
+
+def _line_rows(path: Path, chunks: Iterable[str]) -> Iterator[Row | Fault]:
+    empty = True
+    for number, line in enumerate(_lines(chunks), start=1):
         if not line.strip():
             continue
+        empty = False
         where = Where(path, f"line {number}")
         try:
             yield _row(where, json.loads(line))
         except json.JSONDecodeError as error:
             yield Fault(where, "", f"{NOT_JSON} ({error.msg})", LIKE_ROWS)
+    if empty:
+        raise DataError(f"{path} is empty: pass rows, one a line, like {ROW}.")
+
+
+def _lines(chunks: Iterable[str]) -> Iterator[str]:
+    # Not splitlines(): JSON strings may hold U+2028 and other characters that it takes for a line's end.
+    begun: list[str] = []
+    for chunk in chunks:
+        first, *others = chunk.split("\n")
+        begun.append(first)
+        if others:
+            yield "".join(begun)
+            *whole, last = others
+            yield from whole
+            begun = [last]
+    yield "".join(begun)
 
 
 def _parquet_rows(path: Path) -> Iterator[Row | Fault]:
@@ -183,13 +262,21 @@ def _parquet_rows(path: Path) -> Iterator[Row | Fault]:
     except ImportError:
         raise DataError(f"{path} is Parquet, which needs pyarrow: install it, or save the data as .jsonl.") from None
     try:
-        with parquet.ParquetFile(path) as file:
+        # Read, not mapped: a channel in FastFile mode can't be mapped.
+        with parquet.ParquetFile(path, memory_map=False, buffer_size=_CHUNK) as file:
+            columns = file.schema_arrow.names
+            if lacking := [name for name in _COLUMNS if name not in columns]:
+                raise DataError(
+                    f"{path} has no column {' and none '.join(lacking)}, only {', '.join(columns) or 'none at all'}: "
+                    f"{LIKE_ROWS}."
+                )
+            wanted = [name for name in (*_COLUMNS, *_MORE_COLUMNS) if name in columns]
             number = 1
-            for batch in file.iter_batches(batch_size=1000):
+            for batch in file.iter_batches(batch_size=250, columns=wanted):
                 for fields in batch.to_pylist():
                     yield Row(Where(path, f"row {number}"), fields)
                     number += 1
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"{path} can't be read as Parquet ({reason}): copy or download it again.") from None
 

@@ -1,18 +1,21 @@
 """Questions with their contexts and gold answers: read from files, checked, refused with a sentence that says where.
 
-`read` takes SQuAD v1.1, v2.0 and anything of the same shape, in the layouts of files.py. `check_answers` sorts out
-questions whose answers are not where the data says.
+`read` and QuestionReader take SQuAD v1.1, v2.0 and anything of the same shape, in the layouts of files.py. AnswerCheck
+sorts out questions whose answers are not where the data says. Both go through data that no memory would hold.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
 from berth.qa.files import NOT_JSON, Row, find, like, rows
 
-__all__ = ["Answer", "DataError", "Example", "check_answers", "is_unicode", "misplaced", "read", "skipped_note"]
+__all__ = ["Answer", "AnswerCheck", "DataError", "Example", "QuestionReader", "is_unicode", "misplaced", "read"]
 
 _NO_ANSWER = (
     "the question has no answer",
@@ -52,40 +55,89 @@ class Example:
 
 
 def read(path: Path, *, version_2_with_negative: bool = False, offsets: bool = False) -> list[Example]:
-    """All questions of a data file or of the data files in a folder, in order.
-
-    Raises DataError when a file is not SQuAD or is empty; and one that lists every question that lacks its id, its text
-    or its context, whose id comes twice (the metrics go by id), or that has no answer although
-    `version_2_with_negative` is off. Whether answers stand at their offsets is left to `check_answers`, but with
-    `offsets` those that do not are in that list, too.
-    """
-    examples: list[Example] = []
-    seen: dict[str, Where] = {}
-    faults = Faults()
-    for file in find(path):
-        before, faulty = len(examples), len(faults.all)
-        parsed = False
-        for row in rows(file):
-            parsed = parsed or isinstance(row, Row) or not row.what.startswith(NOT_JSON)
-            found = _example(row, version_2_with_negative=version_2_with_negative) if isinstance(row, Row) else [row]
-            if isinstance(found, Example) and (first := seen.get(found.id)) and found.where:
-                there = first.place if first.file == file else f"{first.file}, {first.place}"
-                what = f"the id {found.id!r} stands at {there} too"
-                found = [Fault(found.where, "", what, "give every question its own id")]
-            if isinstance(found, list):
-                faults.all += found
-            elif found.where:
-                seen[found.id] = found.where
-                examples.append(found)
-        if len(faults.all) > faulty and not parsed:  # no file of lines: that each of them is none says no more
-            faults.all = faults.all[faulty : faulty + 1]
-            raise DataError(faults.sentence())
-        if len(examples) == before and len(faults.all) == faulty:
-            raise DataError(f"{file} holds no question: pass a file with questions, or remove it from the folder.")
-    if faults.all:
-        faults.all += [_misplaced_fault(example) for example in examples if offsets and misplaced(example)]
-        raise DataError(faults.sentence())
+    """All questions of a data file or of the data files in a folder, as QuestionReader has them."""
+    reader = QuestionReader(path, version_2_with_negative=version_2_with_negative, offsets=offsets)
+    examples = list(reader)
+    reader.check()
     return examples
+
+
+class QuestionReader:
+    """The questions of a data file or of the data files in a folder, one after another, in order.
+
+    To be gone through once, to the end or not, and to be checked afterwards. A file that is not SQuAD or is empty
+    raises DataError while it is read. Whether answers stand at their offsets is left to `AnswerCheck`, but with
+    `offsets` those that do not are told beside other faults.
+    """
+
+    def __init__(self, path: Path, *, version_2_with_negative: bool = False, offsets: bool = False) -> None:
+        self.path = path
+        self.version_2_with_negative = version_2_with_negative
+        self.offsets = offsets
+        self._faults = Faults()
+        self._hashes = array("q")
+        self._twice: set[int] = set()
+        self._seen: dict[str, Where] = {}
+
+    def __iter__(self) -> Iterator[Example]:
+        """Up to the first fault: what follows it is looked at for more faults only."""
+        for example in self._examples():
+            self._hashes.append(hash(example.id))
+            if not self._faults:
+                yield example
+
+    def check(self) -> None:
+        """Raises DataError that names every question, of those that were read, that lacks its id, its text or its
+        context, whose id comes twice (the metrics go by id), or that has no answer although `version_2_with_negative`
+        is off.
+        """
+        if twice := self._ids_that_come_twice():
+            self._faults, self._twice = Faults(), twice
+            for _ in self._examples():  # once more, for the faults of ids in their places among the others
+                pass
+        if self._faults:
+            raise DataError(self._faults.sentence())
+
+    def _ids_that_come_twice(self) -> set[int]:
+        """Their hashes: the ids themselves would fill the memory where the files do not."""
+        found = np.sort(np.frombuffer(self._hashes, np.int64))
+        return set(found[1:][found[1:] == found[:-1]].tolist())
+
+    def _examples(self) -> Iterator[Example]:
+        """Every good question; the others are noted as faults."""
+        for file in find(self.path):
+            first_fault, parsed, empty = None, False, True
+            for row in rows(file):
+                empty = False
+                parsed = parsed or isinstance(row, Row) or not row.what.startswith(NOT_JSON)
+                found = self._example(row)
+                if isinstance(found, Example):
+                    yield found
+                else:
+                    first_fault = first_fault or found[0]
+                    for fault in found:
+                        self._faults.add(fault)
+            if first_fault and not parsed:  # no file of lines: that each of them is none says no more
+                alone = Faults()
+                alone.add(first_fault)
+                raise DataError(alone.sentence())
+            if empty:
+                raise DataError(f"{file} holds no question: pass a file with questions, or remove it from the folder.")
+
+    def _example(self, row: Row | Fault) -> Example | list[Fault]:
+        if not isinstance(row, Row):
+            return [row]
+        found = _example(row, version_2_with_negative=self.version_2_with_negative)
+        if not isinstance(found, Example):
+            return found
+        where = row.where
+        if hash(found.id) in self._twice and (first := self._seen.setdefault(found.id, where)) != where:
+            there = first.place if first.file == where.file else f"{first.file}, {first.place}"
+            what = f"the id {found.id!r} stands at {there} too"
+            return [Fault(where, "", what, "give every question its own id")]
+        if self.offsets and misplaced(found):
+            self._faults.add(_misplaced_fault(found), forbids=False)
+        return found
 
 
 def misplaced(example: Example) -> bool:
@@ -96,37 +148,56 @@ def misplaced(example: Example) -> bool:
     )
 
 
-def check_answers(examples: Sequence[Example], source: str = "the data") -> tuple[list[Example], list[Example]]:
-    """The questions to train on, and those skipped because an answer's text is not at its offset.
+class AnswerCheck:
+    """Leaves out the questions whose answer's text is not at its offset, of data that is called `source`.
 
-    A misplaced answer is skipped even if its text stands elsewhere in the context: which of several places is meant
-    would be a guess, and training on a wrong guess goes unseen. Questions without answers are kept. Raises DataError,
-    naming `source`, when more than 10 % of the questions would be skipped.
+    A misplaced answer is left out even if its text stands elsewhere in the context: which of several places is meant
+    would be a guess, and training on a wrong guess goes unseen. Questions without answers are kept.
     """
-    kept = [example for example in examples if not misplaced(example)]
-    skipped = [example for example in examples if misplaced(example)]
-    if len(skipped) > MISPLACED_LIMIT * len(examples):
+
+    def __init__(self, source: str = "the data") -> None:
+        self.source = source
+        self.seen = 0
+        self.skipped = 0
+        self._first: list[Example] = []
+
+    def kept(self, examples: Iterable[Example]) -> Iterator[Example]:
+        """The others, in order."""
+        for example in examples:
+            self.seen += 1
+            if misplaced(example):
+                self.skipped += 1
+                self._first += [example] if len(self._first) < SHOWN else []
+            else:
+                yield example
+
+    def check(self, *, all_read: bool = True) -> None:
+        """Raises DataError where more than 10 % of the questions are left out; of data that was not read to its end
+        more than ten, too, for the share of a few says nothing.
+        """
+        if self.skipped <= max(MISPLACED_LIMIT * self.seen, 0 if all_read else SHOWN):
+            return
         raise DataError(
-            f"In {source} {len(skipped)} of {counted(len(examples), 'question')} "
-            f"{'has' if len(skipped) == 1 else 'have'} an answer whose text is not at its answer_start "
-            f"({_places(skipped)}): {_MISPLACED[1]}."
+            f"In {self.source} {self.skipped} of {counted(self.seen, 'question')} "
+            f"{'has' if self.skipped == 1 else 'have'} an answer whose text is not at its answer_start "
+            f"({self._places()}): {_MISPLACED[1]}."
         )
-    return kept, skipped
 
+    def note(self) -> str:
+        """`1 question skipped, whose answer is not at its answer_start: train.jsonl, line 8 (id q8)`; empty if none."""
+        if not self.skipped:
+            return ""
+        count = counted(self.skipped, "question")
+        return f"{count} skipped, whose answer is not at its answer_start: {self._places()}"
 
-def skipped_note(skipped: Sequence[Example]) -> str:
-    """`1 question skipped, whose answer is not at its answer_start: train.jsonl, line 8 (id q8)`."""
-    count = counted(len(skipped), "question")
-    return f"{count} skipped, whose answer is not at its answer_start: {_places(skipped)}"
-
-
-def _places(examples: Sequence[Example]) -> str:
-    """The places of up to ten questions, by file, and the number of the rest."""
-    files: dict[str, list[Fault]] = {}
-    for fault in map(_misplaced_fault, examples[:SHOWN]):
-        files.setdefault(str(fault.where.file), []).append(fault)
-    places = [f"{file}, {at(faults)}" if file != "." else at(faults) for file, faults in files.items()]
-    return "; ".join([*places, *([f"and {len(examples) - SHOWN} more"] if len(examples) > SHOWN else [])])
+    def _places(self) -> str:
+        """The places of up to ten questions, by file, and the number of the rest."""
+        files: dict[str, list[Fault]] = {}
+        for fault in map(_misplaced_fault, self._first):
+            files.setdefault(str(fault.where.file), []).append(fault)
+        places = [f"{file}, {at(faults)}" if file != "." else at(faults) for file, faults in files.items()]
+        more = self.skipped - len(self._first)
+        return "; ".join([*places, *([f"and {more} more"] if more else [])])
 
 
 def _misplaced_fault(example: Example) -> Fault:

@@ -6,7 +6,7 @@ A server that has it in one file starts without transformers, whose import takes
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tokenizers import Encoding, Tokenizer
 
@@ -63,3 +63,30 @@ class PairTokenizer:
     def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
         """An encoding for each pair of valid Unicode texts."""
         return list(self.library.encode_batch(list(pairs)))
+
+    def sharing(self) -> "PairTokenizer":
+        """A tokenizer of the same encodings for data of which many pairs share a text; itself where it knows none."""
+        fields = json.loads(self.library.to_str())
+        if (fields["post_processor"] or {}).get("type") not in SharingTokenizer.PROCESSORS:
+            return self
+        parts = Tokenizer.from_str(json.dumps(fields | {"post_processor": None}))
+        return SharingTokenizer(self.library, self.token_types, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingTokenizer(PairTokenizer):
+    """Encodes each text once, however many pairs it is in: a context of SQuAD has five questions.
+
+    As the library itself does for a pair, it encodes both texts by `parts`, the tokenizer without its post-processor,
+    and puts them together by that.
+    """
+
+    PROCESSORS: ClassVar = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
+    """Those that set the token types of both texts, whatever they were before."""
+    parts: Tokenizer
+
+    def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
+        """An encoding for each pair of valid Unicode texts."""
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        encoded = dict(zip(texts, self.parts.encode_batch(texts), strict=True))
+        return [self.library.post_process(encoded[first], encoded[second]) for first, second in pairs]

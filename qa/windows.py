@@ -6,8 +6,9 @@ truncation on an object that all threads share, and a question that leaves too l
 `except Exception` does not catch (tokenizers 0.23).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -102,10 +103,23 @@ def make_windows(
     label: bool = False,
     serving: Serving | None = None,
 ) -> list[Window]:
+    """As `cut_windows`, all of them."""
+    return list(cut_windows(tokenizer, examples, max_length, stride, label=label, serving=serving))
+
+
+def cut_windows(
+    tokenizer: PairTokenizer,
+    examples: Iterable[Example | tuple[str, str]],
+    max_length: int = 384,
+    stride: int = 128,
+    *,
+    label: bool = False,
+    serving: Serving | None = None,
+) -> Iterator[Window]:
     """Windows of all examples, or (question, context) pairs, in order; every example has at least one.
 
     `max_length` and `stride` (the overlap of neighbours) are in tokens. With `label`, each window carries the position
-    of its example's first answer, whose text must stand at its offset (`squad.check_answers`). Questions are never cut.
+    of its example's first answer, whose text must stand at its offset (`squad.AnswerCheck`). Questions are never cut.
 
     Raises WindowError when settings make no sense, when a text is not valid Unicode, and when a question leaves no more
     than `stride` tokens for a context that needs more: windows could not advance. Raises TooManyWindowsError over the
@@ -115,10 +129,11 @@ def make_windows(
     length_name = "max_seq_length" if serving is None else "max_seq_len"
     if not 0 <= stride < max_length:
         raise WindowError(f"doc_stride ({stride}) must be at least 0 and smaller than {length_name} ({max_length}).")
-    windows: list[Window] = []
     counter = _Counter(serving or Serving())
-    for first in range(0, len(examples), _CHUNK):
-        chunk = examples[first : first + _CHUNK]
+    source = iter(examples)
+    for first in count(0, _CHUNK):
+        if not (chunk := list(islice(source, _CHUNK))):
+            return
         encodings = _encode(tokenizer, [_pair(example) for example in chunk], first)
         for index, (example, encoding) in enumerate(zip(chunk, encodings, strict=True), start=first):
             size = encoding.sequence_ids.count(1)
@@ -131,8 +146,7 @@ def make_windows(
             counter.add(_begins(size, room, advancing), others + min(size, room), index)
             answer = _first_answer(example) if label else None
             pair = _Pair(index, encoding, token_types=tokenizer.token_types)
-            windows.extend(_cut(pair, room, advancing, answer, label=label))
-    return windows
+            yield from _cut(pair, room, advancing, answer, label=label)
 
 
 class _Counter:

@@ -29,18 +29,30 @@ from berth.contract.hyperparameters import HyperparameterError, read
 from berth.contract.launch_options import read_price
 from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
-from berth.qa.squad import DataError, Example
-from berth.qa.tokenizer import PairTokenizer
-from berth.qa.windows import WindowError, make_windows, position_count
+from berth.qa.squad import DataError
+from berth.qa.windows import WindowError
 from berth.train.environment import Rank, set_library_variables
-from berth.train.finetune import checkpoints, data, divided, export, global_batch, model, ranks, records, report, trace
+from berth.train.finetune import (
+    checkpoints,
+    data,
+    divided,
+    export,
+    global_batch,
+    hub,
+    job_data,
+    model,
+    ranks,
+    records,
+    report,
+    trace,
+)
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import Start
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
-from berth.train.finetune.data import Questions
 from berth.train.finetune.device import RankEnvironment
-from berth.train.finetune.evaluation import Evaluator, QuestionSet
+from berth.train.finetune.evaluation import Evaluator
 from berth.train.finetune.features import Collator, WindowDataset
+from berth.train.finetune.job_data import JobData
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.phases import PhaseClock, process_age
 from berth.train.finetune.progress import LineCallback
@@ -101,6 +113,8 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     sources = {split: data.find(split, recipe, paths, channels, parts) for split in wanted}
     name, note = model.find(recipe, paths, channels)
     say(note)
+    if hub.needs([name, recipe.tokenizer_name, recipe.config_name, *(each.dataset for each in sources.values())]):
+        hub.go_offline_if_out_of_reach(say)
 
     cuda = not training.get("use_cpu", False)
     events = records.tensorboard_folder(paths, recipe.logging_dir, environment)
@@ -114,16 +128,9 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     # Before the model: the answer head starts from random weights, which must be the same on every rank.
     (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
     loaded = _load(name, recipe, args, rank, say)
-    limits = {
-        "train": recipe.max_train_samples,
-        "validation": recipe.max_eval_samples,
-        "test": recipe.max_predict_samples,
-    }
     clock.switch("features")
-    questions = divided.load_all(sources, recipe, limits, rank, say)
-    examples = {split: each.examples for split, each in questions.items()}
-    export.check(recipe, examples)
-    trainer = _trainer(loaded, settings, args, questions, LineCallback(rank, say, clock, recipe.log_seconds))
+    inputs = job_data.load(sources, recipe, loaded, rank, say)
+    trainer = _trainer(loaded, settings, args, inputs, LineCallback(rank, say, clock, recipe.log_seconds))
     trainer.stop_by(Stopping(signal, settings, trainer))
     if args.do_train:
         _take_over(start, trainer, loaded)
@@ -132,18 +139,18 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     found: dict[str, Any] = {"world_size": rank.world_size}
     with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
         with suppress(AgreedStop):
-            _work(trainer, loaded, settings, examples, paths, found)
+            _work(trainer, loaded, settings, inputs, paths, found)
         if trainer.stopping.told and trainer.stopping.leaves_model and rank.leads:
             records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
         trainer.stopping.end(paths.model)
-        for left_out in filter(None, (each.skipped for each in questions.values())):
+        for left_out in filter(None, (each.skipped for each in inputs.questions.values())):
             say(left_out)
         ranks.end_group()
         if not rank.leads:
             return
         if recipe.export_int8 and args.do_train:  # at the end, for it takes minutes that no rank shall wait
             signal.end_with(f"after the training: the model is in {paths.model}, without its int8 graph and figures.")
-            export.add_int8(recipe, examples, paths.model, say)
+            export.add_int8(recipe, inputs.for_int8(), paths.model, say)
         records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
 
@@ -152,7 +159,7 @@ def _work(
     trainer: QuestionAnsweringTrainer,
     loaded: Loaded,
     settings: TrainingSettings,
-    examples: Mapping[str, list[Example]],
+    inputs: JobData,
     paths: Paths,
     found: dict[str, Any],
 ) -> None:
@@ -163,7 +170,7 @@ def _work(
     recipe, args, lines, stopping = settings.recipe, trainer.args, trainer.lines, trainer.stopping
     lines.clock.switch("saving")
     if args.do_train:
-        trained_on = trainer.divided.questions if trainer.divided else len(examples["train"])
+        trained_on = trainer.divided.questions if trainer.divided else inputs.questions["train"].count
         with lines.clock.during("training"):
             found |= _train(trainer, trained_on, lines.say)
         if stopping.leaves_model:
@@ -173,10 +180,10 @@ def _work(
             export.add_graph(paths.model, lines.say)
     if args.do_eval:
         found |= trainer.evaluate()
-        found["eval_samples"] = len(examples["validation"])
+        found["eval_samples"] = inputs.questions["validation"].count
         _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
-        found |= _predict(trainer, loaded, recipe, examples["test"], paths, lines.say)
+        found |= _predict(trainer, inputs, paths, lines.say)
 
 
 def _silent(text: str) -> None:
@@ -211,6 +218,7 @@ def _rank_environment(
     return RankEnvironment(
         world_size=rank.world_size,
         cuda=torch.cuda.is_available(),
+        capability=torch.cuda.get_device_capability() if torch.cuda.is_available() else None,
         backend=environment.get("BERTH_BACKEND", ""),
         channels=channels,
         keeps_checkpoints=paths.checkpoints.is_dir(),
@@ -249,47 +257,31 @@ def _load(name: str | Path, recipe: Recipe, args: TrainingArguments, rank: Rank,
     return loaded
 
 
-def _window_length(recipe: Recipe, loaded: Loaded, say: Callable[[str], None]) -> int:
-    wanted = recipe.max_seq_length
-    most = int(min(loaded.tokenizer.model_max_length, position_count(loaded.model) or wanted))
-    if wanted > most:
-        say(f"warning: the model takes {most} tokens, not max_seq_length {wanted}")
-    return min(wanted, most)
-
-
 def _trainer(
     loaded: Loaded,
     settings: TrainingSettings,
     args: TrainingArguments,
-    questions: Mapping[str, Questions],
+    inputs: JobData,
     lines: LineCallback,
 ) -> QuestionAnsweringTrainer:
-    recipe, rank, say = settings.recipe, lines.rank, lines.say
-    length = _window_length(recipe, loaded, say)
-
-    def question_set(split: str) -> QuestionSet | None:
-        if split not in questions:
-            return None
-        examples = questions[split].examples
-        made = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
-        say(f"{split} data: {len(made)} windows of up to {length} tokens")
-        return QuestionSet(examples, made)
-
-    train, validation = question_set("train"), question_set("validation")
+    recipe, train = settings.recipe, inputs.train
+    validation = inputs.question_set("validation") if "validation" in inputs.questions else None
+    if validation:
+        lines.say(f"validation data: {len(validation.windows)} windows of up to {inputs.cutting.length} tokens")
     windows_of_hosts = None
-    if train and questions["train"].divided:
+    if train and inputs.questions["train"].divided:
         divided.check_arguments(args)
-        windows_of_hosts = divided.host_windows(len(train.examples), len(train.windows), rank)
+        windows_of_hosts = divided.host_windows(inputs.questions["train"].count, len(train), lines.rank)
     collator = Collator(
         loaded.tokenizer.pad_token_id or 0,
-        length=length if recipe.pad_to_max_length else None,
+        length=inputs.cutting.length if recipe.pad_to_max_length else None,
         multiple=1 if args.use_cpu else 8,
     )
     return (ShardedTrainer if settings.cpu_fsdp else QuestionAnsweringTrainer)(
         loaded=loaded,
         args=args,
         evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, lines),
-        train_dataset=WindowDataset(train.windows) if train else None,
+        train_dataset=WindowDataset(train) if train else None,
         questions=validation,
         divided=windows_of_hosts,
     )
@@ -368,18 +360,12 @@ def _clear_weights(folder: Path) -> None:
 
 
 def _predict(
-    trainer: QuestionAnsweringTrainer,
-    loaded: Loaded,
-    recipe: Recipe,
-    examples: list[Example],
-    paths: Paths,
-    say: Callable[[str], None],
+    trainer: QuestionAnsweringTrainer, inputs: JobData, paths: Paths, say: Callable[[str], None]
 ) -> dict[str, float]:
     """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
-    length = _window_length(recipe, loaded, say)
     with trainer.lines.clock.during("features"):
-        windows = make_windows(PairTokenizer.of(loaded.tokenizer), examples, length, recipe.doc_stride, label=True)
-    result = trainer.answer(QuestionSet(examples, windows))
+        questions = inputs.question_set("test")
+    result = trainer.answer(questions)
     for name in ("exact_match", "f1"):
         say(f"test_{name}: {report.number(result.scores[name])}")
     _write(trainer.rank, paths.output_data / "test_predictions.json", result.predictions)

@@ -2,7 +2,10 @@
 
 recipe, device               typed hyperparameters to completed settings; what of them GPUs and CPUs ask for
 schema                       what run_qa knows, as JSON for the machine that starts the container
-data, model, features        channels and the hub to examples, weights and batches
+data, questions              where the questions of each split come from, and they themselves, one after another
+window_file, job_data        the windows to train on, in files; all that a job reads
+model, features              the hub or a channel to weights, windows to batches
+hub                          whether the hub can be reached, before anything is asked of it
 divided                      channels of which each host has some of the files
 ranks, trainer, evaluation   the process group and its checks, the loop, EM and F1 over all ranks
 cpu_fsdp                     the loop over weights that are spread over ranks without a GPU

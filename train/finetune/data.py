@@ -1,21 +1,17 @@
 """Where a job's questions come from: a file, a channel, or a data set of the hub, in this order.
 
-SageMaker puts each channel into a folder of its own. `find` decides, per split, what to read; `load` reads it into
-examples and says in the log what was taken.
+SageMaker puts each channel into a folder of its own. `find` decides, per split, what to read; questions.py reads it.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from berth.contract.splits import SPLITS
-from berth.qa.faults import counted
-from berth.qa.squad import Answer, DataError, Example, check_answers, read, skipped_note
+from berth.qa.faults import DataError
 from berth.train.finetune.recipe import Paths, Recipe
-
-HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test": ("test",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,56 +95,6 @@ def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str], parts:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """The questions of a split that are used, and in words which were left out (empty where none was). `divided`: other
-    hosts have others.
-    """
-
-    examples: list[Example]
-    skipped: str = ""
-    divided: bool = False
-
-
-def load(source: DataSource, recipe: Recipe, limit: int | None, say: Callable[[str], None]) -> Questions:
-    """The questions of a split, at most `limit`; for training without those whose answer is not at its offset. No
-    question where this host has no file of a divided channel.
-    """
-    say(source.note)
-    train = source.split == "train"
-    if source.divided and source.is_empty:
-        return Questions([], divided=True)
-    if source.path is not None:
-        examples = read(source.path, version_2_with_negative=recipe.version_2_with_negative, offsets=train)
-    else:
-        examples = _from_hub(source, recipe)
-    there = len(examples)
-    note = ""
-    if train:
-        examples, skipped = check_answers(examples, source.note.partition(": ")[2])
-        if skipped:
-            note = f"train data: {skipped_note(skipped)}"
-            say(note)
-    say(f"{source.split} data: {min(len(examples), limit or len(examples))} of {counted(there, 'question')}")
-    return Questions(examples[:limit], note, source.divided)
-
-
-def load_all(
-    sources: Mapping[str, DataSource], recipe: Recipe, limits: Mapping[str, int | None], say: Callable[[str], None]
-) -> dict[str, Questions]:
-    """The questions of every split. Raises DataError with the faults of all of them."""
-    loaded: dict[str, Questions] = {}
-    problems: list[str] = []
-    for split, source in sources.items():
-        try:
-            loaded[split] = load(source, recipe, limits[split], say)
-        except DataError as reason:
-            problems.append(str(reason))
-    if problems:
-        raise DataError(" ".join(problems))
-    return loaded
-
-
 def _file(given: str, channel: str | None, paths: Paths) -> Path:
     """A file as it was given, or of that name in the split's channel."""
     places = [Path(given), *([paths.channels / channel / given] if channel else [])]
@@ -156,50 +102,6 @@ def _file(given: str, channel: str | None, paths: Paths) -> Path:
         if place.exists():
             return place
     raise DataError(f"File {given} is not there: looked at {' and '.join(str(place) for place in places)}.")
-
-
-def _from_hub(source: DataSource, recipe: Recipe) -> list[Example]:
-    import datasets  # imported here: it takes seconds, and a job with channels does without
-
-    try:
-        loaded = datasets.load_dataset(
-            source.dataset, recipe.dataset_config_name, cache_dir=recipe.cache_dir, token=recipe.token
-        )
-    except Exception as reason:  # the hub's client has a dozen kinds of errors without a common parent
-        raise DataError(
-            f"dataset_name {source.dataset} can't be loaded ({type(reason).__name__}: {first_line(reason)}): check the "
-            "name, and in a job without a way to the hub pass the data as channels train and validation."
-        ) from reason
-    split = next((name for name in HUB_SPLITS[source.split] if name in loaded), None)
-    if split is None:
-        raise DataError(
-            f"dataset_name {source.dataset} has no {source.split} split, only {', '.join(sorted(loaded))}: pass the "
-            "data as a channel."
-        )
-    return examples_of(loaded[split], str(source.dataset), version_2_with_negative=recipe.version_2_with_negative)
-
-
-def examples_of(rows: Iterable[Mapping[str, Any]], name: str, *, version_2_with_negative: bool) -> list[Example]:
-    """Rows of a hub data set in SQuAD's columns as examples. Raises DataError where the columns are others."""
-    examples = []
-    for row in rows:
-        try:
-            texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
-            answers = tuple(Answer(str(text), int(start)) for text, start in zip(texts, starts, strict=True))
-            examples.append(Example(str(row["id"]), row["question"], row["context"], answers))
-        except (KeyError, TypeError, ValueError) as reason:
-            raise DataError(
-                f"dataset_name {name} is not laid out like SQuAD (id, question, context, answers with text and "
-                "answer_start): convert it, or name another."
-            ) from reason
-    empty = sum(not example.answers for example in examples)
-    if empty and not version_2_with_negative:
-        raise DataError(
-            f"{counted(empty, 'question')} of {name} without an answer: set version_2_with_negative to true."
-        )
-    if not examples:
-        raise DataError(f"dataset_name {name} has no questions: name another.")
-    return examples
 
 
 def first_line(reason: BaseException) -> str:

@@ -1,5 +1,6 @@
 """What a job's settings become on the devices that its ranks have. Pure: settings in, settings and lines out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,25 @@ CPU_FSDP_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
 """Those of which each state has its parameter's own shape, or is a number, so that it can be spread like it."""
 
 
+NUMBER_KINDS = {
+    "fp16": (5, 3),
+    "fp16_full_eval": (5, 3),
+    "bf16": (8, 0),
+    "bf16_full_eval": (8, 0),
+    "tf32": (8, 0),
+}
+"""Compute capabilities from which GPUs reckon in such numbers; torch would imitate bf16 on older ones, slowly.
+Source: the table "Feature Support per Compute Capability" of NVIDIA's CUDA C++ Programming Guide.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class RankEnvironment:
     """What this rank finds: hardware, channels, and what is installed."""
 
     world_size: int = 1
     cuda: bool = False
+    capability: tuple[int, int] | None = None  # the GPU's compute capability
     backend: str = ""  # what the launcher chose: gloo, nccl, smddp or nothing
     channels: frozenset[str] = frozenset()
     keeps_checkpoints: bool = False  # the checkpoint folder is there, so somebody wants it filled
@@ -33,6 +47,8 @@ def fit_device(training: dict[str, Any], found: RankEnvironment, warnings: list[
         for name in ("fp16", "fp16_full_eval", "tf32"):
             if training.pop(name, False):
                 warnings.append(f"{name} needs a GPU, and there is none in use: the job goes on with 32-bit numbers")
+    else:
+        _check_numbers(training, found)
     if on_cpu or not found.compiler:
         # A backend or a mode alone switches it on as well.
         requested = [
@@ -42,6 +58,17 @@ def fit_device(training: dict[str, Any], found: RankEnvironment, warnings: list[
             # On a CPU it would take a C++ compiler and torch's headers, which no image has.
             lack = "a GPU, and there is none in use" if on_cpu else "a C compiler for Triton, and this image has none"
             warnings.append(f"torch_compile needs {lack}: the job goes on without it")
+
+
+def _check_numbers(training: Mapping[str, Any], found: RankEnvironment) -> None:
+    """Raises HyperparameterError where this GPU lacks a kind of numbers that is asked for."""
+    for name, least in NUMBER_KINDS.items():
+        if training.get(name) and found.capability is not None and found.capability < least:
+            has, needed = (".".join(map(str, capability)) for capability in (found.capability, least))
+            instead = "use fp16, or leave it out" if least > NUMBER_KINDS["fp16"] else "leave it out"
+            raise HyperparameterError(
+                f"{name} needs a GPU of compute capability {needed} or newer, and this host's has {has}: {instead}."
+            )
 
 
 def choose_backend(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> str:

@@ -5,7 +5,6 @@ each takes windows of its own, the same number on all hosts, shared by the host'
 only answered is put together on every rank before anything else, for a share of exact match or F1 would be no measure.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,9 @@ from transformers import TrainingArguments
 from berth.qa.faults import counted
 from berth.qa.squad import Answer, DataError, Example
 from berth.train.environment import Rank
-from berth.train.finetune import data
-from berth.train.finetune.data import DataSource, Questions
+from berth.train.finetune import questions
+from berth.train.finetune.data import DataSource
+from berth.train.finetune.questions import Passed, Questions, Take
 from berth.train.finetune.ranks import gather
 from berth.train.finetune.recipe import Recipe
 
@@ -49,11 +49,12 @@ def load_all(
     limits: Mapping[str, int | None],
     rank: Rank,
     say: Callable[[str], None],
+    takes: Mapping[str, Take],
 ) -> dict[str, Questions]:
     """The questions of every split, by all ranks together: of `train` this host's own where its channel is divided.
 
-    A limit counts the questions of all hosts. Raises DataError with all faults of this host's files, or with what
-    does not fit between hosts.
+    `takes` has who gets the questions of a split as they are read. A limit counts the questions of all hosts. Raises
+    DataError with all faults of this host's files, or with what does not fit between hosts.
     """
     train = sources.get("train")
     if train and train.divided:
@@ -62,12 +63,15 @@ def load_all(
     of_host = dict(limits) | dict.fromkeys(apart, None)  # what is put together is cut afterwards
     if "train" in apart and (most := limits["train"]):
         of_host["train"] = -(-most // rank.hosts)
-    loaded = data.load_all(sources, recipe, of_host, say)
+    loaded = questions.load_all(sources, recipe, of_host, say, takes)
     if rank.hosts > 1:
-        _check_same({split: each.examples for split, each in loaded.items() if split not in apart}, rank)
+        _check_same({split: each for split, each in loaded.items() if split not in apart}, rank)
     for split in sorted(apart - {"train"}):
-        examples = _put_together(split, loaded[split].examples, rank, say)
-        loaded[split] = Questions(examples[: limits[split]], loaded[split].skipped)
+        examples: list[Example] = []
+        passed = Passed()
+        together = _put_together(split, loaded[split].examples, rank, say)
+        examples.extend(passed.through(together[: limits[split]]))
+        loaded[split] = Questions(passed.count, passed.digest, examples, loaded[split].skipped)
     return loaded
 
 
@@ -83,9 +87,9 @@ def check_arguments(args: TrainingArguments) -> None:
         )
 
 
-def host_windows(questions: int, windows: int, rank: Rank) -> HostWindows:
-    """What all hosts hold, by what this one does; every rank must call it."""
-    found = _of_each_host([questions, windows], rank)
+def host_windows(asked: int, windows: int, rank: Rank) -> HostWindows:
+    """What all hosts hold, by the questions `asked` on this one and its windows; every rank must call it."""
+    found = _of_each_host([asked, windows], rank)
     counts = {host: int(count) for host, (_, count) in found.items()}
     return HostWindows(counts, sum(int(count) for count, _ in found.values()))
 
@@ -134,23 +138,16 @@ def _example(fields: Sequence[Any]) -> Example:
     return Example(str(name), str(question), str(context), tuple(Answer(str(text), int(at)) for text, at in answers))
 
 
-def _check_same(splits: Mapping[str, Sequence[Example]], rank: Rank) -> None:
+def _check_same(splits: Mapping[str, Questions], rank: Rank) -> None:
     """Raises DataError where hosts hold different questions of a split that each should hold whole; all must call it.
 
     Ranks that cut another data set into shares would train on some questions twice and on others never, or wait for
     each other for ever.
     """
-    everyone = gather({split: _digest(examples) for split, examples in splits.items()}, rank)
-    for split, examples in splits.items():
+    everyone = gather({split: each.digest for split, each in splits.items()}, rank)
+    for split, each in splits.items():
         if len({found[split] for found in everyone}) > 1:
             raise DataError(
                 f"The {split} data differs between hosts, though its channel is not ShardedByS3Key "
-                f"({rank.host or 'this host'} has {counted(len(examples), 'question')}): give all hosts the same files."
+                f"({rank.host or 'this host'} has {counted(each.count, 'question')}): give all hosts the same files."
             )
-
-
-def _digest(examples: Sequence[Example]) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr((example.id, example.question, example.context, example.answers)).encode("utf-8", "replace"))
-    return digest.hexdigest()

@@ -4,8 +4,9 @@ Neither fails a job: the model is there, and a warning says what is missing. Wha
 training.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from random import Random
 
 from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import Example
@@ -16,11 +17,30 @@ from berth.runtime.engines.quantization import CalibrationData, Limits, WindowSe
 from berth.train.finetune.recipe import Recipe
 
 
-def check(recipe: Recipe, examples: Mapping[str, Sequence[Example]]) -> None:
-    """Raises HyperparameterError where the questions are too few to measure an int8 graph on."""
-    if not recipe.export_int8 or "train" not in examples:
+class Sample:
+    """At most so many of the questions that pass, each as likely as any other, and the same ones at each call."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.examples: list[Example] = []
+
+    def through(self, examples: Iterable[Example]) -> Iterator[Example]:
+        """The same questions; of the n-th, each place in the sample is taken with probability 1 / n."""
+        random = Random(0)
+        for number, example in enumerate(examples, start=1):
+            place = number - 1 if number <= self.most else random.randrange(number)
+            if place == len(self.examples) < self.most:
+                self.examples.append(example)
+            elif place < self.most:
+                self.examples[place] = example
+            yield example
+
+
+def check(recipe: Recipe, counts: Mapping[str, int]) -> None:
+    """Raises HyperparameterError where the questions are too few to measure an int8 graph on; `counts` by split."""
+    if not recipe.export_int8 or "train" not in counts:
         return
-    if reason := quantization.too_few(len(examples.get("validation", ())), _limits(recipe)):
+    if reason := quantization.too_few(counts.get("validation", 0), _limits(recipe)):
         raise HyperparameterError(f"{reason}.")
 
 
@@ -35,15 +55,12 @@ def add_graph(folder: Path, say: Callable[[str], None]) -> None:
     say(f"model: its graph for a fast start of an endpoint adds {size:.0f} MB (export_openvino false leaves it out)")
 
 
-def add_int8(
-    recipe: Recipe, examples: Mapping[str, Sequence[Example]], folder: Path, say: Callable[[str], None]
-) -> None:
+def add_int8(recipe: Recipe, questions: CalibrationData, folder: Path, say: Callable[[str], None]) -> None:
     """Quantise the graph next to the model, if it is there, and say what that loses."""
     if not (folder / graph.FOLDER / graph.MANIFEST).is_file():
         say("warning: export_int8: the model has no graph to quantise, so it is saved without one in int8")
         return
     settings = WindowSettings(recipe.max_seq_length, recipe.doc_stride, recipe.decoding())
-    questions = CalibrationData(examples["train"], examples["validation"])
     try:
         quantization.add_int8(folder, questions, settings, _limits(recipe), say)
     except GraphError as error:

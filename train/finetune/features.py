@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, Sampler
 
 from berth.qa.windows import Window
 from berth.train.environment import Rank
+from berth.train.finetune.window_file import WindowFile
 
 MEGABATCH = 50  # batches that are sorted together: more waste less padding and mix less
 
@@ -20,9 +21,13 @@ MEGABATCH = 50  # batches that are sorted together: more waste less padding and 
 class WindowDataset(Dataset[dict[str, Any]]):
     """Windows as the model's arguments: unpadded arrays (tokens,), and the labels of each window."""
 
-    def __init__(self, windows: Sequence[Window]) -> None:
+    def __init__(self, windows: Sequence[Window] | WindowFile) -> None:
         self.windows = windows
-        self.lengths = np.array([len(window.input_ids) for window in windows], dtype=np.int64)
+        self.lengths = (
+            windows.lengths
+            if isinstance(windows, WindowFile)
+            else np.array([len(window.input_ids) for window in windows], dtype=np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self.windows)

@@ -5,6 +5,8 @@ the SDK's `model_uri` delivers it).
 """
 
 import contextlib
+import mmap
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from typing import Any
 
 from berth.contract.archive import ArchiveError, unpack
 from berth.contract.errors import JobError
-from berth.contract.model_files import NULL_THRESHOLD, model_home, what_is_missing
+from berth.contract.model_files import NULL_THRESHOLD, WEIGHTS, first_file, model_home, what_is_missing
 from berth.train.finetune.data import first_line
 from berth.train.finetune.recipe import Paths, Recipe
 
@@ -61,8 +63,8 @@ def find(recipe: Recipe, paths: Paths, channels: frozenset[str]) -> tuple[str | 
 
 @contextlib.contextmanager
 def folder(path: Path, *, tokenizer: bool = True) -> Iterator[Path]:
-    """The folder with config and weights in or below `path`, unpacked into a temporary place where it is an archive.
-    `tokenizer`: whether one must be in it.
+    """The folder with config and weights in or below `path`, in a temporary place where it is an archive, and so
+    unpacked there, or where its files can't be mapped. `tokenizer`: whether one must be in it.
     """
     archive = path if path.is_file() else next(iter(sorted(path.glob("*.tar.gz"))), None)
     if model_home(path) is None and archive is not None:
@@ -73,8 +75,23 @@ def folder(path: Path, *, tokenizer: bool = True) -> Iterator[Path]:
             except ArchiveError as reason:
                 raise ModelLoadError(str(reason)) from None
             yield _checked(content, archive, tokenizer=tokenizer)
-    else:
-        yield _checked(path, path, tokenizer=tokenizer)
+        return
+    home = _checked(path, path, tokenizer=tokenizer)
+    if _can_be_mapped(home):
+        yield home
+        return
+    with tempfile.TemporaryDirectory(prefix="berth-model-") as copied:
+        yield Path(shutil.copytree(home, Path(copied) / "model"))
+
+
+def _can_be_mapped(home: Path) -> bool:
+    """Whether the weights can be mapped into memory, which safetensors does; a FastFile channel's may not be."""
+    with (home / str(first_file(home, WEIGHTS))).open("rb") as file:
+        try:
+            mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ).close()
+        except OSError:
+            return False
+    return True
 
 
 def load(name: str | Path, recipe: Recipe) -> Loaded:
@@ -110,14 +127,14 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
         setattr(config, NULL_THRESHOLD, recipe.null_score_diff_threshold)  # for whoever serves the model
     with _reading("tokenizer", name, local=local):
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer_name or place, **source)
+    if not tokenizer.is_fast:
+        raise ModelLoadError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     with _reading("weights", name, local=local):
         # 32 bits whatever the checkpoint holds: since transformers 5 the default is the checkpoint's own type, and
         # weights of 16 bits do not learn from small steps.
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             place, config=config, dtype=torch.float32, output_loading_info=True, **source
         )
-    if not tokenizer.is_fast:
-        raise ModelLoadError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     fresh = sorted({key.split(".")[0] for key in info["missing_keys"]})
     return Loaded(model, tokenizer, tuple(fresh))
 

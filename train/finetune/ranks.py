@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from berth.contract.errors import JobError
+from berth.qa.faults import counted
 from berth.runtime.cpus import count_cpus
 from berth.train import smddp
 from berth.train.environment import Rank
@@ -32,7 +33,14 @@ def threads(local_world_size: int, root: Path = Path("/")) -> int:
 
 
 def start_group(rank: Rank, backend: str, timeout: int, *, cuda: bool) -> None:
-    """Start the process group of a job of several ranks; `timeout` is in seconds."""
+    """Start the process group of a job of several ranks; `timeout` is in seconds. Raises RankError where this host has
+    fewer GPUs than ranks.
+    """
+    if cuda and rank.local_world_size > (gpus := torch.cuda.device_count()):
+        raise RankError(
+            f"This host has {counted(gpus, 'GPU')} and runs {rank.local_world_size} ranks, which take one each: run "
+            f"{gpus} (processes_per_host, or torchrun's --nproc-per-node), or set use_cpu to true."
+        )
     if cuda:
         torch.cuda.set_device(rank.local_rank)
     if rank.world_size > 1:

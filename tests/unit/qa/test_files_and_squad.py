@@ -3,13 +3,17 @@
 import gzip
 import json
 import lzma
+import tracemalloc
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
-from berth.qa.squad import Answer, DataError, Example, check_answers, read, skipped_note
+from berth.qa import files
+from berth.qa.squad import Answer, AnswerCheck, DataError, Example, QuestionReader, read
 
 CONTEXT = "Emoji 👩‍💻 and cafe\u0301:\r\n Oslo is in Norway.\u2028The end."
 OSLO = CONTEXT.index("Oslo")
@@ -73,7 +77,7 @@ def write(path: Path, content: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
+LAYOUTS = pytest.mark.parametrize(
     ("name", "content"),
     [
         pytest.param("train.json", official(EXPECTED), id="official"),
@@ -89,7 +93,16 @@ def write(path: Path, content: object) -> Path:
         pytest.param("train.parquet", flat(EXPECTED), id="parquet"),
     ],
 )
+
+
+@LAYOUTS
 def test_every_layout_gives_the_same_examples(tmp_path: Path, name: str, content: object) -> None:
+    assert read(write(tmp_path / name, content)) == EXPECTED
+
+
+@LAYOUTS
+def test_wherever_a_part_ends(tmp_path: Path, name: str, content: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_CHUNK", 5)
     assert read(write(tmp_path / name, content)) == EXPECTED
 
 
@@ -143,6 +156,8 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.json", official([]), r"t\.json holds no question", id="no-paragraphs"),
         pytest.param("t.parquet", [], r"t\.parquet holds no question", id="parquet-no-rows"),
         pytest.param("t.json", '{"data": [', r"t\.json is not JSON, line 1 column 11: .*; fix or", id="cut-off"),
+        pytest.param("t.json", "[]\n[]", r"t\.json is not JSON, line 2 column 1: Extra data; fix", id="two-lists"),
+        pytest.param("t.json", "[" * 100_000, r"t\.json is not SQuAD, it is nested too deeply", id="deep"),
         pytest.param("t.json", "42", r't\.json is not SQuAD, it has no list "data"', id="number"),
         pytest.param("t.json", {"text": "x"}, r'not SQuAD, it has no list "data": the layout is \{"data"', id="other"),
         pytest.param("t.json", {"data": ["x"]}, r"t\.json, row 1: not SQuAD, it is no JSON object", id="strings"),
@@ -210,14 +225,47 @@ def test_ids_are_unique_over_files(tmp_path: Path) -> None:
         ("t.json.gz", b"no gz", r"can't be read"),
         ("t.json.gz", gzip.compress(b"[]" * 1000)[:-10], r"can't be read"),
         ("t.json", "é".encode("latin-1"), r"t\.json is not UTF-8 text \(byte 0\): save it as UTF-8"),
+        ("t.json", b"[" + b" " * (1 << 20) + "é".encode()[:1] + b"]", r"is not UTF-8 text \(byte 1048577\)"),
+        ("t.json", b'["' + b"a" * ((1 << 20) - 3) + "é".encode()[:1], r"is not UTF-8 text \(byte 1048575\)"),
         ("t.parquet", b"PAR1 not", r"t\.parquet can't be read as Parquet \(.*\): copy"),
+        ("t.parquet", b"", r"t\.parquet can't be read as Parquet \(.*\): copy"),
+        ("t.jsonl.gz", b"", r"t\.jsonl\.gz is empty: pass rows"),
     ],
-    ids=["xz", "xz-cut", "gz", "gz-cut", "latin-1", "parquet"],
+    ids=["xz", "xz-cut", "gz", "gz-cut", "latin-1", "second-part", "cut-letter", "parquet", "parquet-0", "gz-0"],
 )
 def test_broken_bytes_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=message):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_parquet_damaged_anywhere_is_refused_or_reads_as_rows(tmp_path: Path, compression: str) -> None:
+    """Cut off, with another magic, with zeros inside: one sentence with the file, or rows that are looked at."""
+    path = tmp_path / "t.parquet"
+    parquet.write_table(arrow.Table.from_pylist(flat(numbered(2000, 0))), path, compression=compression)
+    good = path.read_bytes()
+    damaged = [good[:cut] for cut in (3, 100, len(good) // 2, len(good) - 1)]
+    damaged += [b"XXXX" + good[4:-4] + b"XXXX", b"\xff" * len(good)]
+    for place in range(8, len(good) - 40, len(good) // 40):
+        damaged.append(good[:place] + b"\xff" * 40 + good[place + 40 :])
+    refused = []
+    for data in damaged:
+        path.write_bytes(data)
+        try:
+            read(path)
+        except DataError as error:
+            refused.append(str(error))
+    assert len(refused) > len(damaged) // 2
+    assert all(str(path) in sentence and "\n" not in sentence for sentence in refused)
+
+
+def test_parquet_with_other_columns_names_those_that_it_has(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.parquet", [{"text": "Oslo", "label": 1, "id": "q"}])
+    with pytest.raises(
+        DataError, match=r"t\.parquet has no column question and none context, only text, label, id: ro"
+    ):
+        read(path)
 
 
 @pytest.mark.parametrize(
@@ -249,22 +297,37 @@ def numbered(count: int, wrong: int) -> list[Example]:
 
 def test_answers_beside_their_offsets_are_skipped_and_named(tmp_path: Path) -> None:
     examples = read(write(tmp_path / "t.jsonl", lines(numbered(20, wrong=2))))
-    kept, skipped = check_answers(examples)
-    assert (kept, skipped) == (examples[2:], examples[:2])
-    assert skipped_note(skipped) == (
+    answers = AnswerCheck()
+    assert list(answers.kept(examples)) == examples[2:]
+    answers.check()
+    assert answers.note() == (
         "2 questions skipped, whose answer is not at its answer_start: "
         f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1)"
     )
-    assert skipped_note(skipped[:1]).startswith("1 question skipped, whose answer is not at its ")
+    one = AnswerCheck()
+    assert list(one.kept(examples[:1])) == []
+    assert one.note().startswith("1 question skipped, whose answer is not at its ")
+
+
+def refused(examples: list[Example], *, all_read: bool = True) -> str:
+    """Why the answers of a data set called train are refused, empty where they are not."""
+    answers = AnswerCheck("train")
+    list(answers.kept(examples))
+    try:
+        answers.check(all_read=all_read)
+    except DataError as error:
+        return str(error)
+    return ""
 
 
 def test_too_many_answers_beside_their_offsets_are_refused() -> None:
-    with pytest.raises(
-        DataError, match=r"^In train 5 of 20 questions have an answer whose text is not .* \(id q4\)\): "
-    ):
-        check_answers(numbered(20, wrong=5), "train")
-    with pytest.raises(DataError, match=r"\(id q9\); and 3 more\): count answer_start"):
-        check_answers(numbered(20, wrong=13), "train")
+    told = refused(numbered(20, wrong=5))
+    assert told.startswith("In train 5 of 20 questions have an answer whose text is not ")
+    assert "(id q4)): " in told
+    assert "(id q9); and 3 more): count answer_start" in refused(numbered(20, wrong=13))
+    assert not refused(numbered(20, wrong=2))
+    assert not refused(numbered(12, wrong=10), all_read=False), "ten of the first few are no share of all"
+    assert refused(numbered(12, wrong=11), all_read=False)
 
 
 BROKEN: dict[str, dict[str, object]] = {
@@ -297,8 +360,8 @@ def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, n
         f"{word} 7: the id 'q0' stands at {word} 6 too; "
         f"{word} 8 (id bad8): the question has no answer. "
         "Set version_2_with_negative to True if the data has questions that the context does not answer, otherwise "
-        f"remove the question; rows look like {row}; give every question its own id; count answer_start in characters "
-        "of the context as it stands in the file (not in bytes, and before any change of white space or line ends)."
+        f"remove the question; rows look like {row}; count answer_start in characters of the context as it stands in "
+        "the file (not in bytes, and before any change of white space or line ends); give every question its own id."
     )
     assert "\n" not in told
     with pytest.raises(DataError, match=r"^6 rows can't be used"):  # in data to evaluate on, offsets don't count
@@ -320,6 +383,46 @@ def test_an_answer_without_text_is_not_called_misplaced(tmp_path: Path) -> None:
     rows = [ROW | {"id": "a", "answers": {"text": [""], "answer_start": [0]}}, ROW | {"id": "b", "answers": []}]
     with pytest.raises(DataError, match=r"row 1 \(id a\): an answer has no text; row 2 \(id b\): the question has no"):
         read(write(tmp_path / "t.json", rows), offsets=True)
+
+
+def test_an_id_that_comes_twice_in_a_row_that_is_misplaced_is_a_fault(tmp_path: Path) -> None:
+    rows = flat(numbered(2, wrong=2))
+    rows[1]["id"] = "q0"
+    with pytest.raises(DataError, match=r"^2 rows can't be used: .*row 1 \(id q0\): an answer's .*row 2: the id 'q0'"):
+        read(write(tmp_path / "t.json", rows), offsets=True)
+
+
+def test_a_reader_that_is_left_early_tells_of_what_it_read(tmp_path: Path) -> None:
+    rows = [*flat(numbered(4, 0)), {"id": "", "question": "later"}]
+    rows[1]["id"] = "q0"
+    reader = QuestionReader(write(tmp_path / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert [example.id for example in islice(reader, 1)] == ["q0"]
+    reader.check()
+    reader = QuestionReader(tmp_path / "t.jsonl")
+    assert len(list(islice(reader, 2))) == 2
+    with pytest.raises(DataError, match="line 2: the id 'q0' stands at line 1 too"):
+        reader.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["t.json", "t.jsonl", "t.parquet"])
+def test_faults_and_questions_of_any_number_take_little_memory(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 7 MB of questions, all good or all at fault, a small part is held at a time."""
+    monkeypatch.setattr(files, "_CHUNK", 10_000)
+    for change in ({}, {"question": ""}):
+        rows = [row | change | {"context": CONTEXT * 20} for row in flat(numbered(6000, 0))]
+        content = "".join(json.dumps(row) + "\n" for row in rows) if name == "t.jsonl" else rows
+        reader = QuestionReader(write(tmp_path / name, content))
+        tracemalloc.start()
+        count = sum(1 for _ in reader)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert count == (0 if change else 6000)
+        assert most < (2_500_000 if name == "t.parquet" else 400_000), "250 rows of Parquet, 20 kB of others"
+        with suppress(DataError):
+            reader.check()
 
 
 def test_ten_faults_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
@@ -359,11 +462,10 @@ def test_a_file_of_no_lines_of_json_at_all_is_one_fault(tmp_path: Path) -> None:
 )
 def test_what_counts_as_misplaced(answer: Answer) -> None:
     wrong = Example("wrong", "Which?", CONTEXT, (answer,))
-    kept, skipped = check_answers([*numbered(10, 0), wrong])
-    assert (len(kept), skipped) == (10, [wrong])
+    assert list(AnswerCheck().kept([*numbered(10, 0), wrong])) == numbered(10, 0)
 
 
 def test_questions_without_answers_are_kept() -> None:
     example = Example("q", "Why?", CONTEXT, ())
-    assert check_answers([example]) == ([example], [])
-    assert check_answers([]) == ([], [])
+    assert list(AnswerCheck().kept([example])) == [example]
+    AnswerCheck().check()

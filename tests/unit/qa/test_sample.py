@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.qa.squad import check_answers, read
+from berth.qa.squad import misplaced, read
 
 NAMES = ["squad-train.json.xz", "squad-heldout.json.xz"]
 
@@ -34,7 +34,7 @@ def test_counts_and_checksums_are_those_of_the_readme(sample: Path, name: str) -
 @pytest.mark.parametrize("name", NAMES)
 def test_every_answer_is_at_its_offset(sample: Path, name: str) -> None:
     examples = read(sample / name)
-    assert check_answers(examples) == (examples, [])
+    assert not any(misplaced(example) for example in examples)
     assert all(example.answers for example in examples)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import processors
 
 from berth.qa.squad import Answer, Example, read
-from berth.qa.tokenizer import PairTokenizer, SlowTokenizerError
+from berth.qa.tokenizer import PairTokenizer, SharingTokenizer, SlowTokenizerError
 from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows, position_count
 
 
@@ -128,6 +129,23 @@ def test_pairs_have_no_labels(tokenizer: Any) -> None:
     assert windows_of(tokenizer, []) == []
     with pytest.raises(TypeError, match="examples with answers"):
         windows_of(tokenizer, [("What?", "one")], label=True)
+
+
+def test_pairs_that_share_texts_are_encoded_as_by_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
+    pairs = [(example.question, example.context) for example in read(sample / "squad-heldout.json.xz")[:60]]
+    for each in (tokenizer, byte_level):
+        plain = PairTokenizer.of(each)
+        sharing = plain.sharing()
+        assert type(sharing) is SharingTokenizer
+        for one, other in zip(sharing.encode(pairs), plain.encode(pairs), strict=True):
+            for name in ("ids", "type_ids", "offsets", "word_ids", "sequence_ids"):
+                assert getattr(one, name) == getattr(other, name)
+
+
+def test_a_tokenizer_that_may_put_pairs_together_otherwise_shares_nothing(byte_level: Any) -> None:
+    plain = PairTokenizer.of(byte_level)
+    plain.library.post_processor = processors.ByteLevel()
+    assert plain.sharing() is plain
 
 
 def test_a_model_without_token_types_gets_none(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

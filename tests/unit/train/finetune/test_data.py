@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from berth.qa.squad import DataError
-from berth.train.finetune.data import DataSource, load, load_all
+from berth.train.finetune.data import DataSource
+from berth.train.finetune.questions import load, load_all
 from berth.train.finetune.recipe import Recipe
 
 CONTEXT = "Oslo is in Norway."
@@ -49,8 +50,8 @@ def test_a_limit_and_one_question_alone(tmp_path: Path) -> None:
     said: list[str] = []
     assert len(load(source(tmp_path, "train", rows(5)), Recipe(), 2, said.append).examples) == 2
     load(source(tmp_path, "validation", rows(1)), Recipe(), None, said.append)
-    assert [line for line in said if " of " in line] == [
-        "train data: 2 of 5 questions",
+    assert [line for line in said if "question" in line] == [
+        "train data: the first 2 questions",
         "validation data: 1 of 1 question",
     ]
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.train import run_qa
-from berth.train.finetune import model
+from berth.train.finetune import job_data, model
 from berth.train.finetune.model import Loaded, ModelLoadError
 from berth.train.finetune.recipe import Paths, Recipe
 
@@ -103,6 +102,6 @@ def test_archive_damaged_inside_the_weights(tmp_path: Path) -> None:
 def test_windows_fit_the_models_positions(tokens: int, positions: int | None, length: int, warned: bool) -> None:
     said: list[str] = []
     bare = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=positions), base_model=None)
-    loaded = Loaded(bare, SimpleNamespace(model_max_length=tokens), ())
-    assert run_qa._window_length(Recipe(max_seq_length=384), loaded, said.append) == length
+    loaded = Loaded(bare, SimpleNamespace(model_max_length=tokens, num_special_tokens_to_add=lambda pair: 3), ())
+    assert job_data.window_length(Recipe(max_seq_length=384, doc_stride=8), loaded, said.append) == length
     assert said == ([f"warning: the model takes {length} tokens, not max_seq_length 384"] if warned else [])

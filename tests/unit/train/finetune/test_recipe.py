@@ -11,7 +11,7 @@ import torch
 from transformers import TrainingArguments
 
 from berth.contract.hyperparameters import HyperparameterError
-from berth.qa.squad import Answer, DataError, Example
+from berth.qa.squad import DataError, Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
 from berth.train.finetune import data, export, ranks, report
@@ -94,8 +94,7 @@ def test_int8_is_not_asked_for_unasked() -> None:
 
 
 def test_too_few_questions_are_counted_before_training() -> None:
-    example = Example("q", "who", "ann", (Answer("ann", 0),))
-    few, enough = ({"train": [example], "validation": [example] * count} for count in (499, 500))
+    few, enough = ({"train": 1, "validation": count} for count in (499, 500))
     with pytest.raises(
         HyperparameterError, match=r"there are 499 questions to measure its loss on, .*int8_few_questions"
     ):
@@ -103,7 +102,7 @@ def test_too_few_questions_are_counted_before_training() -> None:
     export.check(Recipe(export_int8=True), enough)
     export.check(Recipe(export_int8=True, int8_few_questions=True), few)
     export.check(Recipe(), few)
-    export.check(Recipe(export_int8=True), {"validation": [example]})
+    export.check(Recipe(export_int8=True), {"validation": 1})
 
 
 def test_a_relative_output_dir_is_noted() -> None:
@@ -196,6 +195,25 @@ def test_what_needs_a_gpu_warns_on_a_cpu_and_goes_on(name: str) -> None:
     assert name not in settings(GPU, use_cpu=True, **{name: True}).training
 
 
+def test_numbers_that_a_gpu_has_are_used() -> None:
+    assert settings(replace(GPU, capability=(7, 0)), fp16=True).training["fp16"] is True
+    assert settings(replace(GPU, capability=(8, 0)), bf16=True).training["bf16"] is True
+    assert settings(replace(GPU, capability=(7, 0)), bf16=True, use_cpu=True).training["bf16"] is True
+
+
+def test_a_sample_of_what_passes() -> None:
+    examples = [Example(f"q{number}", "who", "ann", ()) for number in range(1000)]
+    first, again, few, none = (export.Sample(most) for most in (50, 50, 5000, 0))
+    for sample in (first, again, few, none):
+        assert list(sample.through(examples)) == examples
+    assert first.examples == again.examples
+    numbers = sorted(int(example.id[1:]) for example in first.examples)
+    assert len(set(numbers)) == 50
+    assert 300 < sum(numbers) / 50 < 700, "from all of them"
+    assert few.examples == examples
+    assert none.examples == []
+
+
 def test_other_things_that_are_not_there() -> None:
     done = settings(
         CPU, torch_compile=True, torch_compile_backend="inductor", report_to=["tensorboard"], ddp_backend="nccl"
@@ -266,6 +284,9 @@ def test_group_and_resume() -> None:
             {"seed": -1, "data_seed": 1 << 32},
             "seed is -1 and must be from 0 to 4294967295; data_seed is 4294967296",
         ),
+        (replace(GPU, capability=(7, 0)), {"bf16": True}, "bf16 needs a GPU of compute capability 8.0 or newer, and"),
+        (replace(GPU, capability=(7, 5)), {"bf16_full_eval": True}, "this host's has 7.5: use fp16, or leave it out"),
+        (replace(GPU, capability=(5, 2)), {"fp16": True}, "fp16 needs a GPU of compute capability 5.3 or newer, and"),
         (CPU, {"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one: leave it out"),
         (replace(CPU, world_size=2), {"fsdp": True, "optim": "adafactor"}, "can't spread the state of optim adafactor"),
         (replace(CPU, world_size=2, fully_shard=False), {"fsdp": True}, "fsdp without a GPU needs torch 2.6"),

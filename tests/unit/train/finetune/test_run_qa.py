@@ -216,7 +216,7 @@ def test_dataset_by_name_and_packed_model(
     (tmp_path / "input/config/hyperparameters.json").write_text(json.dumps(hyperparameters))
     (end,) = host.run(job)
     assert end.code == 0, end.err
-    assert "train data: 6 of 12 questions" in end.out
+    assert "train data: the first 6 questions" in end.out
     assert [len(captured) for captured in found(end.out + end.err).values()] == [1, 1, 1, 1, 1]
     assert job.metrics()["eval_NoAns_total"] == 4
     assert json.loads((tmp_path / "model/config.json").read_text())["null_score_diff_threshold"] == -0.5
@@ -231,7 +231,7 @@ def test_dataset_by_name_and_packed_model(
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"dataset_name": "squad", "max_steps": "1"}, "dataset_name squad can't be loaded"),
+        ({"dataset_name": "squad", "max_seq_length": "48", "doc_stride": "8"}, "dataset_name squad can't be loaded"),
         ({"model_name_or_path": "bert-base-uncased"}, "The config of bert-base-uncased can't be loaded"),
     ],
     ids=["dataset", "model"],
