@@ -103,7 +103,11 @@ class CheckpointTrainer(Trainer):
             self.say(
                 f"warning: no checkpoint of step {step} could be written into {folder} ({fault}): the training goes on "
                 "without it; free space there, or make it writable, or keep fewer by save_total_limit"
-                + ("; the best model will be that of another step" if is_best else "")
+                + (
+                    "; the best model will be that of another step"
+                    if is_best and self.args.load_best_model_at_end
+                    else ""
+                )
             )
             return
         if self.rank.local_rank == 0 and saving.aside.is_dir():
