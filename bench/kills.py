@@ -36,6 +36,7 @@ SEED = 18
 def run(options: argparse.Namespace, folder: Path) -> list[KilledJob]:
     """All jobs: as many as it takes for the kills, which the numbers of hosts share."""
     channels = small.write_channels(folder / "data")
+    began = time.monotonic()
     jobs = []
     for turn, hosts in enumerate(options.hosts):
         chances = random.Random(options.seed + hosts)
@@ -44,12 +45,13 @@ def run(options: argparse.Namespace, folder: Path) -> list[KilledJob]:
             restarting = Restarting(ground, folder, hosts, chances)
             restarting.run_whole()
             kills = choose(share, ground.victims, chances)
-            while kills:
-                job = restarting.run_killed(kills)
+            until = began + 60 * options.minutes * (turn + 1) / len(options.hosts)
+            while kills and time.monotonic() < until:
+                job = restarting.run_killed(kills, until)
                 jobs.append(job)
                 for fault in faults_of(job, small.SAVE_EVERY):
                     print(f"FAULT: {fault}", file=sys.stderr)
-                if not job.kills:
+                if not job.kills and time.monotonic() < until:
                     print(f"{kills.pop(0)}: its moment never came", file=sys.stderr)
     return jobs
 
@@ -77,14 +79,23 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--hosts", type=program.positive, nargs="+", default=[1, 2], help="default: 1 2")
     parser.add_argument("--seed", type=int, default=SEED, help="default: %(default)s")
     parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
+    parser.add_argument(
+        "--minutes", type=float, default=90.0, help="after which no further kill (default: %(default)s)"
+    )
     parser.add_argument("--ranks-alone", action="store_true", help="ranks as processes of this machine")
     options = parser.parse_args(words)
+    setting = _setting(words, options)  # of the kit as it is now, for a commit may come meanwhile
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="berth-kills-") as scratch:
         jobs = run(options, Path(scratch))
     lines = [
-        f"{_setting(words, options)}; {time.monotonic() - began:.0f} s.",
+        f"{setting}; {time.monotonic() - began:.0f} s.",
         f"{small.STEPS} steps of two ranks on each host, a checkpoint at every {small.SAVE_EVERY} of them.",
+        *(
+            ["The ranks are processes of this machine; `container` is all of them at once."]
+            if options.ranks_alone
+            else []
+        ),
     ]
     print(render(f"Jobs that were killed, {time.strftime('%Y-%m-%d')}", lines, jobs, small.SAVE_EVERY))
     return 1 if any(faults_of(job, small.SAVE_EVERY) for job in jobs) else 0

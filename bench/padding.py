@@ -58,7 +58,7 @@ def samples_per_second(data: Path, out: Path, *, padded: bool) -> float:
     done = run_training_job(job, image=IMAGE, log=_drop, say=_drop)
     if done.model_archive is None:
         raise SystemExit(f"the job failed: {done.failures}")
-    figure = float(read_member(done.model_archive, "metrics.json")["train_samples_per_second"])
+    figure = float(json.loads(read_member(done.model_archive, "metrics.json"))["train_samples_per_second"])
     print(f"{'padded' if padded else 'by length'}: {figure:.2f} samples/s", file=sys.stderr)
     return figure
 

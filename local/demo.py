@@ -25,7 +25,6 @@ from berth.local.endpoint import EndpointOptions, ask, deploy
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
 from berth.local.job_screen import run_on_screen
 from berth.local.output_folders import check_writable
-from berth.local.plot import write_plot
 from berth.local.screenshot import find_browser, take_screenshot
 from berth.local.training_progress import is_progress
 
@@ -48,6 +47,7 @@ HYPERPARAMETERS = {
     "max_seq_length": "384",
     "doc_stride": "128",
     "logging_steps": "10",
+    "log_seconds": "5",
     "save_strategy": "no",
     "eval_strategy": "steps",
     "eval_steps": "0.5",  # half-way and, as always, at the end: two points for the plot, half a minute more
@@ -63,6 +63,7 @@ class DemoQuestion:
     gold: str
 
 
+CURVE = "training.svg"
 PAGE = "page.png"
 QUESTIONS = (
     DemoQuestion(
@@ -94,15 +95,16 @@ def run_demo(
     out = check_writable(out)
     console.rule("1. fine-tune in the training image")
     outcome = _train(train_image, out, {**HYPERPARAMETERS, **(hyperparameters or {})}, console)
-    if outcome.model_archive is None:
+    if outcome.model_archive is None or outcome.output_archive is None:
         for host, reason in outcome.failures.items():
             console.print(f"{host}: {reason}", markup=False, highlight=False)
         raise UserError(
-            f"The training job left no model (exit code {outcome.exit_code}): its log is {out / 'train.log'}."
+            f"The training job left no model and no figures (exit code {outcome.exit_code}): its log is "
+            f"{out / 'train.log'}."
         )
-    metrics: dict[str, Any] = read_member(outcome.model_archive, "metrics.json")
-    plot = out / "training.png"
-    write_plot(read_member(outcome.model_archive, "history.json"), plot, "MiniLM-L6 on an excerpt of SQuAD v1.1")
+    metrics: dict[str, Any] = json.loads(read_member(outcome.model_archive, "metrics.json"))
+    plot = out / CURVE
+    plot.write_bytes(read_member(outcome.output_archive, CURVE))
 
     console.rule("2. what came out")
     console.print(_results(metrics, outcome))
@@ -145,8 +147,8 @@ def pretrained_model() -> Path:
     return folder
 
 
-def read_member(archive: Path, name: str) -> Any:
-    """A JSON file at the root of a model archive; UserError if it is not there."""
+def read_member(archive: Path, name: str) -> bytes:
+    """A file at the root of a job's archive; UserError if it is not there."""
     with tarfile.open(archive) as tar:
         try:
             member = tar.extractfile(name)
@@ -154,7 +156,7 @@ def read_member(archive: Path, name: str) -> Any:
             member = None
         if member is None:
             raise UserError(f"{archive} holds no {name}: the training image is not one of this kit; build it again.")
-        return json.load(member)
+        return member.read()
 
 
 def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: Console) -> TrainOutcome:

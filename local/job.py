@@ -31,7 +31,7 @@ from berth.local.signals import Interrupted, Interrupts
 
 _TIMED_OUT = 124
 _POLL_SECONDS = 0.25
-_STOP_GRACE = 10.0
+_STOP_GRACE = 120.0  # as SageMaker: a job that is stopped saves what it has
 _LOGS_GRACE = 10.0
 # After one host failed the others have this long to end by themselves: the train entry takes about a second, a user's
 # own program that waits for its peers would wait for ever.

@@ -75,7 +75,8 @@ class FailureReport:
     """One failure.
 
     `code` is the exit code (1 to 255), `when` the time at which it showed (seconds since the epoch), `detail` the last
-    lines on stderr, `echo` says that it only follows from another rank's or host's failure.
+    lines on stderr, `echo` says that it only follows from another rank's or host's failure, `written` that the program
+    left the sentence itself (`write_failure`).
     """
 
     sentence: str
@@ -85,6 +86,7 @@ class FailureReport:
     detail: tuple[str, ...] = ()
     when: float = 0.0
     echo: bool = False
+    written: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain types, for a file or the rendezvous."""
@@ -102,6 +104,7 @@ class FailureReport:
             detail=tuple(str(line)[:LINE_CHARACTERS] for line in list(fields.get("detail", ()))[-DETAIL_LINES:]),
             when=float(fields.get("when", 0.0)),
             echo=bool(fields.get("echo", False)),
+            written=bool(fields.get("written", False)),
         )
 
     def text(self) -> str:
@@ -244,10 +247,14 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
     return _one_line(f"{program} failed; its last line on stderr was: {last}", SENTENCE_CHARACTERS - _WHO_CHARACTERS)
 
 
-def stopped_sentence(number: int, *, begun: bool = True) -> str:
-    """The end of a job whose hosts were sent a signal. No host or rank is named: none of them is the cause."""
+def stopped_sentence(number: int, *, begun: bool = True, overdue: float = 0.0) -> str:
+    """The end of a job whose hosts were sent a signal. No host or rank is named: none of them is the cause.
+
+    overdue: the seconds that its programs had to end, where they did not.
+    """
     when = "it was done" if begun else "training began; start it again"
-    return f"the job was stopped by a signal ({signal_name(number)}) before {when}."
+    late = f", and was ended after {overdue:.0f} s, for its program went on: let it save and end" if overdue else ""
+    return f"the job was stopped by a signal ({signal_name(number)}) before {when}{late}."
 
 
 def launcher_sentence(code: int, lines: Sequence[str]) -> str:

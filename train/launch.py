@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,7 @@ class LocalRun:
         self._events = events
         self._process: subprocess.Popen[str] | None = None
         self._stopped_at: float | None = None
+        self._signals: Counter[int] = Counter()  # process id → how many it was sent
         self._closed = threading.Event()
         self._watch: threading.Thread | None = None
         self._relay = Relay(self.folder, lambda data: write_all(sys.stdout.fileno(), data))
@@ -86,9 +87,13 @@ class LocalRun:
         """Whether what was started has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def signal_programs(self, number: int) -> int:
-        """Send a signal to this host's programs, not to mpirun, which would kill them a second later."""
-        return self.folder.signal(number)
+    def signal_programs(self, number: int, count: int) -> None:
+        """Have each of this host's programs get a signal that has had fewer than `count` of them.
+
+        Not mpirun, which would kill them a second later.
+        """
+        had = {pid for pid, signals in self._signals.items() if signals >= count}
+        self._signals.update(self.folder.signal(number, but=had))
 
     def stop(self) -> None:
         """End everything on this host, within about two seconds: programs asked first, then killed."""

@@ -36,6 +36,8 @@ _PIPE_SECONDS = 2.0
 _DYING_SECONDS = 3.0
 """From a traceback to the end of a program whose exception ends it; mpi4py first asks mpirun to end all ranks."""
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -78,6 +80,8 @@ class RankProcess:
         """Run to the end; returns the exit code as the shell counts it."""
         for number in _FORWARDED:
             signal.signal(number, self._forward)
+        if self.program.shell:
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # for `_await_group`
         kills = memory.oom_kills()
         pid_file = self.folder / "pids" / str(self.number or 0)
         self._events.touch()
@@ -111,6 +115,8 @@ class RankProcess:
         for reader in readers:
             reader.start()
         code = process.wait()
+        if self.program.shell and -code in _STOPS:
+            _await_group(process.pid)
         ended_at = time.time()
         deadline = time.monotonic() + _PIPE_SECONDS
         for reader in readers:
@@ -176,6 +182,7 @@ class RankProcess:
             when=self.traceback_at if raised or (code > 0 and self.traceback_at) else ended_at,
             # mpirun ends the other ranks of a job that failed: their death explains nothing.
             echo=(bool(self.signalled_at) and not raised) or failure.is_echo(first),
+            written=bool(written),
         )
 
     def _was_raising(self, code: int, ended_at: float) -> bool:
@@ -209,13 +216,22 @@ def killed_sentence(who: str, number: int, *, killed_for_memory: bool, root: Pat
         return f"{who} was killed by {name} (out of memory? {used}); if so, use a smaller batch or a larger instance."
     if number == signal.SIGBUS:
         return failure.bus_error_sentence(who)
-    if number in (signal.SIGTERM, signal.SIGINT):
+    if number in _STOPS:
         return f"{who} was stopped by {name}; the job was ended from outside before it was done."
     return f"{who} was killed by {name}; the last lines below are from its log."
 
 
 def _mib(size: int | None) -> str:
     return "unknown" if size is None else f"{size >> 20} MiB"
+
+
+def _await_group(group: int) -> None:
+    """A shell that is told to stop dies at once, and what it ran may be saving: wait for the rest of its group, whose
+    processes become this one's children as their parents end.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-group, 0)
 
 
 def _die_with_parent() -> None:

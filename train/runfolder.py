@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,14 +90,16 @@ class RunFolder:
                 found.append((int(pid), kind == "group"))
         return found
 
-    def signal(self, number: int) -> int:
-        """Send a signal to every program of this host; returns how many got it."""
-        sent = 0
+    def signal(self, number: int, but: Collection[int] = ()) -> list[int]:
+        """Send a signal to every program of this host, process ids in `but` left out; the ids of those that got it."""
+        sent = []
         for pid, group in self.programs():
+            if pid in but:
+                continue
             with contextlib.suppress(OSError):
                 # SIGKILL takes children along; a request to stop is for the program itself, not its data loaders.
                 (os.killpg if group or number == signal.SIGKILL else os.kill)(pid, number)
-                sent += 1
+                sent.append(pid)
         return sent
 
     def remove(self) -> None:

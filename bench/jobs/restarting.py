@@ -66,13 +66,15 @@ class Restarting:
         shutil.copy(roots[0] / "model/model.safetensors", self._reference)
         shutil.rmtree(roots[0].parent)
 
-    def run_killed(self, kills: list[Kill]) -> KilledJob:
-        """A job that gets one kill after the other, taken off `kills`, until it ends in spite of them."""
+    def run_killed(self, kills: list[Kill], until: float) -> KilledJob:
+        """A job that gets one kill after the other, taken off `kills`, until it ends in spite of them, or the monotonic
+        clock is at `until`.
+        """
         done = KilledJob(self._hosts)
         bucket = kept.Bucket(self._folder / f"bucket-{self._starts}", self._chances)
         while True:
             roots = self._lay_out()
-            start = self._start(roots, bucket, kills[0] if kills else None)
+            start = self._start(roots, bucket, kills[0] if kills and time.monotonic() < until else None)
             done.starts.append(start)
             if start.struck:
                 kills.pop(0)
@@ -81,6 +83,7 @@ class Restarting:
             shutil.rmtree(roots[0].parent)
             if not start.struck or not any(start.codes):
                 shutil.rmtree(bucket.folder)
+                done.spoiled = bucket.spoiled
                 return done
 
     def _start(self, roots: list[Path], bucket: kept.Bucket, kill: Kill | None) -> Start:

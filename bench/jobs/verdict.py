@@ -35,11 +35,15 @@ class Start:
 
 @dataclass(slots=True)
 class KilledJob:
-    """All starts of a job, and how far its weights are from those of a job that nobody killed (None: it has none)."""
+    """All starts of a job, and how far its weights are from those of a job that nobody killed (None: it has none).
+
+    spoiled: half-written folders that S3 brought back in part.
+    """
 
     hosts: int
     starts: list[Start] = field(default_factory=list)
     difference: float | None = None
+    spoiled: int = 0
 
     @property
     def kills(self) -> list[tuple[Kill, Struck]]:
@@ -109,6 +113,7 @@ def render(title: str, lines: Sequence[str], jobs: Sequence[KilledJob], save_eve
     figures = {
         "jobs, and their starts": f"{len(jobs)}, {len(starts)}",
         "starts that went on from a checkpoint": str(sum(bool(start.goes_on_from) for start in starts)),
+        "half-written folders that S3 brought back, with some of their files": str(sum(job.spoiled for job in jobs)),
         "steps done again after a kill in training: mean, most": (
             f"{sum(lost) / len(lost):.1f}, {max(lost)}" if lost else "none"
         ),

@@ -11,6 +11,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import certifi
 import docker
@@ -165,8 +166,8 @@ def test_the_demo_shows_loss_scores_sizes_and_both_answers(
         r"step 4 of 4 +loss: ",
     ):
         assert re.search(row, printed), f"{row} is not in\n{printed}"
-    assert f"{out / 'training.png'}" in printed
-    assert (out / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert f"{out / 'training.svg'}" in printed
+    assert "training to step 4" in ElementTree.parse(out / "training.svg").getroot()[0].text
     assert {"model.tar.gz", "train.log", "serve.log"} <= {path.name for path in out.iterdir()}
 
 

@@ -4,5 +4,6 @@ rendezvous   who meets whom, and until when         messages  what hosts may say
 listener     the leader's listening socket          wire      messages on a connection
 lookup       names to addresses, in the background  events    what can happen while a job runs
 host         this host's actions in a job           session   the loops that decide: a leader's, a worker's
+stops        a job that is told to stop: its programs' time, and its end
 ssh          a job's keys, and the sshd that serves mpirun alone
 """

@@ -56,5 +56,10 @@ class Signalled:
     number: int
 
 
-Event = Message | Lost | HostPrepared | Exited | LauncherOverdue | Signalled
+@dataclass(frozen=True, slots=True)
+class StopOverdue:
+    """This host's programs were told to stop, and some still run after all the time that they had."""
+
+
+Event = Message | Lost | HostPrepared | Exited | LauncherOverdue | Signalled | StopOverdue
 Events = SimpleQueue[Event]

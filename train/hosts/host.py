@@ -120,8 +120,8 @@ class _Host:
     def stop(self) -> None:
         self.run_here.stop()
 
-    def signal(self, number: int) -> int:
-        return self.run_here.signal_programs(number)
+    def signal(self, number: int, count: int) -> None:
+        self.run_here.signal_programs(number, count)
 
     def reports(self) -> list[FailureReport]:
         return self.run_here.reports()

@@ -15,8 +15,8 @@ from berth.train import failure
 
 MAX_LINE_BYTES = 256 * 1024
 
-FROM_WORKER = frozenset({"beat", "keys", "ready", "done", "bye"})
-FROM_LEADER = frozenset({"beat", "welcome", "keys", "ended", "outcome"})
+FROM_WORKER = frozenset({"beat", "keys", "ready", "stop", "stop_at_once", "done", "bye"})
+FROM_LEADER = frozenset({"beat", "welcome", "keys", "stop", "stop_at_once", "ended", "outcome"})
 
 
 class WireError(Exception):
@@ -125,6 +125,7 @@ _REPORT = _fields(
         "detail": _several(failure.DETAIL_LINES, _text(failure.LINE_CHARACTERS, printable=False)),
         "age": _seconds,
         "echo": _truth,
+        "written": _truth,
     }
 )
 _OUTCOME = _fields({"code": _whole(0, 255), "report": _optional(_REPORT)})
@@ -147,6 +148,8 @@ _KINDS: Mapping[str, Reader] = {
     "welcome": _fields({"key": _text(1024), "master_port": _port}),
     "keys": _fields({"host_key": _text(1024), "client_key": _text(1024)}),
     "ready": _fields({}),
+    "stop": _fields({"number": _whole(1, 64)}),
+    "stop_at_once": _fields({"number": _whole(1, 64)}),
     "done": _OUTCOME,
     "ended": _fields({}),
     "outcome": _OUTCOME,

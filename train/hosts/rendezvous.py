@@ -9,6 +9,8 @@
     leader → worker   keys       in the place of welcome, under SDK v3's driver (berth.train.sdk3): its public ssh keys
     worker → leader   keys       and those of the worker; the outcome comes next, for the job begins after it
     worker → leader   ready      program installed, sshd listening
+    either → other    stop       its entry was sent a signal; the leader tells every worker
+    either → other    stop_at_once  and a second one
     worker → leader   done       exit code and failure report of that host
     leader → worker   ended      stop what you run and say done
     leader → worker   outcome    exit code and failure of the whole job

@@ -6,24 +6,31 @@ worker leaves after the leader's word (in SageMaker's local mode the first conta
 the leader is lost.
 """
 
-import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from queue import Empty
 from typing import Any, Protocol
 
 from berth.contract.errors import JobError
 from berth.train import failure
 from berth.train.failure import FailureReport
-from berth.train.hosts.events import Event, Events, Exited, HostPrepared, LauncherOverdue, Lost, Message, Signalled
+from berth.train.hosts.events import (
+    Event,
+    Events,
+    Exited,
+    HostPrepared,
+    LauncherOverdue,
+    Lost,
+    Message,
+    Signalled,
+)
 from berth.train.hosts.rendezvous import Leader, Stopped
+from berth.train.hosts.stops import Programs, Stop
 from berth.train.hosts.wire import HostConnection
 from berth.train.log import get_logger
 from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome, stopped
 
 _COLLECT_SECONDS = 5.0
-_AGAIN_SECONDS = 0.2
 
 
 class HostActions(Protocol):
@@ -42,8 +49,8 @@ class HostActions(Protocol):
     def stop(self) -> None:
         """End everything that runs here, within seconds; may be called again."""
 
-    def signal(self, number: int) -> int:
-        """Send a signal to this host's programs; how many there are."""
+    def signal(self, number: int, count: int) -> None:
+        """Have each of this host's programs get a signal that has had fewer than `count` of them."""
 
     def reports(self) -> list[FailureReport]:
         """What failed on this host so far."""
@@ -69,41 +76,6 @@ class WorkerActions(HostActions, Protocol):
         """Take what the leader's welcome says: its key, the job's port."""
 
 
-class SignalForwarder:
-    """This host's programs as a signal finds them, which may come before they have started."""
-
-    def __init__(self, host: HostActions, events: Events) -> None:
-        self._host = host
-        self._events = events
-        self._pending = False
-
-    def terminate(self) -> bool:
-        """Ask the programs to stop; if there is none yet (False), `next_event` asks again until one is there."""
-        self._pending = self._host.signal(signal.SIGTERM) == 0
-        return not self._pending
-
-    def next_event(self) -> Event:
-        """Wait for the next event, without a time limit."""
-        while self._pending:
-            try:
-                return self._events.get(timeout=_AGAIN_SECONDS)
-            except Empty:
-                self.terminate()
-        return self._events.get()
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A signal that this host's entry was sent, and when."""
-
-    number: int
-    when: float
-
-    def explains(self, report: FailureReport | None) -> bool:
-        """Whether a failure follows from it: a program may answer a request to stop in any way."""
-        return report is None or report.echo or report.when >= self.when
-
-
 class LeaderLoop:
     """Runs a job on the leader. `everywhere`: each host runs the program itself; the job ends when all have."""
 
@@ -111,7 +83,7 @@ class LeaderLoop:
         self.leader = leader
         self.host = host
         self.events = events
-        self.programs = SignalForwarder(host, events)
+        self.programs = Programs(host.signal, events)
         self.everywhere = everywhere
         self.waiting_ready = set(leader.workers)
         self.done: dict[str, int] = {}
@@ -121,7 +93,6 @@ class LeaderLoop:
         self.prepared = False
         self.own_code: int | None = None
         self.overdue = False
-        self.stop: Stop | None = None
 
     def run(self, timeout: float) -> Outcome:
         """Meet (the workers have `timeout` seconds), run, settle, tell everybody. Never raises for a job's failure."""
@@ -146,10 +117,11 @@ class LeaderLoop:
         while not self._over(started=started):
             event = self.programs.next_event()
             self._note(event)
-            if isinstance(event, Signalled):
+            if stop := self._stop_of(event):
                 if not started:
-                    raise Stopped(event.number)
-                self.programs.terminate()
+                    raise Stopped(stop.number)
+                if self.programs.tell(stop):
+                    self.leader.broadcast(stop.kind, number=stop.number)
             if self.prepared and not self.waiting_ready and not started and not self._bad():
                 started = True
                 self.host.start()
@@ -157,6 +129,16 @@ class LeaderLoop:
         self.leader.broadcast("ended")
         self._collect()
         return self._settle()
+
+    def _stop_of(self, event: Event) -> Stop | None:
+        """What an event says of a signal to this host or to a worker."""
+        match event:
+            case Signalled(number=number):
+                return self.programs.heard(number)
+            case Message(kind="stop" | "stop_at_once" as kind, fields=fields):
+                return Stop.of_message(kind, fields["number"])
+            case _:
+                return None
 
     def _note(self, event: Event) -> None:
         match event:
@@ -182,8 +164,6 @@ class LeaderLoop:
                 self.done[host] = part.code
                 if part.report is not None:
                     self.reports.append(part.report)
-            case Signalled(number=number):
-                self.stop = self.stop or Stop(number, time.time())
             case _:
                 pass
 
@@ -191,11 +171,13 @@ class LeaderLoop:
         return bool(self.lost) or any(self.done.values())
 
     def _over(self, *, started: bool) -> bool:
-        if self._bad() or self.overdue or (self.own_code or 0) != 0:
+        # In a job that is stopped each program has its time, also where another one has ended, or has gone.
+        stopping = self.programs.told is not None
+        if self.overdue or self.programs.overdue or (not stopping and (self._bad() or (self.own_code or 0) != 0)):
             return True
         if not started or self.own_code is None:
             return False
-        return not self.everywhere or set(self.done) >= set(self.leader.workers)
+        return not self.everywhere or set(self.done) | (self.gone if stopping else set()) >= set(self.leader.workers)
 
     def _collect(self) -> None:
         """Wait until every worker that is still there has said how its part ended."""
@@ -213,11 +195,13 @@ class LeaderLoop:
 
     def _settle(self) -> Outcome:
         if self.own_code == 0 and not any(self.done.values()) and (not self.everywhere or not self.lost):
+            if self.programs.told is not None:
+                get_logger().info("the program has ended with exit code 0 after the stop, and so does the job")
             return Outcome(0)
-        found = failure.cause(self.host.reports() + self.reports)
+        found = self.programs.cause(self.host.reports() + self.reports)
         code = self.own_code or next((code for code in self.done.values() if code), 0)
-        if self.stop is not None and self.stop.explains(found):
-            return stopped(self.stop.number, begun=True, code=found.code if found else code)
+        if outcome := self.programs.stopped(found, code):
+            return outcome
         if self.lost and (found is None or found.echo):
             host, reason = next(iter(self.lost.items()))
             return failed(
@@ -240,8 +224,7 @@ class WorkerLoop:
         self.events = events
         self.sent_done = False
         self.ready = False
-        self.stop: Stop | None = None
-        self.programs = SignalForwarder(host, events)
+        self.programs = Programs(host.signal, events)
 
     def run(self) -> Outcome:
         """Wait for the leader's welcome, take part, and end with the leader's outcome."""
@@ -271,8 +254,9 @@ class WorkerLoop:
                     _log_overdue(seconds)
                     self._send_done(self._part(1))
                 case Signalled(number=number):
-                    self.stop = self.stop or Stop(number, time.time())
-                    self._stop(number)
+                    self._signalled(self.programs.heard(number))
+                case Message(kind="stop" | "stop_at_once" as kind, fields=fields):
+                    self.programs.tell(Stop.of_message(kind, fields["number"]))
                 case _:
                     self._begin(event)
 
@@ -293,14 +277,17 @@ class WorkerLoop:
 
     def _part(self, code: int) -> Outcome:
         """How this host's part of the job ended; `code` is that of what it launched itself."""
-        report = failure.cause(self.host.reports())
-        if self.stop is not None and (code or report) and self.stop.explains(report):
-            return Outcome(code, stopped(self.stop.number, begun=True, code=report.code if report else code).report)
+        report = self.programs.cause(self.host.reports())
+        if (code or report) and (outcome := self.programs.stopped(report, code)):
+            report = outcome.report
         return Outcome(code, report)
 
-    def _stop(self, number: int) -> None:
-        if not self.programs.terminate() and not self.ready:
-            self._send_done(stopped(number))
+    def _signalled(self, stop: Stop) -> None:
+        """One host's signal is enough: the leader tells all others."""
+        if not self.ready:
+            self._send_done(stopped(stop.number))
+        elif self.programs.tell(stop):
+            self.connection.send(stop.kind, number=stop.number)
 
     def _send_done(self, outcome: Outcome) -> None:
         if not self.sent_done:

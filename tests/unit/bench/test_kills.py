@@ -155,7 +155,7 @@ def test_the_page_counts_kills_by_kind_and_what_they_cost() -> None:
 
 @pytest.mark.slow
 def test_six_kills_of_real_ranks_lose_nothing(tmp_path: Path) -> None:
-    asked = argparse.Namespace(kills=6, hosts=[1], seed=3, ranks_alone=True)
+    asked = argparse.Namespace(kills=6, hosts=[1], seed=3, minutes=10.0, ranks_alone=True)
     jobs = kills.run(asked, tmp_path)
     done = [struck for job in jobs for _, struck in job.kills]
     assert len(done) == 6

@@ -29,6 +29,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "welcome": {"key": "k", "master_port": "7777"},
     "keys": {"host_key": "k", "client_key": "c"},
     "ready": {},
+    "stop": {"number": 15},
+    "stop_at_once": {"number": 15},
     "done": outcome_fields(Outcome(3, REPORT), now=101.0),
     "ended": {},
     "outcome": outcome_fields(Outcome(3, REPORT), now=101.0),
@@ -64,12 +66,15 @@ class Host:
         code: int | None = 0,
         reports: tuple[FailureReport, ...] = (),
         programs_after: int = 0,
+        ends_after: int = 1,
     ) -> None:
         self.events, self.code = events, code
         self.programs_after = programs_after  # signals that find no program yet
+        self.ends_after = ends_after  # signals that the program needs
         self.stopped = 0
         self.finished: list[Outcome] = []
         self.signals: list[int] = []
+        self.had = 0  # signals that the program has had
         self.error: str | None = None
         self.name, self._reports = name, reports
 
@@ -83,12 +88,14 @@ class Host:
     def stop(self) -> None:
         self.stopped += 1
 
-    def signal(self, number: int) -> int:
+    def signal(self, number: int, count: int) -> None:
+        if self.had >= count:
+            return
         self.signals.append(number)
-        if len(self.signals) <= self.programs_after:
-            return 0
-        self.events.put(Exited(-number))
-        return 1
+        if len(self.signals) > self.programs_after:
+            self.had += 1
+            if self.had >= self.ends_after:
+                self.events.put(Exited(-number))
 
     def reports(self) -> list[FailureReport]:
         return list(self._reports)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -116,6 +116,76 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit("I was told to stop"))
 print("RUNS", flush=True)
 time.sleep(60)
 """
+
+
+SAVES = """
+import os, signal, sys, time
+worker = os.environ["SM_CURRENT_HOST"] == "localhost"
+def save(number, frame):
+    time.sleep(0 if worker else 4)
+    open(os.environ["SAGEMAKER_BASE_DIR"] + "/saved", "x").close()
+    SENTENCE
+    sys.exit(CODE)
+signal.signal(signal.SIGTERM, save)
+print("RUNS", flush=True)
+time.sleep(60)
+"""
+WRITES = "open(os.environ['BERTH_FAILURE_FILE'], 'w').write('stopped at step 3: go on.')"
+
+
+def run_and_stop(folder: Path, program: str, told: Sequence[int]) -> tuple[list[int], list[str], list[Path]]:
+    """Signals the hosts of `told` (an index for each signal) once all programs run; codes, logs, failure files."""
+    processes, failures = start_hosts(folder, ["127.0.0.1", "localhost"], program)
+    for process in processes:
+        assert process.stdout is not None
+        while "RUNS" not in (line := process.stdout.readline()):
+            assert line, "it ended before its program ran"
+    for index in told:
+        processes[index].send_signal(signal.SIGTERM)
+        time.sleep(1)
+    texts = [process.communicate(timeout=30)[0] for process in processes]
+    return [process.returncode for process in processes], texts, failures
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence", "first_lines"),
+    [
+        (0, "", None),
+        (7, "", ["the job was stopped by a signal (SIGTERM) before it was done.", "exit code 7"]),
+        (143, WRITES, ["stopped at step 3: go on.", "exit code 143"]),
+    ],
+    ids=["exits 0", "exits 7", "says itself how far it came"],
+)
+@pytest.mark.slow
+def test_one_hosts_signal_lets_every_host_save(
+    tmp_path: Path, code: int, sentence: str, first_lines: list[str] | None
+) -> None:
+    """The worker, which alone is signalled, ends four seconds before the leader."""
+    program = SAVES.replace("SENTENCE", sentence).replace("CODE", str(code))
+    codes, texts, failures = run_and_stop(tmp_path, program, (1,))
+    assert codes == [code, code], texts
+    for host, text, failure in zip(("127.0.0.1", "localhost"), texts, failures, strict=True):
+        assert (tmp_path / host / "saved").exists(), text
+        assert "SIGTERM: this job is stopped, and what runs has 110 s to save and end" in text
+        assert (failure.read_text().splitlines()[:2] if failure.exists() else None) == first_lines
+
+
+def test_a_second_signal_to_one_host_ends_every_program_at_once(tmp_path: Path) -> None:
+    twice = (
+        SAVES.replace("SENTENCE", "")
+        .replace("0 if worker else 4", "50")
+        .replace(
+            "def save(number, frame):", "def save(number, frame):\n    signal.signal(signal.SIGTERM, signal.SIG_DFL)"
+        )
+    )
+    began = time.monotonic()
+    codes, texts, failures = run_and_stop(tmp_path, twice, (1, 1))
+    assert codes == [143, 143], texts
+    assert time.monotonic() - began < 20
+    assert not list(tmp_path.glob("*/saved"))
+    assert {path.read_text().splitlines()[0] for path in failures} == {
+        "the job was stopped by a signal (SIGTERM) before it was done."
+    }
 
 
 @pytest.mark.parametrize(

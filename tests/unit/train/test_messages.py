@@ -10,8 +10,8 @@ from berth.train.outcome import read_outcome
 from tests.unit.train.hosts_here import MESSAGES
 
 SMALL = (
-    'null true -1 0 1.5 70000 1e999 Infinity -Infinity NaN "" "7" "a\\nb" "\\u001b[2J" "\\ud800" [] [null] [[[]]] {} '
-    '{"host":1}'
+    'null true -1 0 15 1.5 70000 1e999 Infinity NaN "" "7" "a\\nb" "\\u001b[2J" "\\ud800" [] [null] [[[]]] {} '
+    '{"host":1} -Infinity'
 )
 LARGE = ('"' + "x" * 3000 + '"', "9" * 5000, "[" * 100_000, '{"a":' * 40_000, "[" * 100_000 + "]" * 100_000)
 

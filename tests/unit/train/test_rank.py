@@ -292,7 +292,7 @@ def test_signal_that_comes_while_the_program_starts_reaches_it(tmp_path: Path) -
 def test_signal_through_the_run_folder(tmp_path: Path) -> None:
     run = Run(tmp_path, SIGNALLED)
     run.until_running()
-    assert run.folder.signal(signal.SIGTERM) == 1
+    assert len(run.folder.signal(signal.SIGTERM)) == 1
     assert run.wait() == 5
     assert not run.report.echo
 
@@ -303,6 +303,46 @@ def test_shell_program_takes_its_children_along(tmp_path: Path) -> None:
     run.folder.signal(signal.SIGTERM)
     assert run.wait() == 143
     assert "got 15\n" in run.text
+    assert "never" not in run.text
+
+
+SAVES = """
+import signal, sys, time
+def save(number, frame):
+    time.sleep(3)
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("runs", flush=True)
+time.sleep(30)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_shell_ran_has_time_to_save(tmp_path: Path) -> None:
+    run = Run(tmp_path, SAVES, command=("bash", "-c", f"{sys.executable} train.py\necho never"), shell=True)
+    run.until_running()
+    run.folder.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    assert run.text == "runs\nsaved\n"
+
+
+# Each rank of torchrun's, which passes SIGTERM on and waits 30 s for it.
+RANKS = SAVES.replace('"saved"', 'os.environ["RANK"] + " saved\\n", end=""').replace("import ", "import os, ")
+
+
+@pytest.mark.slow
+def test_torchrun_in_a_shell_passes_a_stop_on_to_each_rank(tmp_path: Path) -> None:
+    torchrun = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
+    run = Run(tmp_path, RANKS, command=("bash", "-c", f"{torchrun}\necho never"), shell=True)
+    deadline = time.monotonic() + 60
+    while b"".join(run._output).count(b"runs\n") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    run.folder.signal(signal.SIGTERM)
+    assert run.process.wait(timeout=60) == 143
+    run.wait()
+    assert {"0 saved", "1 saved"} <= set(run.text.splitlines()), run.text
     assert "never" not in run.text
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from berth.train import failure
 from berth.train.failure import FailureReport
+from berth.train.hosts import stops
 from berth.train.hosts.events import Events, Exited, LauncherOverdue, Signalled
 from berth.train.hosts.messages import WireError
 from berth.train.hosts.rendezvous import Introduction, Leader, join
@@ -172,6 +173,39 @@ def test_signal_that_finds_no_program_yet_is_sent_again_until_one_is_there() -> 
         outcome = LeaderLoop(leader, lead, events, everywhere=False).run(1)
     assert lead.signals == [15, 15, 15]
     assert outcome.code == 143
+
+
+def test_a_program_that_never_ends_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stops, "STOP_SECONDS", 0.5)
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=None, ends_after=99)
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, None), everywhere=True)
+        time.sleep(0.5)
+        job.worker_events.put(Signalled(15))
+        job.wait()
+    assert lead.stopped
+    for outcome in job.outcomes.values():
+        assert outcome.report is not None
+        assert outcome.report.sentence.startswith(
+            "the job was stopped by a signal (SIGTERM) before it was done, and was"
+        )
+        assert outcome.code == 143
+
+
+def test_a_worker_that_is_lost_in_a_stop_does_not_end_the_others() -> None:
+    """The leader's program takes a second to save, and the worker's host has gone meanwhile."""
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=None, ends_after=99)
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, ends_after=99), everywhere=True)
+        time.sleep(0.5)
+        events.put(Signalled(15))
+        time.sleep(0.5)
+        job.connection.close()
+        time.sleep(0.5)
+        assert not lead.stopped
+        events.put(Exited(5))
+        job.threads[0].join(10)
+    assert (job.outcomes["leader"].code, job.worker.signals) == (5, [15])
 
 
 def test_a_workers_signal_is_sent_again_too() -> None:
