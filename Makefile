@@ -137,7 +137,7 @@ define write_result
 $(PYTHON) -m bench.$(1) >.venv/result.md || code=$$?; \
 test ! -s .venv/result.md || mv .venv/result.md "bench/results/$$(date +%F)-$(1).md"
 endef
-JOB_TESTS := faults hosts checkpoints interrupts
+JOB_TESTS := faults hosts checkpoints interrupts stops
 .PHONY: jobs
 jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; an hour
 	@code=0; $(PYTHON) -m pytest $(JOB_TESTS:%=tests/images/train/test_%.py) || code=$$?; \

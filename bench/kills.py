@@ -91,6 +91,11 @@ def main(words: Sequence[str]) -> int:
     lines = [
         f"{setting}; {time.monotonic() - began:.0f} s.",
         f"{small.STEPS} steps of two ranks on each host, a checkpoint at every {small.SAVE_EVERY} of them.",
+        *(
+            ["The ranks are processes of this machine; `container` is all of them at once."]
+            if options.ranks_alone
+            else []
+        ),
     ]
     print(render(f"Jobs that were killed, {time.strftime('%Y-%m-%d')}", lines, jobs, small.SAVE_EVERY))
     return 1 if any(faults_of(job, small.SAVE_EVERY) for job in jobs) else 0
