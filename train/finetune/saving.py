@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
+from torch.nn.parallel import DistributedDataParallel
 from transformers import Trainer
 
 from berth.train.environment import Rank
@@ -102,7 +103,11 @@ class CheckpointTrainer(Trainer):
             self.say(
                 f"warning: no checkpoint of step {step} could be written into {folder} ({fault}): the training goes on "
                 "without it; free space there, or make it writable, or keep fewer by save_total_limit"
-                + ("; the best model will be that of another step" if is_best else "")
+                + (
+                    "; the best model will be that of another step"
+                    if is_best and self.args.load_best_model_at_end
+                    else ""
+                )
             )
             return
         if self.rank.local_rank == 0 and saving.aside.is_dir():
@@ -184,7 +189,9 @@ class CheckpointTrainer(Trainer):
                 (Path(output_dir) / RANDOM_STATES).write_text(json.dumps(everyone), encoding="utf-8")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Trainer calls it where the random numbers of the next step begin. Other ranks' states fit nobody."""
+        """Trainer calls it right before the first step. Other ranks' states fit nobody."""
+        if checkpoint and isinstance(self.model_wrapped, DistributedDataParallel):
+            self._arrange_gradients()
         path = Path(checkpoint or "") / RANDOM_STATES
         if not path.is_file():
             super()._load_rng_state(checkpoint)
@@ -192,6 +199,20 @@ class CheckpointTrainer(Trainer):
         everyone = json.loads(path.read_text(encoding="utf-8"))
         if len(everyone) == self.rank.world_size:
             random_states.restore(everyone[self.rank.rank])
+
+    def _arrange_gradients(self) -> None:
+        """One backward pass for nothing, after which DDP puts gradients together as in all steps but a job's first.
+
+        In another arrangement three ranks or more add them up in another order, and Adam makes steps of the rounding
+        (torch's Reducer: rebuild_buckets after the first backward).
+        """
+        assert self.train_dataset is not None
+        inputs = self._prepare_inputs(self.data_collator([self.train_dataset[0]]))
+        self.model_wrapped.train()
+        with self.compute_loss_context_manager():
+            loss: Any = super().compute_loss(self.model_wrapped, inputs)  # the model's own, which no line counts
+        loss.backward()
+        self.model_wrapped.zero_grad()
 
 
 @contextmanager
