@@ -145,10 +145,9 @@ class Stopping(TrainerCallback):
         wish = RankRequest(0)
         if self._signal.number:
             wish |= RankRequest.STOP
-        if (self._signal.number or self.told) and batches_left:
-            since = self._signal.when or self._told_when
-            if now - since + batches_left * mean > STEP_SECONDS:
-                wish |= RankRequest.BREAK_OFF
+        waited = now - (self._signal.when or self._told_when)
+        if (self._signal.number or self.told) and overruns(waited, batches_left, mean):
+            wish |= RankRequest.BREAK_OFF
         every = self._settings.save_seconds
         if every and self._rank.leads and now - self._saved_when >= every:
             self._saved_when = now
@@ -190,6 +189,13 @@ class MicroBatches:
         self._begin = now
         self._count += 1
         self.of_step += 1
+
+
+def overruns(waited: float, batches_left: int, mean: float) -> bool:
+    """Whether the step under way would end too late: `waited` seconds after the signal, with so many micro-batches left
+    that take `mean` seconds each.
+    """
+    return batches_left > 0 and waited + batches_left * mean > STEP_SECONDS
 
 
 def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | None) -> str:

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from berth.train.environment import Rank
 from berth.train.finetune import save_time
-from berth.train.finetune.stopping import MicroBatches, stopped_where
+from berth.train.finetune.agreement import Agreement, RankRequest
+from berth.train.finetune.stopping import MicroBatches, overruns, stopped_where
 
 # Sends itself SIGTERM in the `at`-th call of a function, and gives the thread that hears it the time to.
 SIGNAL_IN = """
@@ -63,6 +67,31 @@ def test_the_sentence_says_how_far_the_job_came_and_how_it_goes_on(
     step, model, checkpoint = given
     said = stopped_where(step, 312, Path(model) if model else None, Path(checkpoint) if checkpoint else None)
     assert said.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("waited", "left", "mean", "breaks_off"),
+    [(0, 15, 4, False), (1, 15, 4, True), (0, 1, 61, True), (59, 1, 0.5, False), (500, 0, 4, False)],
+)
+def test_a_step_is_broken_off_that_would_end_a_minute_after_the_signal(
+    waited: float, left: int, mean: float, breaks_off: bool
+) -> None:
+    assert overruns(waited, left, mean) == breaks_off
+
+
+def test_ranks_learn_a_round_later_what_any_of_them_asked_for_or_wait_for_it() -> None:
+    """In a group that is faked, whose sums are this rank's own."""
+    alone = Agreement(Rank())
+    assert alone.exchange(RankRequest.SAVE) == RankRequest.SAVE
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        agreement = Agreement(Rank(0, 0, 2, 2))
+        asked = [RankRequest.SAVE, RankRequest(0), RankRequest.STOP | RankRequest.BREAK_OFF, RankRequest(0)]
+        assert [agreement.exchange(each) for each in asked] == [RankRequest(0), *asked[:-1]]
+        assert agreement.settle(RankRequest.STOP) == RankRequest.STOP
+        assert agreement.settle(RankRequest(0)) == RankRequest(0), "each is told once"
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_micro_batch_is_timed_without_what_lies_between_steps() -> None:
