@@ -3,9 +3,9 @@
 Usage: python -m bench.faults [--hosts 2 4] > bench/results/DATE-faults.md
 
 Each fault befalls a job under mpirun, one rank on each host, in containers of the image. Seconds are from the fault to
-a host's end (for a host that never comes, from the rendezvous' limit; for one that is refused, from the containers'
-start). Ends with exit code 1 if a host that was left did not name the cause within 15 s. Wants root, to mount a small
-disk.
+a host's end (for a host that never comes, from the rendezvous' limit; for one that is refused, from the first
+container's start). Ends with exit code 1 if a host that was left did not name the cause within 15 s. Wants root, to
+mount a small disk.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 
 from docker import DockerClient
 
-from bench.jobs.containers import await_end, ended_at, host_options, started_hosts
+from bench.jobs.containers import await_end, host_options, moment, started_hosts
 from bench.jobs.fault_table import FAULTS, HEAD, PROGRAM, RENDEZVOUS_LIMIT, Fault, HostEnd, right, rows
 from bench.serving import machine, program
 from berth.common import engine
@@ -66,7 +66,7 @@ class FaultBench:
                 return [
                     HostEnd(
                         name,
-                        ended_at(container) - since,
+                        moment(container, "FinishedAt") - since,
                         int(container.attrs["State"]["ExitCode"]),
                         _first_line(folder / name / "output/failure"),
                         killed=name in fault.kills,
@@ -100,9 +100,9 @@ class FaultBench:
 
     def _befall(self, fault: Fault, folder: Path, containers: Mapping[str, Any]) -> float:
         """Wait until all ranks run, then do it; the second since which a host's end is counted."""
-        since = time.time() + (RENDEZVOUS_LIMIT if fault.absent else 0)
         if fault.before_training:
-            return since
+            since = min(moment(container, "StartedAt") for container in containers.values())
+            return since + (RENDEZVOUS_LIMIT if fault.absent else 0)
         deadline = time.monotonic() + _READY_WITHIN
         for name, container in containers.items():
             while b"READY" not in container.logs():
@@ -152,7 +152,7 @@ def main(words: Sequence[str]) -> int:
     print(
         "One rank on each host, under mpirun. Seconds: from the fault to the last of these hosts' end; for a host that"
     )
-    print("never comes from the rendezvous' limit, for one that is refused from the containers' start.\n")
+    print("never comes from the rendezvous' limit, for one that is refused from the first container's start.\n")
     print(HEAD)
     print("\n".join(table))
     return 1 if wrong else 0

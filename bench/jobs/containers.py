@@ -93,13 +93,11 @@ def await_end(container: Container, limit: float) -> None:
         container.wait()
 
 
-def ended_at(container: Container) -> float:
-    """When the engine saw a container end, seconds since the epoch."""
+def moment(container: Container, which: str) -> float:
+    """When the engine saw a container start (`StartedAt`) or end (`FinishedAt`), seconds since the epoch."""
     container.reload()
-    text = container.attrs["State"]["FinishedAt"]
-    whole, _, rest = text.rstrip("Z").partition(".")
-    moment = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
-    return moment.timestamp() + float(f"0.{rest or 0}")
+    whole, _, rest = container.attrs["State"][which].rstrip("Z").partition(".")
+    return datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC).timestamp() + float(f"0.{rest or 0}")
 
 
 class JobContainers:
