@@ -237,7 +237,7 @@ def test_before_the_training_a_job_ends_at_once(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
-    job.before = signal_in("run_qa.make_windows")
+    job.before = signal_in("run_qa.job_data.load")
     (end,) = host.run(job, BERTH_FAILURE_FILE=str(tmp_path / "sentence"))
     assert end.code == 143
     assert (tmp_path / "sentence").read_text() == (
