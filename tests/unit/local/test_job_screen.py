@@ -43,6 +43,8 @@ with JobScreen(TrainingJob({}, Path("out"), hosts=hosts, code=code), note) as sc
             getattr(screen, word)(rest.replace("\\\\r", "\\r"))
 """
 ESCAPES = re.compile(r"\x1b\[[0-?]*[@-~]")
+# pytest imports readline, which exports these to pytest-xdist's workers, and rich trusts them before the terminal.
+FIXED_SIZE = ("COLUMNS", "LINES")
 COLOURS = re.compile(r"\x1b\[[0-9;]*(?:3|4|9|10)[0-7](?:;[0-9;]*)?m")
 
 
@@ -110,7 +112,8 @@ def terminal(hosts: int = 1, program: str = "run_qa", **environment: str) -> Ite
         stdout=slave,
         stderr=slave,
         text=True,
-        env={**os.environ, "TERM": "xterm-256color", **environment},
+        env={name: value for name, value in os.environ.items() if name not in FIXED_SIZE}
+        | {"TERM": "xterm-256color", **environment},
     )
     os.close(slave)
     try:
