@@ -2,7 +2,7 @@
 
 Each rank reads SageMaker's hyperparameters itself, and the launcher's RANK, WORLD_SIZE and so on from its environment.
 The way through: hyperparameters → settings → sources → process group → windows → training → model → evaluation. Rank 0
-writes the model and its figures (finetune/records.py), and speaks; the others only compute.
+writes the model and its figures (finetune/reporting/records.py), and speaks; the others only compute.
 """
 
 import atexit
@@ -32,32 +32,22 @@ from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
 from berth.train.environment import Rank, set_library_variables
-from berth.train.finetune import (
-    checkpoints,
-    data,
-    divided,
-    export,
-    global_batch,
-    hub,
-    job_data,
-    model,
-    ranks,
-    records,
-    report,
-    trace,
-)
+from berth.train.finetune import export, model, ranks
 from berth.train.finetune.agreement import AgreedStop
-from berth.train.finetune.checkpoints import Start
+from berth.train.finetune.checkpoints import choice, global_batch
+from berth.train.finetune.checkpoints.choice import Start
+from berth.train.finetune.checkpoints.saving import WRITE_ERRORS, cause
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator
-from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.job_data import JobData
+from berth.train.finetune.inputs import data, divided, hub, job_data
+from berth.train.finetune.inputs.features import Collator, WindowDataset
+from berth.train.finetune.inputs.job_data import JobData
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.phases import PhaseClock, process_age
-from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
-from berth.train.finetune.saving import WRITE_ERRORS, cause
+from berth.train.finetune.reporting import records, report, trace
+from berth.train.finetune.reporting.phases import PhaseClock, process_age
+from berth.train.finetune.reporting.progress import LineCallback
 from berth.train.finetune.stop_signal import JobStopped, StopSignal
 from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
@@ -291,7 +281,7 @@ def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -
     """Where the training begins; one that goes on keeps the windows of a step."""
     if not settings.training["do_train"]:
         return Start()
-    start = checkpoints.choose(settings, rank, say)
+    start = choice.choose(settings, rank, say)
     if start.chosen and start.chosen.manifest:
         for line in global_batch.keep(settings.training, start.chosen.manifest, rank.world_size):
             say(line)
@@ -301,7 +291,7 @@ def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -
 def _take_over(start: Start, trainer: QuestionAnsweringTrainer, loaded: Loaded) -> None:
     """Take over the checkpoints of earlier starts, if they are of the same training."""
     identity = trainer.identity(loaded)
-    checkpoints.check_identity(start, identity, trainer.rank.hosts, divided=trainer.divided is not None)
+    choice.check_identity(start, identity, trainer.rank.hosts, divided=trainer.divided is not None)
     trainer.begin(start, identity)
 
 
@@ -310,13 +300,13 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
     rank, args = trainer.rank, trainer.args
     resume = str(trainer.last_checkpoint) if trainer.last_checkpoint else None
     try:
-        with checkpoints.readable(resume, say):
+        with choice.readable(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
     except (RuntimeError, ValueError) as reason:
         # torch's own words, of a model and of an optimizer
         if resume is None or not ("loading state_dict" in str(reason) or "loaded state dict" in str(reason)):
             raise
-        raise checkpoints.of_another(resume) from reason
+        raise choice.of_another(resume) from reason
     found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
     if args.load_best_model_at_end and not trainer.stopping.told and not trainer.sharded:
         ranks.share_weights(rank, trainer.bare_model)

@@ -18,9 +18,9 @@ from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
 from berth.train.finetune.agreement import AgreedStop
-from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.progress import LineCallback
+from berth.train.finetune.inputs.features import Collator, WindowDataset
 from berth.train.finetune.ranks import from_leader, gather_floats_to_leader, gather_to_leader
+from berth.train.finetune.reporting.progress import LineCallback
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 from berth.contract.archive import ArchiveError, unpack
 from berth.contract.errors import JobError
 from berth.contract.model_files import NULL_THRESHOLD, WEIGHTS, first_file, model_home, what_is_missing
-from berth.train.finetune.data import first_line
+from berth.train.finetune.inputs.data import first_line
 from berth.train.finetune.recipe import Paths, Recipe
 
 # The two dropout rates under the names that the common architectures give them.

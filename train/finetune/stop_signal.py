@@ -12,7 +12,7 @@ import threading
 import time
 
 from berth.train.failure import exit_code, signal_name
-from berth.train.finetune import report
+from berth.train.finetune.reporting import report
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from berth.train.finetune import random_states, save_time
 from berth.train.finetune.agreement import AgreedStop, Agreement, RankRequest
+from berth.train.finetune.checkpoints import random_states, save_time
+from berth.train.finetune.checkpoints.saving import CheckpointTrainer
 from berth.train.finetune.recipe import TrainingSettings
-from berth.train.finetune.saving import CheckpointTrainer
 from berth.train.finetune.stop_signal import StopSignal
 
 STEP_SECONDS = 60.0

@@ -2,8 +2,8 @@
 
 Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
 where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
-questions, and the log gets whole lines (`progress`). Checkpoints are those of saving.py. `GuardCallback` stops a job
-whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
+questions, and the log gets whole lines (reporting). Checkpoints are those of checkpoints/saving.py. `GuardCallback`
+stops a job whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
 """
 
 import time
@@ -16,17 +16,18 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
-from berth.train.finetune import identity, report
 from berth.train.finetune.agreement import AgreedStop
-from berth.train.finetune.divided import HostWindows
+from berth.train.finetune.checkpoints import identity
+from berth.train.finetune.checkpoints.saving import CheckpointTrainer
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.features import HostSampler, OrderSampler, WindowDataset, grouped_order
+from berth.train.finetune.inputs.divided import HostWindows
+from berth.train.finetune.inputs.features import HostSampler, OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.progress import BarCallback
 from berth.train.finetune.ranks import check_wrapped
-from berth.train.finetune.saving import CheckpointTrainer
+from berth.train.finetune.reporting import report
+from berth.train.finetune.reporting.progress import BarCallback
+from berth.train.finetune.reporting.trace import TraceCallback
 from berth.train.finetune.stopping import Stopping
-from berth.train.finetune.trace import TraceCallback
 
 
 class GuardCallback(TrainerCallback):

@@ -15,10 +15,10 @@ from berth.contract.metric_definitions import METRIC_DEFINITIONS, rendered
 from berth.images import pins
 from berth.runtime.engines.quantization import Comparison
 from berth.train.environment import Rank
-from berth.train.finetune import summary
-from berth.train.finetune.phases import PHASES
-from berth.train.finetune.progress import line
-from berth.train.finetune.throughput import Throughput
+from berth.train.finetune.reporting import summary
+from berth.train.finetune.reporting.phases import PHASES
+from berth.train.finetune.reporting.progress import line
+from berth.train.finetune.reporting.throughput import Throughput
 
 METRICS = {
     "seconds": {phase: 10.0 + turn for turn, phase in enumerate(PHASES)},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.train.finetune import report
+from berth.train.finetune.reporting import report
 from berth.train.log import get_logger
 
 PIP = "pip: Looking in indexes: https://me:pw@index.example/simple, HF_TOKEN=abc"

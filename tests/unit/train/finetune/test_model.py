@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from berth.train.finetune import job_data, model
+from berth.train.finetune import model
+from berth.train.finetune.inputs import job_data
 from berth.train.finetune.model import Loaded, ModelLoadError
 from berth.train.finetune.recipe import Paths, Recipe
 

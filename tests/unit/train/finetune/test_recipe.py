@@ -14,12 +14,14 @@ from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import Window
 from berth.train.environment import Rank
-from berth.train.finetune import data, export, ranks, report
+from berth.train.finetune import export, ranks
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import label_loss, length_batches
-from berth.train.finetune.features import Collator, WindowDataset, grouped_order
+from berth.train.finetune.inputs import data
+from berth.train.finetune.inputs.features import Collator, WindowDataset, grouped_order
 from berth.train.finetune.ranks import RankError
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete
+from berth.train.finetune.reporting import report
 from berth.train.finetune.trainer import span_loss
 
 PATHS = Paths(Path("/opt/ml"))

@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
-from berth.train.finetune.phases import PHASES
-from berth.train.finetune.report import METRIC_PATTERNS
+from berth.train.finetune.reporting.phases import PHASES
+from berth.train.finetune.reporting.report import METRIC_PATTERNS
 
 # As the well-known notebook sends them through a plain estimator (strings), tiny sizes apart.
 NOTEBOOK = {

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from berth.train.environment import Rank
-from berth.train.finetune import save_time
 from berth.train.finetune.agreement import Agreement, RankRequest
+from berth.train.finetune.checkpoints import save_time
 from berth.train.finetune.stopping import MicroBatches, overruns, stopped_where
 
 # Sends itself SIGTERM in the `at`-th call of a function, and gives the thread that hears it the time to.

@@ -12,8 +12,8 @@ import pytest
 from berth.qa.squad import Answer, DataError, Example
 from berth.qa.tokenizer import PairTokenizer, SharingTokenizer
 from berth.qa.windows import WindowError, make_windows
-from berth.train.finetune.features import Collator, WindowDataset
-from berth.train.finetune.window_file import Cutting, ScratchError, WindowFile
+from berth.train.finetune.inputs.features import Collator, WindowDataset
+from berth.train.finetune.inputs.window_file import Cutting, ScratchError, WindowFile
 from tests.unit.small_models import tiny_tokenizer
 
 

@@ -14,9 +14,9 @@ from transformers import TrainingArguments
 
 from berth.qa.squad import Answer, DataError, Example
 from berth.train.environment import Rank
-from berth.train.finetune import data, divided
-from berth.train.finetune.divided import HostWindows
-from berth.train.finetune.features import HostSampler, grouped_order
+from berth.train.finetune.inputs import data, divided
+from berth.train.finetune.inputs.divided import HostWindows
+from berth.train.finetune.inputs.features import HostSampler, grouped_order
 from berth.train.finetune.recipe import Paths, Recipe
 
 TWO_HOSTS = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}

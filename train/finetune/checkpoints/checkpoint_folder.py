@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from berth.contract.model_files import WEIGHTS
-from berth.train.finetune import manifest
-from berth.train.finetune.manifest import MANIFEST, CheckpointManifest
+from berth.train.finetune.checkpoints import manifest
+from berth.train.finetune.checkpoints.manifest import MANIFEST, CheckpointManifest
 
 ASIDE = ".partial-"
 STATE = "trainer_state.json"  # of its own checkpoints Trainer writes it last

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from berth.train.environment import Rank
-from berth.train.finetune.phases import PhaseClock
 from berth.train.finetune.ranks import gather
+from berth.train.finetune.reporting.phases import PhaseClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from berth.qa.faults import counted
 from berth.qa.squad import Answer, AnswerCheck, DataError, Example, QuestionReader
-from berth.train.finetune.data import DataSource, first_line
+from berth.train.finetune.inputs.data import DataSource, first_line
 from berth.train.finetune.recipe import Recipe
 
 HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test": ("test",)}

@@ -4,8 +4,8 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from berth.qa.faults import counted
-from berth.train.finetune.checkpoints import CheckpointError
-from berth.train.finetune.manifest import CheckpointManifest
+from berth.train.finetune.checkpoints.choice import CheckpointError
+from berth.train.finetune.checkpoints.manifest import CheckpointManifest
 
 _DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # transformers' own
 

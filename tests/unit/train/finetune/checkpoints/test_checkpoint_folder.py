@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from berth.train.environment import Rank
-from berth.train.finetune import checkpoint_folder, checkpoints, manifest, ranks
-from berth.train.finetune.checkpoints import CheckpointError, Start
-from berth.train.finetune.manifest import MANIFEST, CheckpointManifest
+from berth.train.finetune import ranks
+from berth.train.finetune.checkpoints import checkpoint_folder, choice, manifest
+from berth.train.finetune.checkpoints.choice import CheckpointError, Start
+from berth.train.finetune.checkpoints.manifest import MANIFEST, CheckpointManifest
 from berth.train.finetune.recipe import Recipe, TrainingSettings
 
 IDENTITY = {"model": "1", "tokenizer": "2", "data": "3"}
@@ -54,7 +55,7 @@ def start(folder: Path, resume: bool | str = True) -> tuple[Start, list[str]]:
     """What a job of one rank chooses, and says."""
     said: list[str] = []
     settings = TrainingSettings(Recipe(), {}, "gloo", 60, folder, resume)
-    return checkpoints.choose(settings, Rank(), said.append), said
+    return choice.choose(settings, Rank(), said.append), said
 
 
 def test_a_checkpoint_is_made_of_what_was_written_aside(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_what_s3_brought_back_half_is_never_taken(spoil: Callable[[Path], None],
     assert found.chosen.path == older
     assert list(found.listing.torn) == [newest], "goes when the training begins"
     with pytest.raises(CheckpointError, match=f"resume_from_checkpoint {newest} is not a whole checkpoint "):
-        checkpoints.given(str(newest))
+        choice.given(str(newest))
 
 
 def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) -> None:
@@ -221,9 +222,9 @@ def test_a_checkpoint_of_another_training_is_refused_by_what_differs(
 ) -> None:
     made = save(tmp_path, 20)
     found, _ = start(tmp_path)
-    checkpoints.check_identity(found, IDENTITY, 4, divided=False)
+    choice.check_identity(found, IDENTITY, 4, divided=False)
     with pytest.raises(CheckpointError) as error:
-        checkpoints.check_identity(found, IDENTITY | {changed: "other"}, 1, divided=False)
+        choice.check_identity(found, IDENTITY | {changed: "other"}, 1, divided=False)
     assert str(error.value).startswith(f"The checkpoint {made} was written with {differs}")
     assert "set overwrite_output_dir to true" in str(error.value)
 
@@ -233,8 +234,8 @@ def test_divided_channels_want_as_many_hosts_as_before(tmp_path: Path) -> None:
     found, _ = start(tmp_path)
     assert found.chosen is not None
     chosen = replace(found.chosen, manifest=replace(WRITTEN, divided=True, hosts=3))
-    checkpoints.check_identity(Start(found.listing, chosen), IDENTITY, 3, divided=True)
+    choice.check_identity(Start(found.listing, chosen), IDENTITY, 3, divided=True)
     with pytest.raises(
         CheckpointError, match=r"is of a job of 3 hosts that divided the channel train .*: run 3 hosts, "
     ):
-        checkpoints.check_identity(Start(found.listing, chosen), IDENTITY, 2, divided=True)
+        choice.check_identity(Start(found.listing, chosen), IDENTITY, 2, divided=True)

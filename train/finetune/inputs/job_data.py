@@ -9,13 +9,14 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows, position_count
 from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS, CalibrationData
 from berth.train.environment import Rank
-from berth.train.finetune import divided, export
-from berth.train.finetune.data import DataSource
+from berth.train.finetune import export
 from berth.train.finetune.evaluation import QuestionSet
+from berth.train.finetune.inputs import divided
+from berth.train.finetune.inputs.data import DataSource
+from berth.train.finetune.inputs.questions import Questions
+from berth.train.finetune.inputs.window_file import Cutting, WindowFile
 from berth.train.finetune.model import Loaded
-from berth.train.finetune.questions import Questions
 from berth.train.finetune.recipe import Recipe
-from berth.train.finetune.window_file import Cutting, WindowFile
 
 
 @dataclass(frozen=True, slots=True)

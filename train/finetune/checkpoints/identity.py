@@ -13,7 +13,7 @@ from typing import Any
 
 from berth.contract.model_files import NULL_THRESHOLD
 from berth.train.environment import Rank
-from berth.train.finetune.features import WindowDataset
+from berth.train.finetune.inputs.features import WindowDataset
 from berth.train.finetune.model import DROPOUTS, Loaded
 from berth.train.finetune.ranks import gather
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import trainer
 
-from berth.train.finetune import checkpoints
-from berth.train.finetune.checkpoints import CheckpointError
+from berth.train.finetune.checkpoints import choice
+from berth.train.finetune.checkpoints.choice import CheckpointError
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_file_that_trainer_does_not_write_is_refused(
     write(checkpoint / name)
     monkeypatch.setattr(torch, "__version__", "2.5.1")
     with pytest.raises(CheckpointError, match=f"{name} is not what Trainer writes"):
-        with checkpoints.readable(str(checkpoint), print):
+        with choice.readable(str(checkpoint), print):
             pass
 
 
@@ -62,7 +62,7 @@ def test_what_trainer_writes_is_read_and_the_log_says_what_that_trusts(
     check = trainer.check_torch_load_is_safe
     monkeypatch.setattr(torch, "__version__", "2.5.1")
     said: list[str] = []
-    with checkpoints.readable(str(checkpoint), said.append):
+    with choice.readable(str(checkpoint), said.append):
         assert trainer.check_torch_load_is_safe is not check
     assert trainer.check_torch_load_is_safe is check
     (line,) = said
@@ -73,9 +73,9 @@ def test_weights_that_are_no_safetensors_and_a_newer_torch_keep_the_check(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = trainer.check_torch_load_is_safe
-    with checkpoints.readable(str(checkpoint), pytest.fail):
+    with choice.readable(str(checkpoint), pytest.fail):
         assert trainer.check_torch_load_is_safe is check
     (checkpoint / "model.safetensors").unlink()
     monkeypatch.setattr(torch, "__version__", "2.5.1")
-    with checkpoints.readable(str(checkpoint), pytest.fail):
+    with choice.readable(str(checkpoint), pytest.fail):
         assert trainer.check_torch_load_is_safe is check

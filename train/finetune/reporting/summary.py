@@ -11,7 +11,7 @@ from typing import Any
 
 from berth.qa.faults import counted
 from berth.train.environment import Rank
-from berth.train.finetune.phases import PHASES
+from berth.train.finetune.reporting.phases import PHASES
 
 # In metrics.json: its name in the table, decimals, unit.
 _FIGURES = {

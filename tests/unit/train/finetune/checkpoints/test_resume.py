@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForQuestionAnswering
 
-from berth.train.finetune.manifest import MANIFEST
+from berth.train.finetune.checkpoints.manifest import MANIFEST
 
 NO_GRAPH = {"export_openvino": "false"}
 

@@ -20,7 +20,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from berth.contract.launch_options import TRACE, read_trace
 from berth.train.environment import Rank
 from berth.train.finetune import ranks
-from berth.train.finetune.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, steps_of, times_of
+from berth.train.finetune.reporting.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, steps_of, times_of
 
 _FLOW = ("s", "t", "f")
 """The kinds of events that draw an arrow between two others of one id, a number of 32 bits."""

@@ -12,10 +12,10 @@ import torch
 from transformers import AutoTokenizer, BertConfig
 
 from berth.qa.windows import Window
-from berth.train.finetune import global_batch, identity, random_states
-from berth.train.finetune.checkpoints import CheckpointError
-from berth.train.finetune.features import OrderSampler, WindowDataset
-from berth.train.finetune.manifest import CheckpointManifest
+from berth.train.finetune.checkpoints import global_batch, identity, random_states
+from berth.train.finetune.checkpoints.choice import CheckpointError
+from berth.train.finetune.checkpoints.manifest import CheckpointManifest
+from berth.train.finetune.inputs.features import OrderSampler, WindowDataset
 
 WRITTEN = CheckpointManifest(
     step=20,

@@ -14,9 +14,9 @@ from transformers import TrainingArguments
 from berth.qa.faults import counted
 from berth.qa.squad import Answer, DataError, Example
 from berth.train.environment import Rank
-from berth.train.finetune import questions
-from berth.train.finetune.data import DataSource
-from berth.train.finetune.questions import Passed, Questions, Take
+from berth.train.finetune.inputs import questions
+from berth.train.finetune.inputs.data import DataSource
+from berth.train.finetune.inputs.questions import Passed, Questions, Take
 from berth.train.finetune.ranks import gather
 from berth.train.finetune.recipe import Recipe
 

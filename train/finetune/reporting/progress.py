@@ -16,9 +16,9 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
-from berth.train.finetune.phases import PhaseClock
 from berth.train.finetune.ranks import gather
-from berth.train.finetune.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
+from berth.train.finetune.reporting.phases import PhaseClock
+from berth.train.finetune.reporting.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
 
 _RECENT = 6  # lines whose speed foretells when the training ends
 

@@ -16,10 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import Trainer
 
 from berth.train.environment import Rank
-from berth.train.finetune import checkpoint_folder, manifest, random_states, ranks
-from berth.train.finetune.checkpoints import Start
-from berth.train.finetune.divided import HostWindows
-from berth.train.finetune.manifest import CheckpointManifest
+from berth.train.finetune import ranks
+from berth.train.finetune.checkpoints import checkpoint_folder, manifest, random_states
+from berth.train.finetune.checkpoints.choice import Start
+from berth.train.finetune.checkpoints.manifest import CheckpointManifest
+from berth.train.finetune.inputs.divided import HostWindows
 
 RANDOM_STATES = "random_states.json"
 WRITE_ERRORS = (OSError, SafetensorError)

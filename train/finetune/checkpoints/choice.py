@@ -16,10 +16,11 @@ import transformers
 
 from berth.contract.errors import JobError
 from berth.train.environment import Rank
-from berth.train.finetune import checkpoint_folder, manifest, ranks
-from berth.train.finetune.checkpoint_folder import Checkpoint, Listing
-from berth.train.finetune.identity import WORDS, difference
-from berth.train.finetune.manifest import MANIFEST
+from berth.train.finetune import ranks
+from berth.train.finetune.checkpoints import checkpoint_folder, manifest
+from berth.train.finetune.checkpoints.checkpoint_folder import Checkpoint, Listing
+from berth.train.finetune.checkpoints.identity import WORDS, difference
+from berth.train.finetune.checkpoints.manifest import MANIFEST
 from berth.train.finetune.recipe import TrainingSettings
 
 _WEIGHTS_ALONE = "it has weights alone (save_only_model)"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from berth.train.environment import Rank
-from berth.train.finetune import curve, records, summary
-from berth.train.finetune.phases import PHASES, PhaseClock
-from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths
+from berth.train.finetune.reporting import curve, records, summary
+from berth.train.finetune.reporting.phases import PHASES, PhaseClock
+from berth.train.finetune.reporting.progress import LineCallback
 
 # As Trainer keeps it.
 LOG = [

@@ -18,7 +18,8 @@ from pyarrow import parquet
 
 from berth.images import pins
 from berth.train.environment import Rank
-from berth.train.finetune import hub, ranks
+from berth.train.finetune import ranks
+from berth.train.finetune.inputs import hub
 from berth.train.finetune.ranks import RankError
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from berth.train.finetune.step_times import percentages, steps_of, times_of
+from berth.train.finetune.reporting.step_times import percentages, steps_of, times_of
 
 
 def event(category: str, name: str, start: float, end: float, thread: int = 1) -> dict[str, Any]:

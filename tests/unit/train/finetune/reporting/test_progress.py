@@ -15,10 +15,10 @@ from transformers import TrainerControl, TrainerState
 
 from berth.local.training_progress import TrainingStep, read_progress
 from berth.train.environment import Rank
-from berth.train.finetune import report
-from berth.train.finetune.phases import PHASES, PhaseClock, process_age
-from berth.train.finetune.progress import BarCallback, LineCallback, duration, line, next_due
-from berth.train.finetune.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
+from berth.train.finetune.reporting import report
+from berth.train.finetune.reporting.phases import PHASES, PhaseClock, process_age
+from berth.train.finetune.reporting.progress import BarCallback, LineCallback, duration, line, next_due
+from berth.train.finetune.reporting.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
 
 LINE = (
     "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3  tokens/s: 3456  padding: 8 %"

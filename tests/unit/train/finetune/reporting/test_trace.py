@@ -10,7 +10,7 @@ import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
-from berth.train.finetune.trace import TraceCallback, joined_events, requested, summary
+from berth.train.finetune.reporting.trace import TraceCallback, joined_events, requested, summary
 
 SHARE = re.compile(r"(compute|communication|data|other): (\d+) %")
 

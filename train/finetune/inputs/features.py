@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Sampler
 
 from berth.qa.windows import Window
 from berth.train.environment import Rank
-from berth.train.finetune.window_file import WindowFile
+from berth.train.finetune.inputs.window_file import WindowFile
 
 MEGABATCH = 50  # batches that are sorted together: more waste less padding and mix less
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from berth.train.environment import Rank
-from berth.train.finetune import curve, report, summary
-from berth.train.finetune.progress import LineCallback
 from berth.train.finetune.recipe import Paths
+from berth.train.finetune.reporting import curve, report, summary
+from berth.train.finetune.reporting.progress import LineCallback
 
 _OF_TRAINING = ("loss", "learning_rate", "examples_per_second", "tokens_per_second")
 

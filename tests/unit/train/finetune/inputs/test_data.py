@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from berth.qa.squad import DataError
-from berth.train.finetune.data import DataSource
-from berth.train.finetune.questions import load, load_all
+from berth.train.finetune.inputs.data import DataSource
+from berth.train.finetune.inputs.questions import load, load_all
 from berth.train.finetune.recipe import Recipe
 
 CONTEXT = "Oslo is in Norway."
