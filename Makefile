@@ -139,7 +139,7 @@ test ! -s .venv/result.md || mv .venv/result.md "bench/results/$$(date +%F)-$(1)
 endef
 JOB_TESTS := faults hosts checkpoints interrupts stops
 .PHONY: jobs
-jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; an hour
+jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; two hours
 	@code=0; $(PYTHON) -m pytest $(JOB_TESTS:%=tests/images/train/test_%.py) || code=$$?; \
 	$(call write_result,faults); $(call write_result,kills); exit $$code
 
