@@ -91,7 +91,7 @@ quick: .venv/tested ## lint, and next to it the unit tests that train nothing an
 	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
 
 .PHONY: unit
-unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about 7 minutes
+unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal tests/unit
 
 .PHONY: images
