@@ -1,6 +1,7 @@
 """What the programs of bench/ that measure an inference image are made of.
 
 questions    a seeded list of requests made of SQuAD
+former_pipeline  the pipeline that transformers 5.3 removed, for bench/pipeline.py
 load         a client over HTTP: closed and open loops
 figures      what a load comes to: rates, percentiles, outcomes
 model        what a request asks of a model: tokens and floating-point operations

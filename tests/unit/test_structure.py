@@ -4,6 +4,7 @@ bench/code_metrics.py counts; the limits stand here. docs/architecture.md draws 
 """
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -81,6 +82,16 @@ def test_an_import_keeps_its_name(shipped: list[Source]) -> None:
 def test_no_class_name_stands_in_two_files(shipped: list[Source]) -> None:
     twice = code_metrics.classes_twice(shipped)
     assert not twice, "\n".join(f"{name}: {', '.join(where)}" for name, where in twice.items())
+
+
+def test_a_folders_first_page_names_all_that_is_in_it(shipped: list[Source]) -> None:
+    missing = []
+    for source in [each for each in shipped if each.path.name == "__init__.py"]:
+        page = ast.get_docstring(source.tree) or ""
+        paths = [each.path for each in shipped if source.path.parent in each.path.parents]
+        names = {path.relative_to(source.path.parent).parts[0].removesuffix(".py") for path in paths} - {"__init__"}
+        missing += [f"{source.path}: {name}" for name in sorted(names) if not re.search(rf"\b{name}\b", page)]
+    assert not missing, "\n".join(missing)
 
 
 def test_files_and_functions_stay_small(shipped: list[Source]) -> None:
