@@ -1,7 +1,7 @@
 """What a container would refuse after seconds, refused here before there is one, in the container's own words."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from docker import DockerClient
@@ -16,6 +16,7 @@ from berth.contract.launch_options import read_launch_options
 from berth.contract.schema import SchemaError, read_schema
 from berth.contract.splits import SPLITS
 from berth.images import pins
+from berth.local import opt_ml
 from berth.qa import files
 from berth.qa.faults import DataError
 
@@ -45,6 +46,18 @@ def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str])
                 files.find(channels[name])
             except DataError as error:
                 raise UserError(str(error)) from None
+
+
+def check_shares(channels: Mapping[str, Path], divided: Collection[str], hosts: int) -> None:
+    """Refuses a training channel that run_qa can't divide: a host would get no file of it, as one may of others."""
+    for name in sorted(set(SPLITS["train"].channels) & set(divided) & set(channels)):
+        count = len(opt_ml.channel_files(channels[name]))
+        if count < hosts:
+            files = "1 file" if count == 1 else f"{count} files"
+            raise UserError(
+                f"the channel {name} has {files}, too few for {hosts} hosts: give it a file for each host or more, or "
+                "leave --divide out."
+            )
 
 
 def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Mapping[str, str]) -> None:

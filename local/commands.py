@@ -134,6 +134,8 @@ def _checked_image(job: TrainingJob, image: str | None, profile: str, problems: 
     if not own:
         with problems.noted():
             checks.check_data(job.channels, hyperparameters)
+        with problems.noted():
+            checks.check_shares(job.channels, job.divided, job.hosts)
     chosen = None
     with problems.noted(), engine_errors():
         client = connect()

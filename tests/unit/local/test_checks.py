@@ -112,6 +112,16 @@ def test_the_program_is_train_py_unless_another_is_named(tmp_path: Path) -> None
     problems.refuse()
 
 
+def test_a_channel_with_fewer_files_than_hosts_is_not_divided(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").touch()
+    channels = {"train": tmp_path, "validation": tmp_path / "a.json"}
+    checks.check_shares(channels, {"train", "validation"}, 2)
+    checks.check_shares(channels, {"validation"}, 3)
+    with pytest.raises(UserError, match=r"^the channel train has 2 files, too few for 3 hosts: give it a file for "):
+        checks.check_shares(channels, {"train", "validation"}, 3)
+
+
 @pytest.fixture
 def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose image takes no hyperparameter."""
