@@ -82,6 +82,9 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
 	  "mypy build.py"; \
 	do echo "$$words"; .venv/bin/$$words || code=1; done; exit $$code
 
+# What takes longest, so that a test that could be faster is seen.
+SLOWEST := --durations=10 --durations-min=5
+
 # By another name: a dry run does what stands next to $(MAKE), too.
 SELF := $(MAKE)
 .PHONY: quick
@@ -92,7 +95,7 @@ quick: .venv/tested ## lint, and next to it the unit tests that train nothing an
 
 .PHONY: unit
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
-	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal tests/unit
+	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
 
 .PHONY: images
 images: engine setup ## build both images
@@ -113,15 +116,15 @@ gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/doc
 
 .PHONY: image-tests
 image-tests: .venv/tested ## the built images, looked at from inside and run
-	$(PYTHON) -m pytest tests/images
+	$(PYTHON) -m pytest $(SLOWEST) tests/images
 
 .PHONY: registry
 registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults
-	$(PYTHON) -m pytest tests/registry
+	$(PYTHON) -m pytest $(SLOWEST) tests/registry
 
 .PHONY: local-mode
 local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built images under the real SageMaker SDK, in local mode
-	$(PYTHON) -m pytest tests/local_mode
+	$(PYTHON) -m pytest $(SLOWEST) tests/local_mode
 
 .PHONY: requests
 requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again what the SDKs send for jobs and endpoints, for the unit tests

@@ -156,7 +156,7 @@ class RankProcess:
                 if starters.has(text):
                     continue
                 self.stderr.append(text)
-                if text.startswith("Traceback (most recent call last)"):
+                if text.startswith(failure.TRACEBACK):
                     self.traceback_at = time.time()
             self._output.write(self._prefix + line + b"\n")
 
