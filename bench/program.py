@@ -57,5 +57,7 @@ def end_with(main: Callable[[Sequence[str]], int]) -> NoReturn:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:
         sys.exit(f"berth: error: {error}")
+    except ModuleNotFoundError as missing:
+        sys.exit(f"berth: error: the package {missing.name} is not installed here: run `make setup-tests`.")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -50,7 +50,7 @@ _REFUSED = {
         "asks for XLA, which this image does not have; remove it from distribution, or use mpi instead."
     ),
 }
-# Launched by mpirun for now, with the variables that torchrun would set.
+# Launched by mpirun, with the variables that torchrun would set.
 _TORCH_LAUNCHERS = ("sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled")
 _SET_BY_PLAN = {
     "-np",

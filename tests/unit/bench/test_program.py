@@ -1,13 +1,16 @@
 """How the programs of bench/ take a command line, and what they say of a mistake: one sentence, no traceback."""
 
 import re
+import signal
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import code_metrics, faults, large_data, metrics, published_scripts
+from bench import code_metrics, faults, large_data, metrics, program, published_scripts
 from berth.common.errors import UserError
 from berth.images import pins
 
@@ -26,6 +29,27 @@ def test_every_program_ends_in_the_same_way() -> None:
     assert sorted(RUN) == sorted([*PROGRAMS, *OTHERS])
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UserError("give --train a file."), "berth: error: give --train a file."),
+        (
+            PackageNotFoundError("torch"),
+            "berth: error: the package torch is not installed here: run `make setup-tests`.",
+        ),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_what_ends_a_program(error: BaseException, said: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    def main(words: Sequence[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as end:
+        program.end_with(main)
+    assert end.value.code == said
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help_says_what_a_program_is_for(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = import_module(f"bench.{name.removesuffix('.py')}")
@@ -40,7 +64,7 @@ def test_help_says_what_a_program_is_for(name: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("program", "words", "said"),
+    ("named", "words", "said"),
     [
         (large_data, ["--train", "FOLDER/no.json"], r"no\.json can't be read \(No such file or directory\)"),
         (large_data, ["--train", "FOLDER"], r"can't be read \(Is a directory\)"),
@@ -53,10 +77,10 @@ def test_help_says_what_a_program_is_for(name: str, capsys: pytest.CaptureFixtur
     ],
 )
 def test_a_mistake_is_one_sentence(
-    program: Any, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    named: Any, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty.json").write_text('{"data": []}')
     (tmp_path / "rows.json").write_text("[1]")
     monkeypatch.setenv("BERTH_PUBLISHED_SCRIPTS", str(tmp_path))
     with pytest.raises(UserError, match=said):
-        program.main([word.replace("FOLDER", str(tmp_path)) for word in words])
+        named.main([word.replace("FOLDER", str(tmp_path)) for word in words])
