@@ -91,7 +91,7 @@ quick: .venv/tested ## lint, and next to it the unit tests that train nothing an
 	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
 
 .PHONY: unit
-unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about 7 minutes
+unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal tests/unit
 
 .PHONY: images
@@ -139,7 +139,7 @@ test ! -s .venv/result.md || mv .venv/result.md "bench/results/$$(date +%F)-$(1)
 endef
 JOB_TESTS := faults hosts checkpoints interrupts stops
 .PHONY: jobs
-jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; an hour
+jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; two hours
 	@code=0; $(PYTHON) -m pytest $(JOB_TESTS:%=tests/images/train/test_%.py) || code=$$?; \
 	$(call write_result,faults); $(call write_result,kills); exit $$code
 

@@ -6,7 +6,6 @@ A user's program joins the group that its launcher describes, and each of its ra
 Ends with exit code 1 if a job failed, or if other ranks trained together than were asked for.
 """
 
-import argparse
 import contextlib
 import json
 import subprocess
@@ -18,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.serving import machine
+from bench import machine, program
 from berth.common import engine
+from berth.common.errors import UserError
 from berth.images import pins
+from berth.images.selection import find_built_image
 from tests.local_mode import sdk
 from tests.local_mode.conftest import remove_what_the_sdk_left
 from tests.local_mode.moto_here import moto_server
@@ -119,7 +120,7 @@ def ended(client: str, asked: tuple[int, int], seen: Sequence[Any], seconds: flo
 
 def versions(image: str) -> str:
     """The image and the SDKs, each with its version."""
-    found = [f"{image} ({engine.connect().images.get(image).id[7:19]})"]
+    found = [f"{image} ({str(find_built_image(engine.connect(), image).id)[7:19]})"]
     for version, package in _PACKAGES.items():
         code = f"import importlib.metadata as m; print(m.version('{package}'))"
         printed = subprocess.run([sdk.PYTHON[version], "-c", code], capture_output=True, text=True, check=True).stdout
@@ -127,12 +128,12 @@ def versions(image: str) -> str:
     return ", ".join(found)
 
 
-def report(image: str, rows: Sequence[Ended]) -> str:
+def report(versions: str, rows: Sequence[Ended]) -> str:
     """The whole result, in Markdown."""
     head = [
         f"# Every client and way in local mode, {time.strftime('%Y-%m-%d')}",
         "",
-        f"`make clients`, {machine.this_cpu()}, {len(machine.cores_of(None))} cores; {versions(image)}.",
+        f"`make clients`, {machine.this_cpu()}, {len(machine.cores_of(None))} cores; {versions}.",
         "Ranks together: of how many a process' group was, by a sum over all ranks; 1 is a process by itself.",
         "Seconds are from the estimator to its model, for v3 with the SDK's import.",
         "",
@@ -142,11 +143,14 @@ def report(image: str, rows: Sequence[Ended]) -> str:
     return "\n".join([*head, *(row.row() for row in rows)]) + "\n"
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """Run all, write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image", default="berth-train:cpu")
-    image = parser.parse_args().image
+    parser = program.make_parser("clients", __doc__)
+    parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
+    image = parser.parse_args(words).image
+    if missing := [path for path in sdk.PYTHON.values() if not path.exists()]:
+        raise UserError(f"{missing[0]} is not there: run `make clients`, which installs the SDKs first.")
+    found = versions(image)
     rows: list[Ended] = []
     clients: tuple[Callable[[str, Path], Iterator[Ended]], ...] = (of_v2, of_v3)
     with LOG.open("w") as log, contextlib.redirect_stdout(log):  # the SDKs' and the containers' logs
@@ -159,10 +163,10 @@ def main() -> int:
                 finally:
                     remove_what_the_sdk_left(engine.connect(), Path(work))
     path = pins.ROOT / "bench" / "results" / f"{time.strftime('%Y-%m-%d')}-clients.md"
-    path.write_text(report(image, rows))
+    path.write_text(report(found, rows))
     print(f"{path.relative_to(pins.ROOT)}; the jobs' logs are in {LOG.relative_to(pins.ROOT)}")
     return 0 if all(row.right for row in rows) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.end_with(main)

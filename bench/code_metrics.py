@@ -1,20 +1,22 @@
 """The source in figures: files, lines, functions, parameters, class names that stand twice, who imports whom.
 
-    .venv/bin/python bench/code_metrics.py [FOLDER]
+Usage: python -m bench.code_metrics [FOLDER]
 
 Counted by `ast` over the source that ships: no tests, no bench. Statements leave docstrings, comments and blank lines
 aside. Parameters are counted without self and cls; those of a command (`@app.command(…)`) are its options, and counted
-apart. tests/unit/test_house.py holds the limits, with the same functions.
+apart. tests/unit/test_structure.py holds the limits, with the same functions.
 """
 
 import ast
 import statistics
 import subprocess
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from bench import program
+from berth.common.errors import UserError
 
 NOT_SHIPPED = ("tests", "bench", "docs", "examples")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -35,7 +37,9 @@ class Source:
 
 def sources(root: Path) -> list[Source]:
     """The Python files that git knows and that ship; a link to a folder is not followed."""
-    listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.py"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.py"], capture_output=True, text=True)
+    if listed.returncode != 0:
+        raise UserError(f"git can't list the files of {root} ({listed.stderr.strip()}): give the folder of a clone.")
     paths = [Path(line) for line in listed.stdout.splitlines()]
     shipped = [path for path in paths if path.parts[0] not in NOT_SHIPPED and (root / path).exists()]
     texts = [(path, (root / path).read_text()) for path in shipped]
@@ -166,5 +170,12 @@ def report(root: Path) -> Iterator[str]:
         yield f"| {folder} | {', '.join(f'{t} ({n})' for (s, t), n in sorted(counted.items()) if s == folder)} |"
 
 
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("code_metrics", __doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="a checkout (default: this folder)")
+    print("\n".join(report(parser.parse_args(words).folder)))
+    return 0
+
+
 if __name__ == "__main__":
-    print("\n".join(report(Path(sys.argv[1] if len(sys.argv) > 1 else "."))))
+    program.end_with(main)

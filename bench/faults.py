@@ -8,7 +8,6 @@ container's start). Ends with exit code 1 if a host that was left did not name t
 mount a small disk.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -21,12 +20,13 @@ from typing import Any
 
 from docker import DockerClient
 
+from bench import machine, program
 from bench.jobs.containers import await_end, host_options, moment, started_hosts
 from bench.jobs.fault_table import FAULTS, HEAD, PROGRAM, RENDEZVOUS_LIMIT, Fault, HostEnd, right, rows
-from bench.serving import machine, program
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import pins
+from berth.images.selection import find_built_image
 from berth.local import opt_ml
 
 _READY_WITHIN, _ENDS_WITHIN = 90.0, 60.0
@@ -129,19 +129,22 @@ def _first_line(path: Path) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.faults", description=(__doc__ or "").partition("\n")[0])
+    parser = program.make_parser("faults", __doc__)
     parser.add_argument("--hosts", type=program.positive, nargs="+", default=[2, 4], help="default: 2 4")
     parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
     parser.add_argument("--only", default="", metavar="TEXT", help="faults whose name holds it")
     options = parser.parse_args(words)
+    names = [name for name in FAULTS if options.only in name]
+    if not names:
+        raise UserError(f"no fault's name holds {options.only!r}; the names are: {'; '.join(FAULTS)}.")
     client = engine.connect()
-    image = engine.find_image(client, options.image)
+    image = find_built_image(client, options.image)
     table: list[str] = []
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="berth-faults-") as scratch:
         bench = FaultBench(client, str(image.id), Path(scratch))
         for hosts in options.hosts:
-            for name in (name for name in FAULTS if options.only in name):
+            for name in names:
                 with redirect_stdout(sys.stderr):  # the containers' logs
                     ends = bench.run(FAULTS[name], hosts)
                 table += rows(name, FAULTS[name], hosts, ends)

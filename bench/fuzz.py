@@ -26,8 +26,10 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.specs.openapi import checks
 
-from bench.serving import machine, program, sides
+from bench import machine, program
+from bench.serving import sides
 from bench.serving.container import running
+from bench.serving.our_image import SEED, add_options, our_sides
 from berth.common import engine
 from berth.serve.codecs import CODECS
 
@@ -167,12 +169,12 @@ def main(words: Sequence[str]) -> int:
     client = engine.connect()
     first = json.dumps({"question": "What is used?", "context": "This model is used with sagemaker."}).encode()
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
-        [side] = program.our_sides(options, [], Path(scratch))
+        [side] = our_sides(options, [], Path(scratch))
         what = sides.describe(client, side)
         with running(client, side, cores, first) as server:
-            fuzz(f"http://127.0.0.1:{server.port}", 500, program.SEED + 1)  # so that memory has been used once
+            fuzz(f"http://127.0.0.1:{server.port}", 500, SEED + 1)  # so that memory has been used once
             memory = server.memory()
-            figures = fuzz(f"http://127.0.0.1:{server.port}", options.requests, program.SEED)
+            figures = fuzz(f"http://127.0.0.1:{server.port}", options.requests, SEED)
             memories = (memory, server.memory())
     setting = f"{program.setting('fuzz', words, client, cores)}."
     versions = f"schemathesis {schemathesis.__version__}"
@@ -188,8 +190,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.fuzz", description=(__doc__ or "").partition("\n")[0])
-    program.add_options(parser)
+    parser = program.make_parser("fuzz", __doc__)
+    add_options(parser)
     parser.set_defaults(requests=20_000)
     return parser.parse_args(words)
 

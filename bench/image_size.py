@@ -14,13 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from bench import program
 from bench.plain import PlainImage, build_plain
 from berth.common import engine
+from berth.common.errors import UserError
 from berth.images import build, build_network, locks, pins
 from berth.images.base import base_at_hand
 from berth.images.plan import Base
+from berth.images.selection import find_built_image
 from berth.images.size import ImageSize, image_size
 
 APT = {
@@ -65,11 +69,16 @@ def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
         client.images.remove(tag, force=True)
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("image_size", __doc__)
+    parser.add_argument("profile", nargs="?", default=pins.DEFAULT_PROFILE, help="default: %(default)s")
+    profile = pins.load().profile(parser.parse_args(words).profile)
     client = engine.connect()
-    profile = pins.load().profile(sys.argv[1] if len(sys.argv) > 1 else pins.DEFAULT_PROFILE)
+    for image in pins.IMAGES:
+        find_built_image(client, f"berth-{image}:{profile.name}")
     base = base_at_hand(pins.load(), None)
-    assert base is not None, "build the images first"
+    if base is None:
+        raise UserError("the base image is not here: run `python build.py build` first.")
     least = floor(profile)
     rows = []
     for image in pins.IMAGES:
@@ -96,7 +105,8 @@ def main() -> None:
         print("\n| package | version | MB compressed | MB on disk |\n|---|---|---|---|")
         for package in ours.packages[:15]:
             print(f"| {package.name} | {package.version} | {package.compressed / 1e6:.1f} | {package.size / 1e6:.1f} |")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    program.end_with(main)

@@ -20,15 +20,16 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from bench import machine, program
 from bench.jobs import small
 from bench.jobs.containers import Containers
 from bench.jobs.killing import choose
 from bench.jobs.processes import Ranks
 from bench.jobs.restarting import Ground, Restarting
 from bench.jobs.verdict import KilledJob, faults_of, render
-from bench.serving import machine, program
 from berth.common import engine
 from berth.images import build, pins
+from berth.images.selection import find_built_image
 
 SEED = 18
 
@@ -66,7 +67,7 @@ def _setting(words: Sequence[str], options: argparse.Namespace) -> str:
     what = f"torch {metadata.version('torch')}, transformers {metadata.version('transformers')}"
     if not options.ranks_alone:
         with contextlib.closing(engine.connect()) as client:
-            image = engine.find_image(client, options.image)
+            image = find_built_image(client, options.image)
             what = f"engine {client.version()['Version']}, {options.image} ({str(image.id)[7:19]})"
     cores = f"cores {machine.as_text(machine.cores_of(None))} of {os.cpu_count()}"
     kit = f"kit {build.revision(pins.ROOT)}"
@@ -74,13 +75,13 @@ def _setting(words: Sequence[str], options: argparse.Namespace) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.kills", description=(__doc__ or "").partition("\n")[0])
+    parser = program.make_parser("kills", __doc__)
     parser.add_argument("--kills", type=program.positive, default=100, help="default: %(default)s")
     parser.add_argument("--hosts", type=program.positive, nargs="+", default=[1, 2], help="default: 1 2")
     parser.add_argument("--seed", type=int, default=SEED, help="default: %(default)s")
     parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
     parser.add_argument(
-        "--minutes", type=float, default=90.0, help="after which no further kill (default: %(default)s)"
+        "--minutes", type=program.above_zero, default=90.0, help="after which no further kill (default: %(default)s)"
     )
     parser.add_argument("--ranks-alone", action="store_true", help="ranks as processes of this machine")
     options = parser.parse_args(words)

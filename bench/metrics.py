@@ -1,37 +1,54 @@
 """The kit's squad, squad_v2, glue and accuracy next to the originals: same keys, same figures.
 
-Usage: python -m bench.metrics --originals FOLDER [> bench/results/DATE-metrics.md]    wants the training image
+Usage: python -m bench.metrics --originals FOLDER [--commit ID] [> bench/results/DATE-metrics.md]
+
+Wants the training image.
 
 FOLDER is huggingface/evaluate's metrics/, with squad/squad.py and the like in it; nothing of it is kept. Both sides run
 in the training image, in one process, without a network, on the same rows (metrics_in_image.py); figures are the same
 where they differ by 1e-9 at most.
 """
 
-import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from docker.types import Mount
 
+from bench import program
 from berth.common import engine
 from berth.common.containers import Access, run_once
+from berth.common.errors import UserError
 from berth.images import build, pins
+from berth.images.selection import find_built_image
+
+METRICS = ("squad", "squad_v2", "glue", "accuracy")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--originals", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}")
-    parser.add_argument("--commit", default="unknown", help="of huggingface/evaluate, for the record")
-    options = parser.parse_args()
+def check_originals(folder: Path) -> None:
+    """UserError where one of the metrics is not in the folder."""
+    missing = [name for name in METRICS if not (folder / name / f"{name}.py").is_file()]
+    if missing:
+        raise UserError(f"{folder} lacks {', '.join(missing)}: give --originals the metrics/ of huggingface/evaluate.")
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("metrics", __doc__)
+    parser.add_argument("--originals", type=Path, required=True, metavar="FOLDER", help="metrics/ of evaluate's")
+    parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
+    parser.add_argument("--commit", metavar="ID", default="unknown", help="of huggingface/evaluate, for the record")
+    options = parser.parse_args(words)
+    check_originals(options.originals)
+    client = engine.connect()
+    find_built_image(client, options.image)
     mounts = [
         Mount("/originals", str(options.originals.resolve()), type="bind", read_only=True),
         Mount("/bench", str(Path(__file__).parent.resolve()), type="bind", read_only=True),
     ]
     environment = {"HF_HUB_OFFLINE": "1"}
     access = Access(mounts, environment=environment)
-    said = run_once(engine.connect(), options.image, ["python", "/bench/metrics_in_image.py"], access).decode()
+    said = run_once(client, options.image, ["python", "/bench/metrics_in_image.py"], access).decode()
     print(f"# Metrics next to their originals, {time.strftime('%Y-%m-%d')}\n")
     print(
         f"`python -m bench.metrics --originals metrics`, of huggingface/evaluate at {options.commit}; "
@@ -49,4 +66,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    program.end_with(main)

@@ -1,6 +1,6 @@
 """Training by batches of like length against the well-known recipe, which pads every window to 384 tokens.
 
-Usage: python bench/padding.py [> bench/results/DATE-padding.md]    needs the engine and the training image
+Usage: python -m bench.padding [> bench/results/DATE-padding.md]    needs the engine and the training image
 
 The same image, model, questions and steps, one job after the other in turn; the ratio of a pair is of its samples per
 second, the median of the pairs is the result. Questions come from SQuAD v1.1 in the folder BERTH_SQUAD, else from the
@@ -15,9 +15,12 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from bench import program
 from berth.common import engine
+from berth.common.errors import UserError
 from berth.images import build, pins
 from berth.local.demo import pretrained_model, read_member
 from berth.local.job import TrainingJob, run_training_job
@@ -57,7 +60,7 @@ def samples_per_second(data: Path, out: Path, *, padded: bool) -> float:
     job = TrainingJob({"train": data}, out, model=pretrained_model(), hyperparameters=settings)
     done = run_training_job(job, image=IMAGE, log=_drop, say=_drop)
     if done.model_archive is None:
-        raise SystemExit(f"the job failed: {done.failures}")
+        raise UserError(f"the job failed: {done.reason}")
     figure = float(json.loads(read_member(done.model_archive, "metrics.json"))["train_samples_per_second"])
     print(f"{'padded' if padded else 'by length'}: {figure:.2f} samples/s", file=sys.stderr)
     return figure
@@ -67,7 +70,8 @@ def _drop(line: str) -> None:
     """A job's log, which is not wanted here."""
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> int:
+    program.make_parser("padding", __doc__).parse_args(words)
     name, squad = questions()
     with tempfile.TemporaryDirectory() as folder:
         data, out = Path(folder) / "squad.json", Path(folder) / "out"
@@ -78,7 +82,7 @@ def main() -> None:
         ]
     print(f"# Batches by length against padding to 384 tokens, {time.strftime('%Y-%m-%d')}\n")
     print(
-        f"`python bench/padding.py`, {os.cpu_count()} cores, {platform.machine()}, engine "
+        f"`python -m bench.padding`, {os.cpu_count()} cores, {platform.machine()}, engine "
         f"{engine.connect().version()['Version']}, torch {pins.load().profile(pins.DEFAULT_PROFILE).torch}, kit "
         f"{build.revision(pins.ROOT)}; {QUESTIONS} questions of {name}, MiniLM-L6, batches of 4, one process.\n"
     )
@@ -86,7 +90,8 @@ def main() -> None:
     for number, (ours, peer) in enumerate(pairs, start=1):
         print(f"| {number} | {ours:.2f} | {peer:.2f} | {ours / peer:.2f} |")
     print(f"\nMedian ratio: {statistics.median(ours / peer for ours, peer in pairs):.2f}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    program.end_with(main)

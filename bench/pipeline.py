@@ -9,7 +9,6 @@ the first of the embedded excerpt's held-out ones. Wants `make setup-tests`, and
 and its torch, in an environment of their own for the length of the measurement. Progress goes to stderr.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -20,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import program
 from bench.serving import questions, sides
-from berth.common.errors import UserError
 from berth.images import pins
 
 TRANSFORMERS = "transformers==4.57.6"  # the last minor version that has the pipeline
@@ -131,20 +130,16 @@ def render(asked: Sequence[Case], differences: Sequence[Difference]) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=(__doc__ or "").partition("\n")[0])
+    parser = program.make_parser("pipeline", __doc__)
     parser.add_argument("--model", type=Path, help="a folder or model.tar.gz (default: MiniLM with a seeded head)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="keep the pipeline's answers, a line each")
     options = parser.parse_args(words)
     asked = cases()
-    try:
-        with tempfile.TemporaryDirectory(prefix="berth-bench-") as folder:
-            scratch = Path(folder)
-            model = _model(options.model, scratch)
-            theirs = pipeline_answers(model, asked, scratch)
-            ours = our_answers(model, asked)
-    except UserError as error:
-        print(f"bench.pipeline: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory(prefix="berth-bench-") as folder:
+        scratch = Path(folder)
+        model = _model(options.model, scratch)
+        theirs = pipeline_answers(model, asked, scratch)
+        ours = our_answers(model, asked)
     if options.write:
         options.write.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in theirs), "utf-8")
     print(render(asked, [difference(*pair) for pair in zip(ours, theirs, strict=True)]))
@@ -161,4 +156,4 @@ def _model(given: Path | None, scratch: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    program.end_with(main)

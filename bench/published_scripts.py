@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import program
 from berth.common.errors import UserError
 from berth.images import build, pins
 from berth.local.demo import pretrained_model
@@ -158,26 +159,28 @@ def run(script: Script, way: Way, code: Path, scratch: Path) -> tuple[str, bool]
     return f"| {' | '.join(cells)} |", ended.exit_code == 0 and together == way.ranks
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("published_scripts", __doc__)
+    parser.add_argument("source", nargs="?", metavar="OWNER/NAME", default="a checkout", help="for the record")
+    source = parser.parse_args(words).source
     named = os.environ.get(VARIABLE)
     if not named:
-        print(f"{VARIABLE} names no folder: set it to a checkout that has transformers' examples/.", file=sys.stderr)
-        return 2
-    checkout = Path(named)
+        raise UserError(f"{VARIABLE} names no folder: set it to a checkout that has transformers' examples/.")
     commit = subprocess.run(["git", "-C", named, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     rows, good = [], True
     with tempfile.TemporaryDirectory(prefix="berth-published-") as folder:
         scratch = Path(folder)
-        for number, script in enumerate(SCRIPTS):
-            code = scratch / f"code-{number}"
-            copy_script(script, checkout, code)
+        sources = [(script, scratch / f"code of {script.files[0]}") for script in SCRIPTS]
+        for script, code in sources:
+            copy_script(script, Path(named), code)
+        for script, code in sources:
             for way in WAYS:
                 row, well = run(script, way, code, scratch)
                 rows.append(row)
                 good &= well
     print(f"# transformers' own scripts on the training image, {time.strftime('%Y-%m-%d')}\n")
     print(
-        f"`{VARIABLE}=FOLDER python -m bench.published_scripts`, scripts of {' '.join(sys.argv[1:]) or 'a checkout'}, "
+        f"`{VARIABLE}=FOLDER python -m bench.published_scripts`, scripts of {source}, "
         f"commit {commit or 'unknown'}: {STEPS} steps of {BATCH} rows a rank, {TRAIN_ROWS} rows, {EVAL_ROWS} to "
         f"evaluate, the demo's MiniLM; berth-train:{pins.DEFAULT_PROFILE}, kit {build.revision(pins.ROOT)}, "
         f"{os.cpu_count()} cores\n"
@@ -188,4 +191,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    program.end_with(main)

@@ -1,6 +1,6 @@
 """How long it takes from a built image to its place in ECR: `build.py push` against the build-and-push script.
 
-Usage: PYTHONPATH=. python bench/push.py [ROUNDS] [> bench/results/DATE-push.md]
+Usage: python -m bench.push [ROUNDS] [> bench/results/DATE-push.md]
 
 Wants the images of cpu, root, and `aws` (PyPI's awscli) on PATH.
 
@@ -21,11 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import program
 from berth.common import engine
+from berth.common.errors import UserError
 from berth.images import build, pins
 from tests.registry.ecr_double import REGIONS, EcrDouble, ecr_double
 
@@ -75,11 +77,18 @@ def empty(ecr: EcrDouble) -> None:
     registry.start()
 
 
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    lines = subprocess.run(
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("push", __doc__)
+    parser.add_argument("rounds", nargs="?", type=program.positive, default=3, help="default: %(default)s")
+    rounds = parser.parse_args(words).rounds
+    if not shutil.which("aws"):
+        raise UserError("there is no `aws` on PATH, which the peer's script calls: install PyPI's awscli.")
+    planned = subprocess.run(
         [sys.executable, "build.py", "build", "all", "--dry-run"], cwd=pins.ROOT, capture_output=True, text=True
-    ).stdout.splitlines()
+    )
+    if planned.returncode != 0:
+        raise UserError(f"the builds can't be planned: {planned.stderr.strip()}")
+    lines = planned.stdout.splitlines()
     scripts = {image: PEER.format(image=image, build=line) for image, line in zip(pins.IMAGES, lines, strict=True)}
     with tempfile.TemporaryDirectory() as folder, ecr_double(Path(folder), faults=False) as ecr:
         host = ecr.host()
@@ -119,15 +128,14 @@ def main() -> None:
     print(f"# Pushing the images, {time.strftime('%Y-%m-%d')}\n")
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     version = engine.connect().version()["Version"]
-    print(
-        f"`PYTHONPATH=. python bench/push.py {rounds}`, {machine}, engine {version}, kit {build.revision(pins.ROOT)},"
-    )
+    print(f"`python -m bench.push {rounds}`, {machine}, engine {version}, kit {build.revision(pins.ROOT)},")
     print(f"{rounds} rounds in turn, medians\n")
     print("| | build-and-push script, s | build.py, s | ours / peer |\n|---|---|---|---|")
     for push in PUSHES:
         peer, our = (statistics.median(times[push, side]) for side in ("peer", "ours"))
         print(f"| {push.title} | {peer:.1f} | {our:.1f} | {our / peer:.2f} |")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    program.end_with(main)

@@ -26,12 +26,14 @@ from pathlib import Path
 
 from docker import DockerClient
 
-from bench.serving import machine, program, questions, sides
+from bench import machine, program
+from bench.machine import MatrixProduct
+from bench.serving import questions, sides
 from bench.serving.container import running
 from bench.serving.figures import agreement, closed_figures
 from bench.serving.load import Load, closed_loop
-from bench.serving.machine import MatrixProduct
 from bench.serving.model import work_of
+from bench.serving.our_image import SEED, add_options, our_sides, warm_up
 from bench.serving.report import Column, Comparison, Round, render
 from bench.serving.sides import Side
 from berth.common import engine
@@ -53,10 +55,10 @@ def main(words: Sequence[str]) -> int:
     cores = machine.cores_of(options.cores)
     os.sched_setaffinity(0, cores)  # the client's, and those of what it starts
     client = engine.connect()
-    file, asked = questions.from_environment(options.requests, program.SEED)
+    file, asked = questions.from_environment(options.requests, SEED)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
-        compared = program.our_sides(options, options.variant, scratch)
+        compared = our_sides(options, options.variant, scratch)
         for side in compared:
             sides.require_image(client, side.image)
         work = machine.apart(work_of, compared[0].model, asked)
@@ -78,8 +80,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.serve", description=(__doc__ or "").partition("\n")[0])
-    program.add_options(parser)
+    parser = program.make_parser("serve", __doc__)
+    add_options(parser)
     parser.add_argument(
         *("--variant", "-v"),
         action="append",
@@ -109,7 +111,7 @@ def _measure(
 
 def _round(client: DockerClient, side: Side, bodies: Sequence[bytes], cores: Sequence[int]) -> Measured:
     with running(client, side, cores, bodies[0]) as server:
-        program.warm_up(server.port, bodies)
+        warm_up(server.port, bodies)
         memory, processes = server.memory(), len(server.processes())
         loads = {}
         for at_once in LEVELS:

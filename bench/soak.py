@@ -19,10 +19,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.serving import machine, program, questions, sides
+from bench import machine, program
+from bench.serving import questions, sides
 from bench.serving.container import running
 from bench.serving.figures import SoakFigures, closed_figures, soak_figures
 from bench.serving.load import arrivals, closed_loop, open_loop
+from bench.serving.our_image import SEED, add_options, our_sides, warm_up
 from bench.serving.report import render_soak
 from berth.common import engine
 from berth.common.errors import UserError
@@ -37,13 +39,13 @@ def main(words: Sequence[str]) -> int:
     os.sched_setaffinity(0, cores)
     _raise_open_files()
     client = engine.connect()
-    file, asked = questions.from_environment(options.requests, program.SEED)
+    file, asked = questions.from_environment(options.requests, SEED)
     bodies = [each.body for each in asked]
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
-        [side] = program.our_sides(options, [], Path(scratch))
+        [side] = our_sides(options, [], Path(scratch))
         what = sides.describe(client, side)
         with running(client, side, cores, bodies[0]) as server:
-            program.warm_up(server.port, bodies)
+            warm_up(server.port, bodies)
             capacity = _capacity(server.port, bodies)
             if not capacity:
                 raise UserError(f"{side.image} answered none of {len(bodies)} requests: look at its log.")
@@ -72,7 +74,7 @@ def main(words: Sequence[str]) -> int:
 
 def overload(port: int, bodies: Sequence[bytes], rate: float, seconds: float) -> SoakFigures:
     """What comes of so many requests a second for so long, with a /ping every PING_EVERY seconds."""
-    due = arrivals(rate, seconds, program.SEED)
+    due = arrivals(rate, seconds, SEED)
     pings = [number * PING_EVERY for number in range(int(seconds / PING_EVERY))]
     asked, pinged = open_loop(port, bodies, due, pings)
     return soak_figures(asked, pinged)
@@ -86,8 +88,8 @@ def _capacity(port: int, bodies: Sequence[bytes]) -> float:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=(__doc__ or "").partition("\n")[0])
-    program.add_options(parser)
+    parser = program.make_parser("soak", __doc__)
+    add_options(parser)
     parser.add_argument("--seconds", type=float, default=600.0, help="of the overload (default: 600)")
     parser.add_argument("--factor", type=float, default=1.5, help="of the capacity (default: 1.5)")
     return parser.parse_args(words)

@@ -1,6 +1,6 @@
 """What users and programs can hold on to, as one text: it is compared before and after a change of structure.
 
-    .venv/bin/python bench/surface.py > before.txt        with --images, what the built images say as well
+Usage: python -m bench.surface [--images] > before.txt
 
 Commands with options and defaults, what wrong commands print and their exit codes, environment variables, labels,
 keys of JSON, the sentences of the source, and of the built images: settings, commands on PATH, and the first line of
@@ -15,14 +15,15 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from bench import program
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 SOURCES = ("build.py", "common", "contract", "ecr", "images", "local", "qa", "runtime", "serve", "train")
 
 WRONG = (
@@ -173,8 +174,11 @@ def _section(name: str, lines: Iterable[str], *, ordered: bool = False) -> None:
         print(line.replace("\n", "\\n"))
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> int:
     """Prints the sections one after the other."""
+    parser = program.make_parser("surface", __doc__)
+    parser.add_argument("--images", action="store_true", help="what the built images say as well")
+    options = parser.parse_args(words)
     everything = list(texts())
     variables = re.compile(r"\b(?:BERTH|SM|SAGEMAKER|NCCL|OMPI?|FI|MKL|HF|AWS|DOCKER)_[A-Z0-9_]+")
     _section("commands", commands(), ordered=True)
@@ -182,10 +186,11 @@ def main() -> None:
     _section("environment variables", (name for text in everything for name in variables.findall(text)))
     _section("keys", keys())
     _section("sentences", (text for text in everything if len(text.split()) > 2))
-    if "--images" in sys.argv[1:]:
+    if options.images:
         _section("images", images(), ordered=True)
         _section("jobs that can't run", jobs(), ordered=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    program.end_with(main)

@@ -9,5 +9,6 @@ metric_definitions  what an estimator reads out of the log of run_qa
 masking          what a log does not show
 model_files      what a model folder must hold
 splits           which channels run_qa reads, and for what
+variables        names of environment variables, and those that were most likely meant to be others
 archive          model.tar.gz: unpacking one that a stranger may have made
 """

@@ -1,9 +1,11 @@
-"""The names of environment variables: which of them were most likely meant to be others."""
+"""The names of environment variables: one that is not ours, and which were most likely meant to be others."""
 
 import difflib
 from collections.abc import Collection, Iterable
 
 PREFIX = "BERTH_"
+REQUIREMENTS = "SAGEMAKER_REQUIREMENTS"
+"""By this one a job names its requirements file, where that is not called requirements.txt."""
 
 
 def misspelt(names: Iterable[str], known: Collection[str], likeness: float = 0.8) -> dict[str, str]:

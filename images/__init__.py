@@ -8,4 +8,6 @@ build             runs the plan                                buildkit_log     
 selection, local_image   an image of the engine                image_tests          the tests that it has to pass
 size, layers, budget     what it weighs                        inventory/           what it holds
 doctor, probe     what this machine lacks                      clean                what the kit made, removed
+apt, pip_settings for build_network: apt's settings, pip's     package_sizes        for size, run inside an image
+commands, options arguments of build.py, of this folder and of many
 """

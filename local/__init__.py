@@ -22,4 +22,6 @@ job_log            train.log and the hosts' failure files
 training_progress  what a host does and how far it is, by the lines of its log
 job_screen         the same in a terminal, live
 container_memory   what a job's containers use, for it
+screenshot         a picture of the endpoint's page, for the demo
+commands           those of build.py
 """

@@ -69,7 +69,7 @@ def run_train(
     ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Print every line of the log, as into a file, where a terminal is watched.")
+        bool, typer.Option("--plain", help="Print every line of the log in a terminal, too, and draw nothing.")
     ] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,

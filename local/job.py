@@ -62,7 +62,7 @@ class TrainingJob:
 
     channels: name → a file or folder, none only for a program that needs none (opt_ml.find_channels has those of a
     folder). model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied to
-    /opt/ml/code (hyperparameter sagemaker_program names the file); where it has a requirements.txt, pip gets this
+    /opt/ml/code (hyperparameter sagemaker_program names the file); where it asks for packages, pip gets this
     machine's CA and indexes. checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays;
     without one they are kept (in `output`) only if the job does not end well. divided: channels of which each host gets
     some of the files, as by S3DistributionType ShardedByS3Key. timeout: seconds.
@@ -201,7 +201,7 @@ def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
 
 def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[str, Container]:
     """Lays out each host's /opt/ml and makes its container; `saved` is where they all keep checkpoints."""
-    secrets = write_pip_secrets(job.code, session.scratch, os.environ)
+    secrets = write_pip_secrets(job.code, job.environment, session.scratch, os.environ)
     hosts = opt_ml.host_names(job.hosts)
 
     def create(name: str) -> Container:

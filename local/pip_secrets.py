@@ -12,6 +12,7 @@ from pathlib import Path
 
 from requests.utils import get_environ_proxies, select_proxy
 
+from berth.contract import variables
 from berth.images.build_network import PackageIndex, gather
 
 _FOLDER = "/run/secrets"
@@ -27,9 +28,19 @@ class PipSecrets:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def write_pip_secrets(code: Path | None, scratch: Path, environ: Mapping[str, str]) -> PipSecrets:
-    """What the program in `code` gets, written below `scratch`; nothing where no requirements.txt asks for packages."""
-    if code is None or not (code / "requirements.txt").is_file():
+def asks_for_packages(code: Path, environment: Mapping[str, str]) -> bool:
+    """Whether a job of the source folder `code`, with these variables, calls pip (train/prepare.py)."""
+    named = environment.get(variables.REQUIREMENTS, "").strip()
+    return bool(named) or any((code / name).is_file() for name in ("requirements.txt", "setup.py"))
+
+
+def write_pip_secrets(
+    code: Path | None, environment: Mapping[str, str], scratch: Path, environ: Mapping[str, str]
+) -> PipSecrets:
+    """What the program in `code` gets, written below `scratch`; nothing where the job calls no pip. `environment`: the
+    job's own variables; `environ`: this machine's.
+    """
+    if code is None or not asks_for_packages(code, environment):
         return PipSecrets()
     network = gather(environ)
     wheels = {f"/run/wheels-{number}": folder for number, folder in enumerate(network.index.folders)}

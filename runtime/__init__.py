@@ -8,6 +8,7 @@ pip_environment  what pip gets on a closed network: certificates, wheels, a warm
 requirements     pip for a user's requirements.txt
 subprocesses     a command or a function in a child process, with a limit that holds
 gpu              the driver and the GPUs: whether torch can run on them, and what they do
+engines          windows in, logits out
 
 Which files a model consists of stands in berth.contract.model_files, which the user's machine reads as well.
 """

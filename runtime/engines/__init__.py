@@ -2,5 +2,6 @@
 
 `engine` says what an engine is; `openvino` and `pytorch` are two; `graph` knows the files that OpenVINO needs next to a
 model, `convert` makes them, `quantize` adds the int8 graph, and `quantization` says what that may lose; `choose` finds
-a model in a folder and loads it with the engine that fits this host.
+a model in a folder (`model_folder`) and loads it with the engine that fits this host. `batches` says which windows go
+through it together.
 """

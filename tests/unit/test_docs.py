@@ -2,14 +2,19 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import PurePosixPath
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from berth.images import pins
 
 PAGES = (
+    "CHANGELOG.md",
     "README.md",
     "SECURITY.md",
     "ecr/README.md",
@@ -83,6 +88,39 @@ def test_every_target_of_make_that_a_page_names_is_there(page: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (pins.ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (pins.ROOT / page).read_text(), re.MULTILINE))
     assert named <= targets
+
+
+def code_lines(page: str) -> Iterator[str]:
+    """The lines of a page's blocks of code, continued ones in one and without comments, and its code between words."""
+    text = (pins.ROOT / page).read_text()
+    for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield re.split(r"\s#", line)[0]
+    for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        yield span.replace("\n", " ")
+
+
+def parsed(group: Any, words: list[str]) -> Any:
+    """The command of `build.py` that the first of these words name; None if the first names none."""
+    command = group
+    while words and hasattr(command, "get_command"):
+        command, words = command.get_command(None, words[0]), words[1:]
+    return command
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_command_that_a_page_shows_has_its_options(page: str, command_line: ModuleType) -> None:
+    group = command_line.CommandLine(name="build.py")
+    wrong = []
+    for line in code_lines(page):
+        if called := re.search(r"(?:^|python )build\.py((?: [a-z][a-z-]*)+)", line):
+            command = parsed(group, called[1].split())
+            there = {name for option in getattr(command, "params", ()) for name in option.opts} | {"--help"}
+            given = re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-z])(?![\w-])", line)
+            wrong += [line] if command is None or not there.issuperset(given) else []
+        if (module := re.search(r"python -m ((?:bench|tests|berth)\.[\w.]+)", line)) and not find_spec(module[1]):
+            wrong.append(line)
+    assert not wrong
 
 
 @pytest.mark.parametrize("page", DOCS)

@@ -174,7 +174,7 @@ def test_an_overload_counts_what_was_refused_and_pings_meanwhile(serve: Serve) -
             answer(handler, (200, 503)[next(turn) % 2], b"{}")
 
     found = soak.overload(serve(half).port, BODIES, rate=60, seconds=1)
-    assert found.sent == len(load.arrivals(60, 1, soak.program.SEED))
+    assert found.sent == len(load.arrivals(60, 1, soak.SEED))
     assert found.answered + found.refused == found.sent
     assert found.answered - found.refused in (0, 1)
     assert (found.timed_out, found.lost, found.others) == (0, 0, 0)

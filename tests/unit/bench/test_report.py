@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from bench.machine import MatrixProduct
 from bench.serving.figures import Agreement, ClosedFigures, SoakFigures
-from bench.serving.machine import MatrixProduct
 from bench.serving.model import Work
 from bench.serving.report import Column, Comparison, Round, render, render_soak
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bench import serve
-from bench.serving import program
 from bench.serving.figures import Agreement, ClosedFigures
 from bench.serving.load import Load, Reply
+from bench.serving.our_image import our_sides
 from bench.serving.report import Round
 from berth.common.errors import UserError
 from berth.local.demo import pretrained_model
@@ -36,8 +36,8 @@ def test_without_a_peer_nothing_is_compared() -> None:
 def test_variants_differ_in_name_and_share_what_they_leave_open(tmp_path: Path) -> None:
     model = pretrained_model()
     options = Namespace(image="berth-serve:cpu", model=model, environment=["A=1"])
-    ours, other = program.our_sides(options, [["other", "image=mine:1", "B=2"]], tmp_path)
+    ours, other = our_sides(options, [["other", "image=mine:1", "B=2"]], tmp_path)
     assert (ours.image, ours.model, ours.environment) == ("berth-serve:cpu", model, {"A": "1"})
     assert (other.image, other.model, other.environment) == ("mine:1", model, {"B": "2"})
     with pytest.raises(UserError, match="two variants have one name"):
-        program.our_sides(options, [["other"], ["other", "B=2"]], tmp_path)
+        our_sides(options, [["other"], ["other", "B=2"]], tmp_path)

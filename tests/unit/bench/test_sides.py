@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.serving import machine, program, sides
+from bench import machine, program
+from bench.serving import sides
 from berth.common.errors import UserError
 
 OURS = sides.Side("ours", "berth-serve:cpu", Path("model"), {"A": "1"})

@@ -30,9 +30,21 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_a_program_without_requirements_gets_nothing(environ: dict[str, str], code: Path, tmp_path: Path) -> None:
-    secrets = write_pip_secrets(code, tmp_path, environ)
+    secrets = write_pip_secrets(code, {}, tmp_path, environ)
     assert (secrets.mounts, secrets.environment) == ({}, {})
     assert not (tmp_path / "network").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "variables"),
+    [("requirements.txt", {}), ("setup.py", {}), ("gpu.txt", {"SAGEMAKER_REQUIREMENTS": "gpu.txt"})],
+)
+def test_whatever_has_the_job_call_pip_lends_it_the_network(
+    file: str, variables: dict[str, str], environ: dict[str, str], code: Path, tmp_path: Path
+) -> None:
+    (code / file).touch()
+    secrets = write_pip_secrets(code, variables, tmp_path, environ)
+    assert secrets.environment == {"PIP_CONFIG_FILE": "/run/secrets/pip", "PIP_CERT": "/run/secrets/ca"}
 
 
 def test_pip_gets_the_ca_the_index_and_the_wheels(
@@ -43,7 +55,7 @@ def test_pip_gets_the_ca_the_index_and_the_wheels(
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "")
     (code / "requirements.txt").write_text("tabulate\n")
-    secrets = write_pip_secrets(code, tmp_path, environ)
+    secrets = write_pip_secrets(code, {}, tmp_path, environ)
     here = tmp_path / "network"
     assert secrets.mounts == {
         "/run/secrets/pip": here / "pip",

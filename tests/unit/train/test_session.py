@@ -281,8 +281,8 @@ class Lead:
     def admit(self, leader: Leader) -> dict[str, str]:
         return {"key": "", "master_port": "1"}
 
-    def signal(self, number: int) -> int:
-        return 0
+    def signal(self, number: int, count: int) -> None:
+        pass
 
     def launcher_output(self) -> list[str]:
         return []

@@ -1,23 +1,16 @@
-"""What the programs of bench/ that measure an inference image have in common: options, first lines, and the end."""
+"""Our inference image as the programs of bench/ measure it: its options, its variants, and a warm-up."""
 
 import argparse
 import itertools
-import os
-import shlex
-import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from docker import DockerClient
-
+from bench.program import positive
 from bench.serving import sides
 from bench.serving.load import closed_loop
-from bench.serving.machine import as_text, this_cpu
 from bench.serving.sides import Side
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
 
 SEED = 20
 """Of the list of requests, and of the moments at which an open loop sends them."""
@@ -36,13 +29,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there as well")
 
 
-def positive(text: str) -> int:
-    """A whole number from 1 on; argparse says so of what is none."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return int(text)
-
-
 def our_sides(options: argparse.Namespace, variants: Sequence[Sequence[str]], scratch: Path) -> list[Side]:
     """Ours and its variants, their models unpacked below `scratch`."""
     ours = Side("ours", options.image, options.model, sides.parse_environment(options.environment))
@@ -59,23 +45,3 @@ def our_sides(options: argparse.Namespace, variants: Sequence[Sequence[str]], sc
 def warm_up(port: int, bodies: Sequence[bytes]) -> None:
     """The first 100 requests, 8 at once, or as many of them over and over."""
     closed_loop(port, list(itertools.islice(itertools.cycle(bodies), WARM_UP)), WARM_UP_AT_ONCE)
-
-
-def setting(name: str, words: Sequence[str], client: DockerClient, cores: Sequence[int]) -> str:
-    """The command and the machine, for the first lines of a file of results."""
-    command = shlex.join(["python", "-m", f"bench.{name}", *words])
-    return (
-        f"`{command}`, {this_cpu()}, cores {as_text(cores)} of {os.cpu_count()}, "
-        f"engine {client.version()['Version']}, kit {build.revision(pins.ROOT)}"
-    )
-
-
-def end_with(main: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Runs `main` with the command line's words; a SIGTERM takes the containers along, as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        sys.exit(f"berth: error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)

@@ -1,0 +1,61 @@
+"""What all programs of bench/ have in common: how they read a command line, how they begin a page, and how they end."""
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from docker import DockerClient
+
+from bench.machine import as_text, this_cpu
+from berth.common.errors import UserError
+from berth.images import build, pins
+
+
+def make_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The parser of `python -m bench.NAME`; `doc` is its module's, which --help shows but for the line of its usage."""
+    told = "\n\n".join(part for part in (doc or "").split("\n\n") if not part.startswith("Usage:"))
+    return argparse.ArgumentParser(
+        prog=f"python -m bench.{name}", description=told, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on; argparse says so of what is none."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def above_zero(text: str) -> float:
+    """A number above 0; argparse says so of what is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
+def setting(name: str, words: Sequence[str], client: DockerClient, cores: Sequence[int]) -> str:
+    """The command and the machine, for the first lines of a file of results."""
+    command = shlex.join(["python", "-m", f"bench.{name}", *words])
+    return (
+        f"`{command}`, {this_cpu()}, cores {as_text(cores)} of {os.cpu_count()}, "
+        f"engine {client.version()['Version']}, kit {build.revision(pins.ROOT)}"
+    )
+
+
+def end_with(main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Runs `main` with the command line's words; a SIGTERM takes the containers along, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        sys.exit(f"berth: error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

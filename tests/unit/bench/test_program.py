@@ -1,0 +1,62 @@
+"""How the programs of bench/ take a command line, and what they say of a mistake: one sentence, no traceback."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import code_metrics, faults, large_data, metrics, published_scripts
+from berth.common.errors import UserError
+from berth.images import pins
+
+END = "program.end_with(main)"
+OTHERS = {
+    "fresh.py": "by make, whose targets it takes",
+    "gpu.py": "where nothing of ours is installed",
+    "metrics_in_image.py": "in a container, by bench/metrics.py",
+}
+"""Programs that are not run as `python -m bench.NAME`."""
+RUN = {path.name: path.read_text() for path in (pins.ROOT / "bench").glob("*.py") if "__main__" in path.read_text()}
+PROGRAMS = sorted(name for name, text in RUN.items() if END in text)
+
+
+def test_every_program_ends_in_the_same_way() -> None:
+    assert sorted(RUN) == sorted([*PROGRAMS, *OTHERS])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_says_what_a_program_is_for(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module = import_module(f"bench.{name.removesuffix('.py')}")
+    with pytest.raises(SystemExit) as end:
+        module.main(["--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: python -m {module.__name__} ")
+    assert str(module.__doc__).partition("\n")[0] in said
+    # The usage of the docstring, which --help leaves out, has the same name.
+    assert re.findall(r"^Usage: (?:\w+=\w+ )?python -m (\S+)", str(module.__doc__), re.MULTILINE) == [module.__name__]
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        (large_data, ["--train", "FOLDER/no.json"], r"no\.json can't be read \(No such file or directory\)"),
+        (large_data, ["--train", "FOLDER"], r"can't be read \(Is a directory\)"),
+        (large_data, ["--train", "FOLDER/empty.json"], r"empty\.json has no articles"),
+        (large_data, ["--train", "FOLDER/rows.json"], r"rows\.json has no articles"),
+        (metrics, ["--originals", "FOLDER"], "lacks squad, squad_v2, glue, accuracy: give --originals"),
+        (published_scripts, [], r"run_qa\.py is not there: let BERTH_PUBLISHED_SCRIPTS name"),
+        (faults, ["--only", "nothing"], "no fault's name holds 'nothing'; the names are: a rank raises; "),
+        (code_metrics, ["FOLDER"], "git can't list the files of .* not a git repository"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    program: Any, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty.json").write_text('{"data": []}')
+    (tmp_path / "rows.json").write_text("[1]")
+    monkeypatch.setenv("BERTH_PUBLISHED_SCRIPTS", str(tmp_path))
+    with pytest.raises(UserError, match=said):
+        program.main([word.replace("FOLDER", str(tmp_path)) for word in words])
