@@ -110,7 +110,8 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     events = records.tensorboard_folder(paths, recipe.logging_dir, environment)
     threads = _prepare_process(rank, events, environment, cuda=cuda)
     ranks.start_group(rank, settings.backend, settings.timeout, cuda=cuda)
-    start = _start(settings, rank, say)
+    ranks.check_settings(rank, training)
+    start = _start(settings, environment.get("TRAINING_JOB_NAME", ""), rank, say)
     args = _arguments(training)
     ranks.check_group(rank, args.world_size, args.parallel_mode.value)
     on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
@@ -277,11 +278,11 @@ def _trainer(
     )
 
 
-def _start(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> Start:
-    """Where the training begins; one that goes on keeps the windows of a step."""
+def _start(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str], None]) -> Start:
+    """Where the training of this `job` begins; one that goes on keeps the windows of a step."""
     if not settings.training["do_train"]:
         return Start()
-    start = choice.choose(settings, rank, say)
+    start = choice.choose(settings, job, rank, say)
     if start.chosen and start.chosen.manifest:
         for line in global_batch.keep(settings.training, start.chosen.manifest, rank.world_size):
             say(line)

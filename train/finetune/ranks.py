@@ -7,6 +7,7 @@ the group is started here, and every rank checks what came of it before the firs
 import hashlib
 import importlib
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,21 @@ def check_group(rank: Rank, seen_world_size: int, parallel_mode: str) -> None:
             f"Rank {rank.rank} sees a world size of {seen_world_size} ({parallel_mode}) where the launcher started "
             f"{rank.world_size} ranks: every rank would train alone, so the job stops; report this with the log."
         )
+
+
+def check_settings(rank: Rank, training: Mapping[str, Any]) -> None:
+    """Stop unless all ranks go by the same settings: else they would wait for each other at different places, until
+    `ddp_timeout`. All ranks must call it.
+    """
+    everyone = gather({name: repr(value) for name, value in training.items() if name != "output_dir"}, rank)
+    for name in sorted(set().union(*everyone)):
+        values = [each.get(name, "nothing") for each in everyone]
+        odd = next((number for number, value in enumerate(values) if value != values[0]), 0)
+        if odd:
+            raise RankError(
+                f"{name} is {values[0]} on rank 0 and {values[odd]} on rank {odd}: give all hosts the same "
+                "hyperparameters and instances of one kind, and the folder for checkpoints to all of them or to none."
+            )
 
 
 def check_wrapped(rank: Rank, model: torch.nn.Module) -> None:

@@ -19,7 +19,7 @@ from berth.train.finetune.device import RankEnvironment, choose_backend, fit_dev
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
-KEPT_CHECKPOINTS = 2
+KEPT_CHECKPOINTS = 2  # the older one is in S3 when the newer is written; where the best must stay, that is one more
 SAVE_MINUTES = 10.0  # where nothing else says when
 METRICS = ("f1", "exact_match", "loss")
 MEASURING_SCHEDULERS = ("reduce_lr_on_plateau", "greedy")  # learning rates that follow the evaluation
@@ -134,7 +134,8 @@ class Paths:
 class TrainingSettings:
     """Everything that a job runs by.
 
-    `keeps_checkpoints`: a next job finds what this one leaves in `checkpoints`. `save_seconds`: between checkpoints,
+    `keeps_checkpoints`: a next job may find what this one leaves in `checkpoints`, and does so where SageMaker
+    `uploads_checkpoints`. `save_seconds`: between checkpoints,
     next to what `training` says; 0: none. `cpu_fsdp`: the model is spread over ranks without a GPU. `notes` and
     `warnings` are lines for the log.
     """
@@ -146,6 +147,7 @@ class TrainingSettings:
     checkpoints: Path
     resume: bool | str
     keeps_checkpoints: bool = False
+    uploads_checkpoints: bool = False
     save_seconds: float = 0.0
     cpu_fsdp: bool = False
     notes: list[str] = field(default_factory=list)
@@ -189,7 +191,7 @@ def complete(
         resume = not recipe.overwrite_output_dir
         if recipe.overwrite_output_dir:
             notes.append(
-                "overwrite_output_dir: training starts from the beginning, checkpoints of earlier runs are not used"
+                "overwrite_output_dir: training starts from the beginning, checkpoints of other jobs are not used"
             )
     save_minutes = _strategies(training, recipe.save_minutes, found, notes)
     saves = training["save_strategy"] != "no"
@@ -207,6 +209,7 @@ def complete(
         checkpoints=checkpoints,
         resume=resume,
         keeps_checkpoints=saves and (found.keeps_checkpoints or checkpoints != paths.checkpoints),
+        uploads_checkpoints=saves and found.keeps_checkpoints and checkpoints == paths.checkpoints,
         save_seconds=60 * save_minutes,
         cpu_fsdp=cpu_fsdp,
         notes=notes,
@@ -356,7 +359,7 @@ def _strategies(
         return 0.0
     by_itself = found.keeps_checkpoints and not asked
     if by_itself:
-        training.setdefault("save_total_limit", KEPT_CHECKPOINTS)
+        training.setdefault("save_total_limit", KEPT_CHECKPOINTS + bool(best))
     minutes = (SAVE_MINUTES if by_itself else 0.0) if save_minutes is None else save_minutes
     often = f" and every {minutes:g} minutes" if minutes else ""
     notes.append(f"checkpoints: {training['save_strategy']}{often}, in {training['output_dir']}")

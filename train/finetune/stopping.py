@@ -114,9 +114,9 @@ class Stopping(TrainerCallback):
 
     @property
     def leaves_model(self) -> bool:
-        """Whether the job is to write its model: not where a stop left all in a checkpoint, or nothing was trained."""
+        """Whether the job is to write its model: not where a stop left all in S3, or nothing was trained."""
         step, last = self._state.global_step, self._state.max_steps
-        saved = self._settings.keeps_checkpoints and not self.save_is_due
+        saved = self._settings.uploads_checkpoints and not self.save_is_due
         return not self.told or (step > 0 and (step >= last or not saved))
 
     def interrupted(self) -> bool:
@@ -137,7 +137,9 @@ class Stopping(TrainerCallback):
             return
         checkpoint = self._checkpoint if self._settings.keeps_checkpoints else None
         step, last = self._state.global_step, self._state.max_steps
-        raise self._signal.stopped(stopped_where(step, last, model if self.leaves_model else None, checkpoint))
+        left = model if self.leaves_model else None
+        uploaded = self._settings.uploads_checkpoints
+        raise self._signal.stopped(stopped_where(step, last, left, checkpoint, uploaded=uploaded))
 
     def _wish(self, batches_left: int) -> RankRequest:
         """What this rank asks for now; `batches_left` of the step under way, 0 at its end."""
@@ -198,10 +200,11 @@ def overruns(waited: float, batches_left: int, mean: float) -> bool:
     return batches_left > 0 and waited + batches_left * mean > STEP_SECONDS
 
 
-def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | None) -> str:
+def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | None, *, uploaded: bool) -> str:
     """How far a job came that was stopped, and how it goes on.
 
-    model: where it was written, None if it was not; checkpoint: the newest that a next job finds.
+    model: where it was written, None if it was not; checkpoint: the newest that a next job finds, for certain where
+    SageMaker has `uploaded` it.
     """
     goes_on = "by itself when it is started again with the same checkpoint_s3_uri."
     if model is None and checkpoint is None:
@@ -212,10 +215,12 @@ def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | N
         )
     if step >= last:
         return f"after its {last} steps: the model is in {model}, without what was to come after the training."
-    as_it_was = f"at step {step} of {last}: the model as it was then is in {model}, but"
+    as_it_was = f"at step {step} of {last}: the model as it was then is in {model}"
+    if checkpoint is not None and not uploaded:
+        return f"{as_it_was}, and the job goes on from {checkpoint} if that is still there when it is started again."
     if checkpoint is not None:
-        return f"{as_it_was} no checkpoint could be written then, and the job goes on from {checkpoint} {goes_on}"
+        return f"{as_it_was}, but no checkpoint could be written then, and the job goes on from {checkpoint} {goes_on}"
     return (
-        f"{as_it_was} there is no checkpoint to go on from, and a spot interruption loses it: give the estimator "
+        f"{as_it_was}, but there is no checkpoint to go on from, and a spot interruption loses it: give the estimator "
         "checkpoint_s3_uri, and a job that is started again goes on."
     )

@@ -19,6 +19,8 @@ from berth.train.outcome import Outcome, stopped
 
 STOP_SECONDS = 110.0
 """From the signal until this host ends what still runs: of SageMaker's 120 s the rest is for the failure file."""
+AT_ONCE_SECONDS = 3.0
+"""The same from a second signal on."""
 _AGAIN_SECONDS = 0.2
 _KINDS = ("stop", "stop_at_once")
 
@@ -71,6 +73,7 @@ class Programs:
             self._deadline = time.monotonic() + STOP_SECONDS
             what = f"has {STOP_SECONDS:.0f} s to save and end"
         else:
+            self._deadline = min(self._deadline, time.monotonic() + AT_ONCE_SECONDS)
             what = "is to end at once"
         get_logger().info("%s: this job is stopped, and what runs %s", failure.signal_name(stop.number), what)
         self.told = replace(stop, when=self.told.when if self.told else stop.when)
@@ -103,7 +106,7 @@ class Programs:
         if stop is None or not stop.explains(report):
             return None
         if self.overdue:
-            return stopped(stop.number, begun=True, overdue=STOP_SECONDS)
+            return stopped(stop.number, begun=True, overdue=STOP_SECONDS if stop.count == 1 else 0.0)
         if report is None or not report.written:
             return stopped(stop.number, begun=True, code=report.code if report else code)
         if report.code == 128 + signal.SIGTERM:  # it ended as it was told to, and no rank or host is to blame

@@ -192,6 +192,24 @@ def test_a_program_that_never_ends_has_a_limit(monkeypatch: pytest.MonkeyPatch) 
         assert outcome.code == 143
 
 
+def test_a_second_signal_gives_a_program_that_takes_no_notice_no_more_time() -> None:
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events, code=None, ends_after=99)
+        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, ends_after=99), everywhere=True)
+        time.sleep(0.5)
+        began = time.monotonic()
+        for _ in range(2):
+            job.worker_events.put(Signalled(15))
+        job.wait()
+    assert time.monotonic() - began < 10
+    assert lead.signals == job.worker.signals == [15, 15]
+    assert lead.stopped
+    assert job.worker.stopped
+    for outcome in job.outcomes.values():
+        assert outcome.report is not None
+        assert outcome.report.sentence == "the job was stopped by a signal (SIGTERM) before it was done."
+
+
 def test_a_worker_that_is_lost_in_a_stop_does_not_end_the_others() -> None:
     """The leader's program takes a second to save, and the worker's host has gone meanwhile."""
     with meeting() as (leader, events):

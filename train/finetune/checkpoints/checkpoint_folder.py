@@ -23,6 +23,7 @@ from berth.train.finetune.checkpoints.manifest import MANIFEST, CheckpointManife
 
 ASIDE = ".partial-"
 STATE = "trainer_state.json"  # of its own checkpoints Trainer writes it last
+OF_ANOTHER_VERSION = f"{MANIFEST} is of another version of the kit"
 _OURS = re.compile(r"checkpoint-(\d+)-[0-9a-f]{8}")
 _TRAINERS = re.compile(r"checkpoint-(\d+)")
 
@@ -39,6 +40,10 @@ class Checkpoint:
     def resumable(self) -> bool:
         """Whether it has more than weights."""
         return self.manifest is None or self.manifest.resumable
+
+    def is_of(self, job: str) -> bool:
+        """Whether the job of this name wrote it."""
+        return bool(job) and self.manifest is not None and self.manifest.job == job
 
     @property
     def age(self) -> tuple[int, int]:
@@ -71,7 +76,9 @@ def look(folder: Path) -> Listing:
             found.aside.append(path)
         elif match := _OURS.fullmatch(path.name):
             content = manifest.read(path)
-            if fault := manifest.missing(path, content) if content else f"{MANIFEST} is missing or cut off":
+            if content is None and not manifest.is_cut_off(path):
+                found.passed_over[path] = OF_ANOTHER_VERSION
+            elif fault := manifest.missing(path, content) if content else f"{MANIFEST} is missing or cut off":
                 found.torn[path] = fault
             else:
                 found.whole.append(Checkpoint(path, int(match[1]), content))

@@ -33,16 +33,20 @@ class CheckpointError(JobError):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a training begins: what this host's checkpoint folder held, and the checkpoint to go on from."""
+    """Where a training begins: what this host's checkpoint folder held, the checkpoint to go on from, and SageMaker's
+    name of the `job`.
+    """
 
     listing: Listing = field(default_factory=Listing)
     chosen: Checkpoint | None = None
+    job: str = ""
 
 
-def choose(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -> Start:
+def choose(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str], None]) -> Start:
     """Where to go on, the same for all ranks, which must all call it; nothing is deleted yet.
 
-    That is at the path that the user named, or at the newest that every rank has whole.
+    That is at the path that the user named, or at the newest that every rank has whole. A job that is to start from the
+    beginning does so once: after a spot interruption SageMaker starts it again by the same name.
     """
     folder, resume = settings.checkpoints, settings.resume
     listing = checkpoint_folder.look(folder)
@@ -52,27 +56,32 @@ def choose(settings: TrainingSettings, rank: Rank, say: Callable[[str], None]) -
     if isinstance(resume, str):
         chosen: Checkpoint | None = given(resume)
     else:
-        chosen = _newest_of_all(listing, rank, say) if resume else None
-        if resume and not chosen and any(ranks.gather(any(each.resumable for each in listing.whole), rank)):
+        usable = [each for each in listing.whole if each.resumable and (resume or each.is_of(job))]
+        chosen = _newest_of_all(usable, listing, rank, say)
+        if not chosen and any(ranks.gather(bool(usable), rank)):
             say(f"warning: no checkpoint in {folder} is whole on every host: training starts from the beginning")
     if chosen:
-        say(f"going on from {chosen.path} (overwrite_output_dir true would start from the beginning)")
-    return Start(listing, chosen)
+        why = "overwrite_output_dir true would start from the beginning" if resume else "this job wrote it"
+        say(f"going on from {chosen.path} ({why})")
+    return Start(listing, chosen, job)
 
 
-def _newest_of_all(listing: Listing, rank: Rank, say: Callable[[str], None]) -> Checkpoint | None:
+def _newest_of_all(
+    usable: list[Checkpoint], listing: Listing, rank: Rank, say: Callable[[str], None]
+) -> Checkpoint | None:
     """Found by what each rank's folder lists; only the one to be taken is read, by each rank."""
     while True:
-        everyone = ranks.gather({each.path.name: list(each.age) for each in listing.whole if each.resumable}, rank)
+        everyone = ranks.gather({each.path.name: list(each.age) for each in usable}, rank)
         shared = set(everyone[0]).intersection(*everyone[1:])
         newest = max(shared, key=lambda name: everyone[0][name], default=None)
         if newest is None:
             return None
-        mine = next(each for each in listing.whole if each.path.name == newest)
+        mine = next(each for each in usable if each.path.name == newest)
         faults = ranks.gather(manifest.altered(mine.path, mine.manifest) if mine.manifest else "", rank)
         if not any(faults):
             return mine
         say(f"{mine.path} is passed over: {next(filter(None, faults))}")
+        usable.remove(mine)
         listing.whole.remove(mine)
         if faults[rank.rank]:
             listing.torn[mine.path] = faults[rank.rank]
@@ -85,7 +94,7 @@ def given(path: str) -> Checkpoint:
     if content:
         fault = manifest.altered(folder, content) or ("" if content.resumable else _WEIGHTS_ALONE)
     elif (folder / MANIFEST).is_file():
-        fault = f"{MANIFEST} is cut off"
+        fault = f"{MANIFEST} is cut off" if manifest.is_cut_off(folder) else checkpoint_folder.OF_ANOTHER_VERSION
     else:
         fault = checkpoint_folder.fault_of_trainers(folder)
     if fault:

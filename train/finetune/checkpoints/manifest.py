@@ -7,8 +7,7 @@ brings files back in any order, and half of one: what lies there is compared wit
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from importlib import metadata
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 MANIFEST = "berth_checkpoint.json"
@@ -30,7 +29,8 @@ class CheckpointManifest:
     per_device_batch, accumulation: windows of a rank at once, and how often before a step.
     epoch_multiple: an epoch's order is filled up to a multiple of so many windows (features.OrderSampler).
     divided: each host trained on files of its own. resumable: it has more than weights (not save_only_model).
-    identity: the digests of identity.py. files: by their path in the folder.
+    identity: the digests of identity.py. job: SageMaker's name of the job that wrote it, empty where it had none.
+    files: by their path in the folder.
     """
 
     step: int
@@ -44,20 +44,13 @@ class CheckpointManifest:
     resumable: bool
     identity: Mapping[str, str]
     kit: str = ""
+    job: str = ""
     files: Mapping[str, StoredFile] = field(default_factory=dict)
 
     @property
     def global_batch(self) -> int:
         """The windows of a step, of all ranks."""
         return self.ranks * self.per_device_batch * self.accumulation
-
-
-def kit_version() -> str:
-    """The version of the kit, as its wheel says; a checkout has none."""
-    try:
-        return metadata.version("berth")
-    except metadata.PackageNotFoundError:
-        return "checkout"
 
 
 def files_of(folder: Path) -> dict[str, StoredFile]:
@@ -72,10 +65,11 @@ def text_of(manifest: CheckpointManifest) -> str:
 
 
 def read(folder: Path) -> CheckpointManifest | None:
-    """The manifest of a folder; None where there is none, or it was cut off."""
+    """The manifest of a folder; None where there is none that this version of the kit can read."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        known = {each.name: found[each.name] for each in fields(CheckpointManifest)}
+        names = [each.name for each in fields(CheckpointManifest) if each.name in found or each.default is MISSING]
+        known = {name: found[name] for name in names}
         known["files"] = {
             str(name): StoredFile(int(each["bytes"]), str(each["sha256"])) for name, each in known["files"].items()
         }
@@ -85,6 +79,14 @@ def read(folder: Path) -> CheckpointManifest | None:
         return CheckpointManifest(**known) if min(known[name] for name in numbers[2:]) > 0 else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def is_cut_off(folder: Path) -> bool:
+    """Whether what `read` can't read is half a manifest or none: a whole one may be of another version of the kit."""
+    try:
+        return not isinstance(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), dict)
+    except (OSError, ValueError, RecursionError):
+        return True
 
 
 def missing(folder: Path, manifest: CheckpointManifest) -> str:

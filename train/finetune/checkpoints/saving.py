@@ -21,6 +21,7 @@ from berth.train.finetune.checkpoints import checkpoint_folder, manifest, random
 from berth.train.finetune.checkpoints.choice import Start
 from berth.train.finetune.checkpoints.manifest import CheckpointManifest
 from berth.train.finetune.inputs.divided import HostWindows
+from berth.train.hosts.rendezvous import kit_version
 
 RANDOM_STATES = "random_states.json"
 WRITE_ERRORS = (OSError, SafetensorError)
@@ -56,13 +57,17 @@ class CheckpointTrainer(Trainer):
     _known: tuple[Path, ...] = ()
     _sequence = 0
     _identity: Mapping[str, str] = {}
+    _job = ""
+    _limit: int | None = None
 
     def begin(self, start: Start, identity: Mapping[str, str]) -> None:
         """Take over what the checkpoint folder holds, and clear away what is none; after the identities were compared.
 
         All ranks must call it before `train`. One rank of each host deletes, and only what was there at the start.
         """
-        listing, self._identity = start.listing, identity
+        listing, self._identity, self._job = start.listing, identity, start.job
+        # At the end of its loop Trainer itself would delete what is not the best of two, as what a stop has just saved.
+        self._limit, self.args.save_total_limit = self.args.save_total_limit, None
         self._known = tuple(each.path for each in listing.whole if each.manifest)
         self._sequence = max(ranks.gather(listing.sequence, self.rank))
         if start.chosen:
@@ -71,6 +76,19 @@ class CheckpointTrainer(Trainer):
                 self.epoch_multiple = start.chosen.manifest.epoch_multiple
         if self.rank.local_rank == 0:
             checkpoint_folder.remove([*listing.torn, *listing.aside])
+
+    def _init_training_state(self, max_steps: int, *arguments: Any, **named: Any) -> Any:
+        """Trainer's own, but that how often it saves, logs and evaluates is what this job says, not its checkpoint."""
+        found = super()._init_training_state(max_steps, *arguments, **named)
+        self.state.compute_steps(self.args, max_steps)
+        gone = self.state.best_metric is not None and self.state.best_model_checkpoint is None
+        if self.args.load_best_model_at_end and ranks.from_leader(gone, self.rank):
+            self.say(
+                f"warning: the checkpoint of the best model so far (step {self.state.best_global_step}) is not there "
+                "any more: the best of what is trained from here on will be the model"
+            )
+            self.state.best_metric = self.state.best_global_step = None
+        return found
 
     @property
     def windows_at_once(self) -> int:
@@ -137,18 +155,19 @@ class CheckpointTrainer(Trainer):
                 divided=self.divided is not None,
                 resumable=not self.args.save_only_model,
                 identity=self._identity,
-                kit=manifest.kit_version(),
+                kit=kit_version(),
+                job=self._job,
                 files=manifest.files_of(written),
             )
             checkpoint_folder.complete(written, saving.target, content)
 
     def _keep_newest(self, newest: Path) -> None:
-        """Delete older ones beyond save_total_limit, by the rank that writes."""
-        if not self.rank.leads:
+        """Delete older ones beyond save_total_limit, by one rank of each host."""
+        if self.rank.local_rank:
             return
         best = self.state.best_model_checkpoint
         known = [*self._known, newest]
-        gone = checkpoint_folder.superfluous(known, self.args.save_total_limit, Path(best) if best else None)
+        gone = checkpoint_folder.superfluous(known, self._limit, Path(best) if best else None)
         checkpoint_folder.remove(gone)
         self._known = tuple(path for path in known if path not in gone)
 

@@ -148,32 +148,36 @@ def test_checkpoints_where_somebody_keeps_them() -> None:
     found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=True)
     assert settings(found).training["save_strategy"] == "epoch"
     assert settings(found).training["save_total_limit"] == 2
+    best = settings(found, load_best_model_at_end=True)
+    assert best.training["save_total_limit"] == 3, "the best, and two of which one may be in upload"
     assert settings(found, save_strategy="no").training["save_strategy"] == "no"
 
 
 @pytest.mark.parametrize(
     ("folder", "given", "seconds", "kept"),
     [
-        (True, {}, 600, True),
-        (True, {"save_minutes": 2.5}, 150, True),
-        (True, {"save_minutes": 0}, 0, True),
-        (True, {"save_steps": 50}, 0, True),
-        (True, {"save_strategy": "epoch"}, 0, True),
-        (True, {"save_strategy": "steps", "save_minutes": 5}, 300, True),
-        (True, {"load_best_model_at_end": True}, 600, True),
-        (True, {"save_strategy": "no"}, 0, False),
-        (False, {}, 0, False),
-        (False, {"save_minutes": 5}, 0, False),
-        (False, {"save_strategy": "epoch"}, 0, False),
-        (False, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, True),
+        (True, {}, 600, "uploaded"),
+        (True, {"save_minutes": 2.5}, 150, "uploaded"),
+        (True, {"save_minutes": 0}, 0, "uploaded"),
+        (True, {"save_steps": 50}, 0, "uploaded"),
+        (True, {"save_strategy": "epoch"}, 0, "uploaded"),
+        (True, {"save_strategy": "steps", "save_minutes": 5}, 300, "uploaded"),
+        (True, {"load_best_model_at_end": True}, 600, "uploaded"),
+        (True, {"save_strategy": "no"}, 0, "not"),
+        (False, {}, 0, "not"),
+        (False, {"save_minutes": 5}, 0, "not"),
+        (False, {"save_strategy": "epoch"}, 0, "not"),
+        (False, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, "perhaps"),
+        (True, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, "perhaps"),
     ],
 )
 def test_checkpoints_by_time_and_whether_a_next_job_finds_them(
-    folder: bool, given: dict[str, Any], seconds: float, kept: bool
+    folder: bool, given: dict[str, Any], seconds: float, kept: str
 ) -> None:
     found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=folder)
     done = settings(found, **given)
-    assert (done.save_seconds, done.keeps_checkpoints) == (seconds, kept)
+    said = {(True, True): "uploaded", (True, False): "perhaps", (False, False): "not"}
+    assert (done.save_seconds, said[done.keeps_checkpoints, done.uploads_checkpoints]) == (seconds, kept)
 
 
 @pytest.mark.parametrize("minutes", [-1.0, float("nan"), float("inf")])

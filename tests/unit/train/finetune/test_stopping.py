@@ -56,16 +56,19 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
             (40, "/m", "/c/20"),
             "at step 40 of 312: the model as it was then is in /m, but no checkpoint could be written",
         ),
+        (
+            (40, "/m", "/mnt/40", False),
+            "at step 40 of 312: the model as it was then is in /m, and the job goes on from /mnt/40 if that is still",
+        ),
         ((312, "/m", "/c/300"), "after its 312 steps: the model is in /m, without what was to come"),
         ((0, None, None), "before the first of its 312 steps was done: start it again."),
     ],
-    ids=["checkpoint", "no checkpoint folder", "full disk", "trained", "no step"],
+    ids=["checkpoint", "no checkpoint folder", "full disk", "a folder of the user's", "trained", "no step"],
 )
-def test_the_sentence_says_how_far_the_job_came_and_how_it_goes_on(
-    given: tuple[int, str | None, str | None], sentence: str
-) -> None:
-    step, model, checkpoint = given
-    said = stopped_where(step, 312, Path(model) if model else None, Path(checkpoint) if checkpoint else None)
+def test_the_sentence_says_how_far_the_job_came_and_how_it_goes_on(given: tuple[Any, ...], sentence: str) -> None:
+    step, model, checkpoint, uploaded = (*given, True)[:4]
+    paths = [Path(each) if each else None for each in (model, checkpoint)]
+    said = stopped_where(step, 312, *paths, uploaded=uploaded)
     assert said.startswith(sentence)
 
 
@@ -197,6 +200,32 @@ def test_without_a_checkpoint_folder_the_model_is_left_as_it_is(
 
 
 @pytest.mark.slow
+def test_of_a_checkpoint_folder_that_may_go_with_the_container_the_model_is_left_as_well(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    job = new_job(tmp_path, tiny_model, few_steps | {"save_strategy": "epoch", "output_dir": str(tmp_path / "mine")})
+    job.before = signal_in(STEP, 3)
+    (end,) = host.run(job)
+    assert end.code == 143
+    (saved,) = (tmp_path / "mine").iterdir()
+    assert f"model as it was then is in {tmp_path}/model, and the job goes on from {saved} if that is still" in end.err
+    assert job.metrics()["train_steps"] == 3
+    assert job.weights().keys() == load_file(saved / "model.safetensors").keys()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_folder_on_one_host_alone_is_refused_and_no_rank_waits(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps) for rank in (0, 1)]
+    (tmp_path / "rank0/checkpoints").mkdir()
+    ends = host.run(*pair)
+    assert [end.code for end in ends] == [1, 1]
+    for end in ends:
+        assert "error: save_strategy is 'epoch' on rank 0 and 'no' on rank 1: give all hosts the same" in end.err
+
+
+@pytest.mark.slow
 def test_an_evaluation_is_broken_off_and_no_best_model_is_loaded(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
@@ -289,3 +318,29 @@ def test_a_job_of_one_epoch_saves_by_time(
     assert step_of(checkpoints(pair[0])[-1]) == pair[0].metrics()["train_steps"]
     for name in checkpoints(pair[0]):
         assert load_file(pair[0].base / "checkpoints" / name / "model.safetensors")
+
+
+# Each evaluation is worse than the one before.
+WORSE_AND_WORSE = """
+from berth.train.finetune.evaluation import Evaluator
+measure, scores_of_fake = Evaluator._measure, iter([90.0, 80.0, 70.0])
+def falling(*arguments):
+    scores, predictions = measure(*arguments)
+    return scores | {"f1": next(scores_of_fake)}, predictions
+Evaluator._measure = falling
+"""
+
+
+@pytest.mark.slow
+def test_what_a_stop_saved_stays_though_it_is_not_the_best_and_one_is_to_stay(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Trainer itself would delete it at the end of its loop, and whatever else is called a checkpoint."""
+    given = {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "2", "save_total_limit": "1"}
+    job = new_job(tmp_path, tiny_model, few_steps | given | {"max_steps": "6"})
+    (tmp_path / "checkpoints/checkpoint-1").mkdir(parents=True)  # of somebody else's Trainer, not whole
+    job.before = WORSE_AND_WORSE + signal_in(STEP, 5)
+    (end,) = host.run(job)
+    assert end.code == 143
+    assert [step_of(name) for name in checkpoints(job)] == [1, 2, 5]
+    assert f"checkpoints/{checkpoints(job)[-1]} holds all that was trained" in end.err

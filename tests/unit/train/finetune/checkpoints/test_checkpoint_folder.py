@@ -31,14 +31,15 @@ WRITTEN = CheckpointManifest(
 )
 
 
-def save(folder: Path, step: int, sequence: int = 1, *, resumable: bool = True) -> Path:
+def save(folder: Path, step: int, sequence: int = 1, *, resumable: bool = True, job: str = "") -> Path:
     """A checkpoint, as rank 0 makes one of what Trainer wrote aside."""
     name = checkpoint_folder.new_name(step)
     files = checkpoint_folder.aside_of(folder, name) / f"checkpoint-{step}"
     (files / "part").mkdir(parents=True)
     (files / "model.safetensors").write_bytes(b"weights")
     (files / "part/optimizer.pt").write_bytes(b"momenta")
-    content = replace(WRITTEN, step=step, sequence=sequence, resumable=resumable, files=manifest.files_of(files))
+    content = replace(WRITTEN, step=step, sequence=sequence, resumable=resumable, job=job)
+    content = replace(content, files=manifest.files_of(files))
     checkpoint_folder.complete(files, folder / name, content)
     return folder / name
 
@@ -51,11 +52,11 @@ def trainers_own(folder: Path, step: int, state: str = "{}") -> Path:
     return path
 
 
-def start(folder: Path, resume: bool | str = True) -> tuple[Start, list[str]]:
+def start(folder: Path, resume: bool | str = True, job: str = "") -> tuple[Start, list[str]]:
     """What a job of one rank chooses, and says."""
     said: list[str] = []
     settings = TrainingSettings(Recipe(), {}, "gloo", 60, folder, resume)
-    return choice.choose(settings, Rank(), said.append), said
+    return choice.choose(settings, job, Rank(), said.append), said
 
 
 def test_a_checkpoint_is_made_of_what_was_written_aside(tmp_path: Path) -> None:
@@ -111,6 +112,25 @@ def test_what_s3_brought_back_half_is_never_taken(spoil: Callable[[Path], None],
         choice.given(str(newest))
 
 
+@pytest.mark.parametrize(
+    "change", [lambda fields: fields.pop("epoch_multiple"), lambda fields: fields.update(files=[])]
+)
+def test_what_another_version_of_the_kit_wrote_is_passed_over_and_stays(
+    change: Callable[[dict[str, Any]], Any], tmp_path: Path
+) -> None:
+    made = save(tmp_path, 20)
+    fields = json.loads((made / MANIFEST).read_text())
+    change(fields)
+    (made / MANIFEST).write_text(json.dumps(fields))
+    found, said = start(tmp_path)
+    assert said == [f"{made} is passed over: {MANIFEST} is of another version of the kit"]
+    assert (found.chosen, found.listing.torn) == (None, {})
+    with pytest.raises(
+        CheckpointError, match=r"is not a whole checkpoint \(berth_checkpoint.json is of another version"
+    ):
+        choice.given(str(made))
+
+
 def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) -> None:
     (tmp_path / ".partial-0a1b2c3d/checkpoint-60").mkdir(parents=True)
     weights_alone = save(tmp_path, 80, 9, resumable=False)
@@ -149,6 +169,17 @@ def test_the_newest_is_that_of_the_training_which_began_last(tmp_path: Path) -> 
     assert start(tmp_path, resume=False)[0].chosen is None
     found, said = start(tmp_path, str(tmp_path / "checkpoint-500"))
     assert said[-1].startswith(f"going on from {tmp_path}/checkpoint-500 (")
+
+
+@pytest.mark.parametrize(("job", "taken"), [("mine", 40), ("another", None), ("", None)])
+def test_a_job_that_starts_from_the_beginning_does_so_once(job: str, taken: int | None, tmp_path: Path) -> None:
+    """SageMaker starts it again by its name after a spot interruption, with the same hyperparameters."""
+    for step, sequence, wrote in ((60, 1, "first"), (20, 2, "mine"), (40, 3, "mine"), (80, 4, "")):
+        save(tmp_path, step, sequence, job=wrote)
+    found, said = start(tmp_path, resume=False, job=job)
+    assert (found.chosen.step if found.chosen else None) == taken
+    assert said == ([f"going on from {found.chosen.path} (this job wrote it)"] if found.chosen else [])
+    assert start(tmp_path, job=job)[1][-1].endswith("(overwrite_output_dir true would start from the beginning)")
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,56 @@ def test_a_checkpoint_of_another_training_is_refused_and_stays(
     own.rename(own.with_name("checkpoint-5"))
     (end,) = host.run(job)
     assert "checkpoint-5 is of another model or optimizer than this job's" in told_in_a_sentence(end)
+
+
+@pytest.mark.slow
+def test_what_was_changed_before_it_goes_on_holds(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Trainer itself goes on saving, logging and evaluating as often as when the checkpoint was written."""
+    given = few_steps | NO_GRAPH | {"do_eval": "false", "save_strategy": "steps", "save_steps": "3", "max_steps": "6"}
+    first = new_job(tmp_path / "first", tiny_model, given)
+    (end,) = host.run(first)
+    assert end.code == 0, end.err
+    second = new_job(
+        tmp_path / "second", tiny_model, given | {"save_steps": "2", "logging_steps": "4", "max_steps": "9"}
+    )
+    second.goes_on_from(first.checkpoints()[0])
+    (end,) = host.run(second)
+    assert end.code == 0, end.err
+    assert [int(path.name.split("-")[1]) for path in second.checkpoints()] == [3, 4, 6, 8, 9]
+    assert [each["step"] for each in second.history() if each["step"] > 3] == [4, 8]
+
+
+# The first evaluation of a run is its best.
+WORSE_AND_WORSE = """
+from berth.train.finetune.evaluation import Evaluator
+measure, fake_scores = Evaluator._measure, iter([90.0, 80.0, 70.0, 60.0])
+def falling(*arguments):
+    scores, predictions = measure(*arguments)
+    return scores | {"f1": next(fake_scores)}, predictions
+Evaluator._measure = falling
+"""
+
+
+@pytest.mark.slow
+def test_where_the_best_checkpoint_is_gone_the_best_of_the_rest_becomes_the_model(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    given = few_steps | NO_GRAPH | {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "1"}
+    first, second = (
+        new_job(tmp_path / name, tiny_model, given | {"max_steps": steps})
+        for name, steps in (("first", "2"), ("second", "4"))
+    )
+    for job in (first, second):
+        job.before = WORSE_AND_WORSE
+    (end,) = host.run(first)
+    assert end.code == 0, end.err
+    second.goes_on_from(first.checkpoints()[1])
+    (first.checkpoints()[0]).rename(tmp_path / "elsewhere")
+    (end,) = host.run(second)
+    assert end.code == 0, end.err
+    assert "warning: the checkpoint of the best model so far (step 1) is not there any more" in end.out
+    written, best = second.weights(), load_file(second.checkpoints()[1] / "model.safetensors")
+    assert second.checkpoints()[1].name.startswith("checkpoint-3-")
+    assert all(torch.equal(written[name], best[name]) for name in best)
