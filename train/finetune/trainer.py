@@ -24,7 +24,7 @@ from berth.train.finetune.inputs.divided import HostWindows
 from berth.train.finetune.inputs.features import HostSampler, OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
-from berth.train.finetune.reporting import report
+from berth.train.finetune.reporting import event_files, report
 from berth.train.finetune.reporting.progress import BarCallback
 from berth.train.finetune.reporting.trace import TraceCallback
 from berth.train.finetune.stopping import Stopping
@@ -114,6 +114,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         )
         guard.trainer = self
         self.remove_callback(PrinterCallback)
+        event_files.keep_apart(self.callback_handler.callbacks)
         self.evaluator = evaluator
         self.questions = questions
         self.divided = divided
