@@ -163,14 +163,14 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         whole, rest = divmod(len(dataset), multiple)
         return OrderSampler(order, multiple * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
 
-    def _order(self, dataset: WindowDataset) -> Callable[[int], Any] | None:
+    def _order(self, dataset: WindowDataset) -> Callable[[int], np.ndarray] | None:
         """In which order each epoch takes all windows, or a host's own; None for one that Trainer makes."""
         at_once = self._host_batch if self.divided else self.windows_at_once
         group, seed = at_once * self.args.gradient_accumulation_steps, self._order_seed
-        orders: dict[str, Callable[[int], Any]] = {
+        orders: dict[str, Callable[[int], np.ndarray]] = {
             "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
             "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(dataset)),
-            "sequential": lambda epoch: range(len(dataset)),
+            "sequential": lambda epoch: np.arange(len(dataset)),
         }
         return orders.get(self.args.train_sampling_strategy)
 

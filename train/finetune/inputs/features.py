@@ -71,7 +71,7 @@ class Collator:
         return torch.from_numpy(rows)
 
 
-def grouped_order(lengths: np.ndarray, group: int, seed: int, epoch: int) -> list[int]:
+def grouped_order(lengths: np.ndarray, group: int, seed: int, epoch: int) -> np.ndarray:
     """An order of all windows in which each run of `group` has like lengths, and the runs come in random order.
 
     A pure function of its arguments, so all ranks agree on it. `group` is what all ranks take in one step; one process
@@ -80,15 +80,12 @@ def grouped_order(lengths: np.ndarray, group: int, seed: int, epoch: int) -> lis
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(lengths))
     span = group * MEGABATCH
-    runs: list[np.ndarray] = []
     for first in range(0, len(order), span):
         part = order[first : first + span]
-        part = part[np.argsort(-lengths[part], kind="stable")]
-        runs += [part[begin : begin + group] for begin in range(0, len(part), group)]
-    full = [run for run in runs if len(run) == group]
-    short = [run for run in runs if len(run) < group]
-    mixed = [full[index] for index in random.permutation(len(full))]
-    return [int(index) for run in [*mixed, *short] for index in run]
+        order[first : first + span] = part[np.argsort(-lengths[part], kind="stable")]
+    full = len(order) // group
+    runs = order[: full * group].reshape(full, group)
+    return np.concatenate([runs[random.permutation(full)].ravel(), order[full * group :]])
 
 
 class OrderSampler(Sampler[int]):
@@ -97,7 +94,7 @@ class OrderSampler(Sampler[int]):
     So an epoch's last step is as full with one rank as with several, which accelerate would fill in the same way.
     """
 
-    def __init__(self, order: Callable[[int], Sequence[int]], count: int) -> None:
+    def __init__(self, order: Callable[[int], np.ndarray], count: int) -> None:
         self.order = order
         self.count = count
         self.epoch = 0
@@ -110,7 +107,7 @@ class OrderSampler(Sampler[int]):
         return self.count
 
     def __iter__(self) -> Iterator[int]:
-        return iter(np.resize(np.asarray(self.order(self.epoch)), self.count).tolist())
+        return map(int, np.resize(self.order(self.epoch), self.count))
 
 
 class HostSampler(Sampler[int]):
@@ -121,7 +118,7 @@ class HostSampler(Sampler[int]):
     finds its own, and what stands at other places is never read. A host with too few windows begins again with them.
     """
 
-    def __init__(self, order: Callable[[int], Sequence[int]], batch: int, batches: int, rank: Rank) -> None:
+    def __init__(self, order: Callable[[int], np.ndarray], batch: int, batches: int, rank: Rank) -> None:
         self.order = order
         self.batch = batch
         self.batches = batches
@@ -136,5 +133,5 @@ class HostSampler(Sampler[int]):
         return self.batches * self.batch * self.rank.world_size
 
     def __iter__(self) -> Iterator[int]:
-        turns = np.resize(np.asarray(self.order(self.epoch)), (self.batches, self.rank.local_world_size, self.batch))
-        return iter(np.tile(turns[:, self.rank.local_rank], (1, self.rank.world_size)).ravel().tolist())
+        turns = np.resize(self.order(self.epoch), (self.batches, self.rank.local_world_size, self.batch))
+        return map(int, np.tile(turns[:, self.rank.local_rank], (1, self.rank.world_size)).ravel())
