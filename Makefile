@@ -182,7 +182,7 @@ lock: setup ## render docker/pins.toml and make every lock of every profile agai
 
 .PHONY: fresh
 fresh: setup engine ## both of README's commands in a Debian 12 with nothing but what it names; an hour, wants root
-	$(PYTHON) bench/fresh.py $(FRESH_COMMANDS)
+	$(PYTHON) -m bench.fresh $(FRESH_COMMANDS)
 
 .PHONY: clean
 clean: ## remove what the kit made: containers, networks, images, environments

@@ -1,6 +1,8 @@
 """Whether README's two commands do all the set-up that it promises, on a Debian 12 with nothing but what it names.
 
-Usage: .venv/bin/python bench/fresh.py [COMMAND...]     as `make fresh` does: by default `demo test`, about an hour
+Usage: python -m bench.fresh [COMMAND...]
+
+As `make fresh` does: by default `demo test`, about an hour. A command is a target of make.
 
 mmdebstrap makes the Debian, as docker/base.sh has it; what README names is installed there, and the commit that is
 checked out here is cloned. It runs as a container with an engine of its own, whose files are a volume, so that all of
@@ -12,11 +14,11 @@ The whole log goes to out/fresh.log; after `demo test` went well, times and last
 """
 
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from bench import program
 from berth.common import engine, owner
 from berth.common.errors import UserError
 from berth.images import build_network, pins
@@ -78,7 +81,17 @@ class Outcome:
     tail: tuple[str, ...]
 
 
-def main(commands: Sequence[str]) -> int:
+def make_targets() -> set[str]:
+    """What `make` can be asked for here."""
+    return set(re.findall(r"^([a-z-]+):", (pins.ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("fresh", __doc__)
+    parser.add_argument("commands", nargs="*", metavar="COMMAND", help=f"default: {' '.join(COMMANDS)}")
+    commands = parser.parse_args(words).commands or COMMANDS
+    if unknown := [each for each in commands if each not in make_targets()]:
+        raise UserError(f"make has no target {', '.join(unknown)}: `make help` lists them.")
     if os.geteuid() != 0:
         raise UserError("a Debian of its own needs root: run `sudo make fresh`.")
     client = engine.connect()
@@ -162,7 +175,6 @@ def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator
     command += [word for wheels in found.index.folders for word in ("--volume", f"{wheels}:{wheels}:ro")]
     for label, value in owner.this_process().labels(name).items():
         command += ["--label", f"{label}={value}"]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         sources = folder / "apt-sources"
         base = [str(pins.ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources.exists() else [])]
@@ -223,9 +235,4 @@ def report(commit: str, versions: str, outcomes: Sequence[Outcome]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:] or COMMANDS))
-    except UserError as error:
-        sys.exit(f"berth: error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    program.end_with(main)

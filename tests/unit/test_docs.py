@@ -124,6 +124,16 @@ def test_every_command_that_a_page_shows_has_its_options(page: str, command_line
 
 
 @pytest.mark.parametrize("page", DOCS)
+def test_code_to_paste_is_python_and_shell(page: str) -> None:
+    text = (pins.ROOT / page).read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(block, page, "exec")
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):  # up to an answer, which is JSON
+        said = subprocess.run(["bash", "-n"], input=block.partition("\n{")[0], capture_output=True, text=True)
+        assert (said.returncode, said.stderr) == (0, ""), block
+
+
+@pytest.mark.parametrize("page", DOCS)
 def test_every_link_leads_somewhere(page: str) -> None:
     links = re.findall(r"\]\((?!https?://)([^)#]+)", (pins.ROOT / page).read_text())
     missing = [link for link in links if not ((pins.ROOT / page).parent / link).exists()]

@@ -16,7 +16,6 @@ from berth.images import pins
 
 END = "program.end_with(main)"
 OTHERS = {
-    "fresh.py": "by make, whose targets it takes",
     "gpu.py": "where nothing of ours is installed",
     "metrics_in_image.py": "in a container, by bench/metrics.py",
 }

@@ -1,23 +1,12 @@
 """What bench/fresh.py hands to its Debian, and what it reports; the rest needs an engine and an hour."""
 
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from berth.images import pins
+from bench import fresh
+from berth.common.errors import UserError
 from berth.images.build_network import Network, PackageIndex
-
-
-@pytest.fixture(scope="session")
-def fresh() -> ModuleType:
-    spec = spec_from_file_location("bench_fresh", pins.ROOT / "bench" / "fresh.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def closed(tmp_path: Path) -> Network:
@@ -30,7 +19,7 @@ def closed(tmp_path: Path) -> Network:
     return Network(ca, index, ("HTTPS_PROXY",), "Acquire::Retries 3;\n", "", "deb http://corp/debian bookworm main\n")
 
 
-def test_a_closed_network_stands_where_a_person_would_write_it(fresh: ModuleType, tmp_path: Path) -> None:
+def test_a_closed_network_stands_where_a_person_would_write_it(tmp_path: Path) -> None:
     folder = tmp_path / "machine"
     folder.mkdir()
     fresh.lay_out(closed(tmp_path), folder)
@@ -44,24 +33,30 @@ def test_a_closed_network_stands_where_a_person_would_write_it(fresh: ModuleType
     assert (folder / "apt").read_text() == 'Acquire::Retries 3;\nAcquire::https::CaInfo "/machine/ca.pem";\n'
 
 
-def test_an_open_network_needs_no_settings(fresh: ModuleType, tmp_path: Path) -> None:
+def test_an_open_network_needs_no_settings(tmp_path: Path) -> None:
     folder = tmp_path / "machine"
     folder.mkdir()
     fresh.lay_out(Network(None, PackageIndex(), (), "", "", ""), folder)
     assert sorted(path.name for path in folder.iterdir()) == ["kit.bundle"]
 
 
-def test_the_variables_are_a_logins_and_the_networks(fresh: ModuleType, tmp_path: Path) -> None:
+def test_the_variables_are_a_logins_and_the_networks(tmp_path: Path) -> None:
     environ = {"HTTPS_PROXY": "http://proxy:3128", "AWS_PROFILE": "mine", "PATH": "/opt/pyenv/shims", "UV_INDEX": "x"}
     found = fresh.settings(closed(tmp_path), environ)
     assert sorted(found) == ["HOME", "HTTPS_PROXY", "LANG", "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]
     assert found["PATH"].startswith("/usr/local/sbin:")
 
 
-def test_the_report_has_times_and_last_lines(fresh: ModuleType) -> None:
+def test_the_report_has_times_and_last_lines() -> None:
     done = fresh.Outcome("make demo", 0, 593.4, ("an answer", ""))
     text = fresh.report("1a2b3c4d5e6f", "Debian GNU/Linux 12 (bookworm), Python 3.11.2", [done])
     assert text.startswith("# README's two commands on a bare Debian 12, ")
     assert "berth at 1a2b3c4d5e6f, " in text
     assert "| `make demo` | 0 | 593 |\n" in text
     assert text.endswith("The last lines of `make demo`:\n\n    an answer\n\n")
+
+
+def test_a_target_that_make_does_not_have_is_refused_before_a_debian_is_made() -> None:
+    assert {*fresh.COMMANDS, "images", "local-mode"} <= fresh.make_targets()
+    with pytest.raises(UserError, match="make has no target tset, dmeo: `make help` lists them"):
+        fresh.main(["tset", "images", "dmeo"])
