@@ -180,7 +180,9 @@ class Index:
         return without_password(self.urls[0])
 
     def look_up(self, project: str) -> tuple[list[Release], str]:
-        """The releases of a project, the newest first, and in a few words why an index gave none; either may be empty."""
+        """The releases of a project, the newest first, and in a few words why an index gave none; either may be
+        empty.
+        """
         name = canonicalize_name(project)
         if name not in self._projects:
             answers = [self._ask(f"{url}/{name}/") for url in self.urls]
@@ -295,11 +297,13 @@ class _RangedFile(io.RawIOBase):
         wanted = min(len(buffer), self._size - self._position)
         begin = self._position - self._start
         if wanted > 0 and not 0 <= begin <= begin + wanted <= len(self._bytes):
+            # And what lies before it: of a long list of files that is the METADATA, which wheels have at their end.
+            self._start = max(self._position - _BLOCK, 0)
             end = min(self._position + max(wanted, _BLOCK), self._size)
-            answer = self._get(f"bytes={self._position}-{end - 1}")
-            if answer.status_code != 206 or len(answer.content) != end - self._position:
-                raise requests.HTTPError(f"{answer.status_code} {answer.reason}, {len(answer.content)} bytes")
-            self._bytes, self._start, begin = answer.content, self._position, 0
+            answer = self._get(f"bytes={self._start}-{end - 1}")
+            self._bytes, begin = answer.content, self._position - self._start
+            if answer.status_code != 206 or len(self._bytes) != end - self._start:
+                raise requests.HTTPError(f"{answer.status_code} {answer.reason}, {len(self._bytes)} bytes")
         buffer[: max(wanted, 0)] = self._bytes[begin : begin + max(wanted, 0)]
         self._position += max(wanted, 0)
         return max(wanted, 0)
