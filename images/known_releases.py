@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
-from berth.images.combinations import Known, Row, Wanted, newest_that_fits
+from berth.images.combinations import Combination, Known, ReleaseRow, newest_that_fits
 from berth.images.index_metadata import Index, Metadata, Release
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(7, 15))
@@ -48,7 +48,7 @@ def ask(index: Index, known: Known, versions: Mapping[str, str]) -> Known:
     return replace(known, releases=releases, complete=complete)
 
 
-def ask_newest(index: Index, known: Known, project: str, wanted: Wanted) -> tuple[str, Known]:
+def ask_newest(index: Index, known: Known, project: str, wanted: Combination) -> tuple[str, Known]:
     """The newest release of a project that goes with the rest, and what is known then; UserError where none does."""
     name = canonicalize_name(project)
     known = ask(index, known, {name: ""})
@@ -66,11 +66,11 @@ def ask_newest(index: Index, known: Known, project: str, wanted: Wanted) -> tupl
     )
 
 
-def row_of(release: Release, metadata: Metadata | None = None, triton_versions: Sequence[str] = ()) -> Row:
+def row_of(release: Release, metadata: Metadata | None = None, triton_versions: Sequence[str] = ()) -> ReleaseRow:
     """A release as a row; without its metadata its bounds are not known."""
     wheels = any(file.is_wheel for file in release.files)
     requirements = [] if metadata is None else _requirements(metadata)
-    return Row(
+    return ReleaseRow(
         day=release.day,
         requires_python=release.requires_python or (metadata.requires_python if metadata else ""),
         pythons=tuple(python for python in PYTHONS if release.has_wheel(python)) if wheels else None,
