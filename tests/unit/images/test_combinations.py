@@ -73,8 +73,8 @@ def test_what_goes_together_has_no_fault() -> None:
     [
         (
             of(torch="2.5.1", transformers="5.23.0"),
-            "transformers 5.23.0 wants torch >=2.6, and not 2.5.1: choose transformers 5.15.0 or torch 2.13.0, the newest "
-            "that go with the rest.",
+            "transformers 5.23.0 wants torch >=2.6, and not 2.5.1: choose transformers 5.15.0 or torch 2.13.0, the "
+            "newest that go with the rest.",
         ),
         (
             of(torch="1.12.1", constraints=("numpy<2",)),
