@@ -50,7 +50,18 @@ class Known:
 
     def row(self, project: str, version: str) -> ReleaseRow:
         """What is known of a release; a row that says nothing where nothing is."""
-        return self.releases.get(project, {}).get(_public(version), ReleaseRow())
+        return self.releases.get(project, {}).get(self.spelt(project, version), ReleaseRow())
+
+    def spelt(self, project: str, version: str) -> str:
+        """A version as it stands here, such as 0.15.0 for 0.15; empty where it does not."""
+        rows, public = self.releases.get(project, {}), _public(version)
+        if public in rows:
+            return public
+        try:
+            asked = Version(public)
+        except InvalidVersion:
+            return ""
+        return next((each for each in rows if Version(each) == asked), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +101,17 @@ def faults(wanted: Combination, known: Known) -> list[str]:
     return [f"{fault.says}: {_remedy(fault, wanted, known)}." for fault in _faults(wanted, known)]
 
 
-def newest_that_fits(project: str, wanted: Combination, known: Known) -> str:
+def newest_that_fits(project: str, wanted: Combination, known: Known, *, surely: bool = False) -> str:
     """The newest release of a project that goes with all else of the combination, whose own version of it does not
     count; empty where there is none. What is not known of a release does not forbid it: `known_releases.ask_newest`
-    asks until it is.
+    asks until it is; with `surely` those are taken whose bounds are known, where some are.
     """
     found = known.releases.get(project, {})
+    surely = surely and any(row.bounds is not None for row in found.values())
     for version in sorted(found, key=Version, reverse=True):
-        late = bool(wanted.day and found[version].day > wanted.day)
-        if late or found[version].yanked or Version(version).is_prerelease:
+        row = found[version]
+        late = bool(wanted.day and row.day > wanted.day)
+        if late or row.yanked or Version(version).is_prerelease or (surely and row.bounds is None):
             continue
         candidate = replace(wanted, versions={**wanted.versions, project: version})
         if not any(project in fault.projects for fault in _faults(candidate, known)):
@@ -183,7 +196,7 @@ def _faults(wanted: Combination, known: Known) -> Iterator[_Fault]:
 
 
 def _never_released(project: str, wanted: Combination, known: Known) -> bool:
-    return project in known.complete and _public(wanted.versions[project]) not in known.releases.get(project, {})
+    return project in known.complete and not known.spelt(project, wanted.versions[project])
 
 
 def _released_faults(project: str, wanted: Combination, known: Known) -> Iterator[_Fault]:
@@ -304,7 +317,7 @@ def _of(bounds: Sequence[_Bound], wanted: Combination, *more: str) -> tuple[str,
 
 def _remedy(fault: _Fault, wanted: Combination, known: Known) -> str:
     ways = [fault.remedy] if fault.remedy else []
-    fitting = {project: newest_that_fits(project, wanted, known) for project in fault.projects}
+    fitting = {project: newest_that_fits(project, wanted, known, surely=True) for project in fault.projects}
     if not ways and (chosen := [f"{project} {version}" for project, version in fitting.items() if version]):
         ways.append(
             f"choose {' or '.join(chosen)}, the newest that {'goes' if len(chosen) == 1 else 'go'} with the rest"

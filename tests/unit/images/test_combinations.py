@@ -134,6 +134,20 @@ def test_numpy_1_is_enough_for_an_old_torch() -> None:
     assert of(torch="2.2.2", numpy="1.26.4") == []
 
 
+def test_a_version_may_be_spelt_otherwise() -> None:
+    assert [each.partition(":")[0] for each in of(transformers="5.23", torch="2.5.1")] == [
+        "transformers 5.23 wants torch >=2.6, and not 2.5.1"
+    ]
+
+
+def test_a_remedy_is_a_release_of_which_something_is_known() -> None:
+    unknown = {**SMALL.releases["transformers"], "5.22.9": ReleaseRow("2026-11-01", ">=3.11")}
+    known = replace(SMALL, releases={**SMALL.releases, "transformers": unknown})
+    asked = Combination({"torch": "2.5.1", "transformers": "5.23.0"})
+    assert "choose transformers 5.15.0 or" in faults(asked, known)[0]
+    assert newest_that_fits("transformers", asked, known) == "5.22.9"
+
+
 def test_every_fault_is_named() -> None:
     found = of("12.4", torch="2.13.0", transformers="4.26.0", datasets="5.2.0")
     assert [each.partition(",")[0] for each in found] == [
