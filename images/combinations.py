@@ -7,6 +7,7 @@ What is known stands in `Known`: docker/compatibility.json as `compatibility_tab
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -19,7 +20,7 @@ _WITH_NUMPY_2 = "2"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReleaseRow:
     """A release: its day of upload, Requires-Python, the Pythons that it has wheels for (of 3.7 to 3.14; None: not
     known), its bounds on other projects by name (>=2.4; empty: any version; None: not known), and of torch the
     versions of CUDA's parts that it pins, by the names of docker/pins.toml (cuda, cudnn, nccl, triton).
@@ -38,22 +39,33 @@ class Known:
     """What is known of releases: project → version → row.
 
     `complete` are projects whose releases all stand here, so that another version was never released. `drivers` is the
-    branch of NVIDIA's driver by the CUDA that it knows; `numpy_2` the day from which on a wheel may be built against
-    numpy 2.
+    branch of NVIDIA's driver by the CUDA that it knows; `numpy_2` the day of the first numpy 2, before which no wheel
+    was built against it.
     """
 
-    releases: Mapping[str, Mapping[str, Row]]
+    releases: Mapping[str, Mapping[str, ReleaseRow]]
     complete: frozenset[str] = frozenset()
     drivers: Mapping[str, int] = field(default_factory=dict)
     numpy_2: str = ""
 
-    def row(self, project: str, version: str) -> Row:
+    def row(self, project: str, version: str) -> ReleaseRow:
         """What is known of a release; a row that says nothing where nothing is."""
-        return self.releases.get(project, {}).get(_public(version), Row())
+        return self.releases.get(project, {}).get(self.spelt(project, version), ReleaseRow())
+
+    def spelt(self, project: str, version: str) -> str:
+        """A version as it stands here, such as 0.15.0 for 0.15; empty where it does not."""
+        rows, public = self.releases.get(project, {}), _public(version)
+        if public in rows:
+            return public
+        try:
+            asked = Version(public)
+        except InvalidVersion:
+            return ""
+        return next((each for each in rows if Version(each) == asked), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Combination:
     """A combination: versions by project (torch's +cpu does not count), the Python of the base, the CUDA of the row's
     hardware (12.4; empty: CPU), what further requirements and constraints say as pip writes it (numpy<2), and the day
     as of which all else is resolved, empty for today.
@@ -81,27 +93,25 @@ class _Bound:
     project: str
     specifier: str
 
-    @property
-    def says(self) -> str:
-        return f"{self.who} wants {self.project} {self.specifier}" if self.project else f"there is {self.who}"
 
-
-def faults(wanted: Wanted, known: Known) -> list[str]:
+def faults(wanted: Combination, known: Known) -> list[str]:
     """Why the combination can't be, a sentence each, that names the two that collide and the version that could be
     chosen; empty where nothing that is known forbids it.
     """
     return [f"{fault.says}: {_remedy(fault, wanted, known)}." for fault in _faults(wanted, known)]
 
 
-def newest_that_fits(project: str, wanted: Wanted, known: Known) -> str:
+def newest_that_fits(project: str, wanted: Combination, known: Known, *, surely: bool = False) -> str:
     """The newest release of a project that goes with all else of the combination, whose own version of it does not
     count; empty where there is none. What is not known of a release does not forbid it: `known_releases.ask_newest`
-    asks until it is.
+    asks until it is; with `surely` those are taken whose bounds are known, where some are.
     """
     found = known.releases.get(project, {})
+    surely = surely and any(row.bounds is not None for row in found.values())
     for version in sorted(found, key=Version, reverse=True):
-        late = bool(wanted.day and found[version].day > wanted.day)
-        if late or found[version].yanked or Version(version).is_prerelease:
+        row = found[version]
+        late = bool(wanted.day and row.day > wanted.day)
+        if late or row.yanked or Version(version).is_prerelease or (surely and row.bounds is None):
             continue
         candidate = replace(wanted, versions={**wanted.versions, project: version})
         if not any(project in fault.projects for fault in _faults(candidate, known)):
@@ -132,7 +142,13 @@ def torchvision_of(torch: str, known: Known) -> str:
         for version, row in known.releases.get("torchvision", {}).items()
         if (bound := (row.bounds or {}).get("torch")) and SpecifierSet(bound).contains(_public(torch))
     ]
-    return max(fitting, key=Version, default="")
+    # Of those with an open bound, the one that came out with it.
+    day = known.row("torch", torch).day
+    return min(fitting, key=lambda each: _days_apart(known.row("torchvision", each).day, day), default="")
+
+
+def _days_apart(one: str, other: str) -> int:
+    return abs((date.fromisoformat(one) - date.fromisoformat(other)).days) if one and other else 0
 
 
 def nearest(version: str, released: Sequence[str]) -> list[str]:
@@ -146,7 +162,7 @@ def nearest(version: str, released: Sequence[str]) -> list[str]:
 
 
 def can_both_be(specifiers: Sequence[str], released: Sequence[str] = ()) -> bool:
-    """Whether a version is within all of these; one of `released`, or where that is empty any that one could think of."""
+    """Whether a version is within all of these: one of `released`, or where that is empty any that could be."""
     together = SpecifierSet(",".join(filter(None, specifiers)))
     points = [Version(each) for each in released] or [
         point for each in together for point in _around(Version(each.version.removesuffix(".*")))
@@ -167,7 +183,7 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def _faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
+def _faults(wanted: Combination, known: Known) -> Iterator[_Fault]:
     never = [project for project in wanted.versions if _never_released(project, wanted, known)]
     for project in never:
         yield from _released_faults(project, wanted, known)
@@ -179,13 +195,13 @@ def _faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
     yield from _bound_faults(wanted, known)
 
 
-def _never_released(project: str, wanted: Wanted, known: Known) -> bool:
-    return project in known.complete and _public(wanted.versions[project]) not in known.releases.get(project, {})
+def _never_released(project: str, wanted: Combination, known: Known) -> bool:
+    return project in known.complete and not known.spelt(project, wanted.versions[project])
 
 
-def _released_faults(project: str, wanted: Wanted, known: Known) -> Iterator[_Fault]:
+def _released_faults(project: str, wanted: Combination, known: Known) -> Iterator[_Fault]:
     version = wanted.versions[project]
-    near = nearest(_public(version), list(known.releases[project]))
+    near = nearest(_public(version), [each for each, row in known.releases[project].items() if not row.yanked])
     yield _Fault(
         f"{project} {version} was never released",
         (project,),
@@ -193,7 +209,7 @@ def _released_faults(project: str, wanted: Wanted, known: Known) -> Iterator[_Fa
     )
 
 
-def _python_faults(project: str, wanted: Wanted, known: Known) -> Iterator[_Fault]:
+def _python_faults(project: str, wanted: Combination, known: Known) -> Iterator[_Fault]:
     version = wanted.versions[project]
     row, base = known.row(project, version), f"the base has Python {wanted.python}"
     if row.requires_python and not SpecifierSet(row.requires_python).contains(f"{wanted.python}.99"):
@@ -203,7 +219,7 @@ def _python_faults(project: str, wanted: Wanted, known: Known) -> Iterator[_Faul
         yield _Fault(f"{project} {version} has {has}, and {base}", (project,))
 
 
-def _cuda_faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
+def _cuda_faults(wanted: Combination, known: Known) -> Iterator[_Fault]:
     """torch for a newer CUDA than the hardware's drivers know: any minor version of one major runs on the same."""
     torch = wanted.versions.get("torch", "")
     cuda = known.row("torch", torch).cuda.get("cuda", "")
@@ -216,7 +232,7 @@ def _cuda_faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
     )
 
 
-def _numpy_faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
+def _numpy_faults(wanted: Combination, known: Known) -> Iterator[_Fault]:
     """A torch that was built before numpy 2 could be, with what would become numpy 2."""
     torch = wanted.versions.get("torch", "")
     day = known.row("torch", torch).day
@@ -229,13 +245,13 @@ def _numpy_faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
     got = asked or _newest_within(bounds, "numpy", wanted, known)
     if got and Version(got) >= Version(_WITH_NUMPY_2):
         yield _Fault(
-            f"torch {torch} of {day} is built against numpy 1, and numpy would be {got}",
+            f"torch {torch} of {day} is built against numpy 1 (2 came on {known.numpy_2}), and numpy would be {got}",
             ("torch", "numpy") if asked else ("torch",),
             "" if asked else "add the constraint numpy<2",
         )
 
 
-def _newest_within(specifier: str, project: str, wanted: Wanted, known: Known) -> str:
+def _newest_within(specifier: str, project: str, wanted: Combination, known: Known) -> str:
     rows, within = known.releases.get(project, {}), SpecifierSet(specifier)
     fitting = [
         version
@@ -246,7 +262,7 @@ def _newest_within(specifier: str, project: str, wanted: Wanted, known: Known) -
     return max(fitting, key=Version, default="")
 
 
-def _bounds(wanted: Wanted, known: Known) -> list[_Bound]:
+def _bounds(wanted: Combination, known: Known) -> list[_Bound]:
     """All that the combination says of versions, its own choice last."""
     found = [
         _Bound(f"{project} {version}", canonicalize_name(other), specifier)
@@ -259,7 +275,7 @@ def _bounds(wanted: Wanted, known: Known) -> list[_Bound]:
     return found
 
 
-def _bound_faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
+def _bound_faults(wanted: Combination, known: Known) -> Iterator[_Fault]:
     bounds = [bound for bound in _bounds(wanted, known) if bound.specifier]
     for project in dict.fromkeys(bound.project for bound in bounds):
         about = [bound for bound in bounds if bound.project == project]
@@ -271,7 +287,7 @@ def _bound_faults(wanted: Wanted, known: Known) -> Iterator[_Fault]:
             yield from _shared_faults(project, about, wanted, known)
 
 
-def _shared_faults(project: str, about: Sequence[_Bound], wanted: Wanted, known: Known) -> Iterator[_Fault]:
+def _shared_faults(project: str, about: Sequence[_Bound], wanted: Combination, known: Known) -> Iterator[_Fault]:
     """What several say of a project whose version is left open: two that exclude each other, or nothing to install."""
     for place, one in enumerate(about):
         for other in about[place + 1 :]:
@@ -293,17 +309,19 @@ def _says(bound: _Bound) -> str:
     return f"{bound.who} wants {bound.project} {bound.specifier}"
 
 
-def _of(bounds: Sequence[_Bound], wanted: Wanted, *more: str) -> tuple[str, ...]:
+def _of(bounds: Sequence[_Bound], wanted: Combination, *more: str) -> tuple[str, ...]:
     """The projects of the combination that bounds are of, whose versions could be others."""
     names = [bound.who.partition(" ")[0] for bound in bounds]
     return tuple(name for name in (*names, *more) if name in wanted.versions)
 
 
-def _remedy(fault: _Fault, wanted: Wanted, known: Known) -> str:
+def _remedy(fault: _Fault, wanted: Combination, known: Known) -> str:
     ways = [fault.remedy] if fault.remedy else []
-    for project in fault.projects if not fault.remedy else ():
-        version = newest_that_fits(project, wanted, known)
-        ways += [f"choose {project} {version}, the newest that goes with the rest"] if version else []
+    fitting = {project: newest_that_fits(project, wanted, known, surely=True) for project in fault.projects}
+    if not ways and (chosen := [f"{project} {version}" for project, version in fitting.items() if version]):
+        ways.append(
+            f"choose {' or '.join(chosen)}, the newest that {'goes' if len(chosen) == 1 else 'go'} with the rest"
+        )
     if "the constraint" in fault.says:
         ways.append("take the constraint out")
     return ", or ".join(ways) or f"choose another version of {' or '.join(fault.projects) or 'one of them'}"

@@ -121,7 +121,7 @@ def supported_tags(python: str) -> frozenset[Tag]:
 def parse_project(answer: Mapping[str, Any], url: str = "") -> list[Release]:
     """The releases in an index's answer (PEP 691), the newest first; `url` is what its files' URLs are relative to."""
     files: dict[Version, list[IndexFile]] = {}
-    for file in answer.get("files", []):
+    for file in answer.get("files") or []:
         name = str(file.get("filename", ""))
         try:
             version = _wheel_parts(name)[0] if name.endswith(".whl") else parse_sdist_filename(name)[1]
@@ -200,7 +200,7 @@ class Index:
         found, reason = self.look_up(project)
         if found:
             return found
-        if re.fullmatch(r"404\b.*", reason):
+        if reason and all(each.startswith("404 ") for each in reason.split("; ")):
             raise UserError(f"The package index {self.name} knows no {project}: look at how it is spelt.")
         raise UserError(
             f"The package index {self.name} does not say which releases {project} has ({reason or 'it lists none'}): "

@@ -9,9 +9,10 @@ from dataclasses import replace
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from berth.common.errors import UserError
-from berth.images.combinations import Known, Row, Wanted, newest_that_fits
+from berth.images.combinations import Combination, Known, ReleaseRow, newest_that_fits
 from berth.images.index_metadata import Index, Metadata, Release
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(7, 15))
@@ -35,20 +36,20 @@ def ask(index: Index, known: Known, versions: Mapping[str, str]) -> Known:
     """
     releases = {name: dict(rows) for name, rows in known.releases.items()}
     for project, version in versions.items():
-        name, public = canonicalize_name(project), version.partition("+")[0]
+        name, public = canonicalize_name(project), _parsed(version.partition("+")[0])
         rows = releases.setdefault(name, {})
         for release in index.releases(name):
             old = rows.get(str(release.version))
             # What the table has of it stays: the index says the same.
             row = old if old and old.bounds is not None else row_of(release)
-            if str(release.version) == public and row.bounds is None and any(file.is_wheel for file in release.files):
+            if release.version == public and row.bounds is None and any(file.is_wheel for file in release.files):
                 row = row_of(release, index.metadata(release), triton(index, release, index.metadata(release)))
             rows[str(release.version)] = row
     complete = known.complete | {canonicalize_name(project) for project in versions}
     return replace(known, releases=releases, complete=complete)
 
 
-def ask_newest(index: Index, known: Known, project: str, wanted: Wanted) -> tuple[str, Known]:
+def ask_newest(index: Index, known: Known, project: str, wanted: Combination) -> tuple[str, Known]:
     """The newest release of a project that goes with the rest, and what is known then; UserError where none does."""
     name = canonicalize_name(project)
     known = ask(index, known, {name: ""})
@@ -66,11 +67,11 @@ def ask_newest(index: Index, known: Known, project: str, wanted: Wanted) -> tupl
     )
 
 
-def row_of(release: Release, metadata: Metadata | None = None, triton_versions: Sequence[str] = ()) -> Row:
+def row_of(release: Release, metadata: Metadata | None = None, triton_versions: Sequence[str] = ()) -> ReleaseRow:
     """A release as a row; without its metadata its bounds are not known."""
     wheels = any(file.is_wheel for file in release.files)
     requirements = [] if metadata is None else _requirements(metadata)
-    return Row(
+    return ReleaseRow(
         day=release.day,
         requires_python=release.requires_python or (metadata.requires_python if metadata else ""),
         pythons=tuple(python for python in PYTHONS if release.has_wheel(python)) if wheels else None,
@@ -86,7 +87,7 @@ def bounds_of(metadata: Metadata, python: str = "3.11") -> dict[str, str]:
     for requirement in _requirements(metadata, python):
         name = canonicalize_name(requirement.name)
         found[name] = found.get(name, SpecifierSet()) & requirement.specifier
-    return {name: ",".join(sorted(map(str, found[name]))) for name in sorted(found)}
+    return {name: ",".join(sorted(set(map(str, found[name])))) for name in sorted(found)}
 
 
 def cuda_parts(requirements: Iterable[Requirement], triton_versions: Sequence[str] = ()) -> dict[str, str]:
@@ -118,6 +119,13 @@ def triton(index: Index, release: Release, metadata: Metadata) -> list[str]:
     if release.project != "torch" or not open_bound:
         return []
     return [str(each.version) for each in index.releases("triton") if each.is_for("3.11")]
+
+
+def _parsed(version: str) -> Version | None:
+    try:
+        return Version(version)
+    except InvalidVersion:
+        return None
 
 
 def _requirements(metadata: Metadata, python: str = "3.11") -> list[Requirement]:
