@@ -32,7 +32,7 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(_NOT_INSTALLED.format(missing.name))
 
-FOLDERS = ("images", "local", "images.inventory", "ecr")
+FOLDERS = ("images", "local", "images.inventory", "images.profiles", "ecr")
 """Whose commands.py registers commands, by their names, in the order of --help. The first have what is typed most."""
 
 

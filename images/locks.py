@@ -23,6 +23,7 @@ from berth.common.errors import UserError
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
 from berth.images.software import render_software
+from berth.images.uv import find_uv, uv_environment
 
 LOCKS = ROOT / "docker" / "locks"
 BUILD_TOOLS = "build.txt"
@@ -277,9 +278,7 @@ def _check_torch(profile: Profile, locks: Path) -> None:
 
 def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], locks: Path) -> str:
     """The text of a lock, with hashes, as uv resolves it; UserError says what collides where it can't."""
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if uv is None:
-        raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
+    uv = find_uv()
     # By name, for a layer may hold another version than those below it.
     below = {each[0]: each for lock in request.below for each in entries((locks / lock).read_text())}
     omit = [*request.omit, *(() if request.above else below)]
@@ -309,7 +308,7 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
         # There, for where it runs uv reads a pyproject.toml as well: the kit's overrides are for the tests' packages.
         command += ["--constraint", "below.txt", "--constraint", "bounds.txt", "--override", "without.txt"]
         command += ["--output-file", "lock.txt", "pyproject.toml"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=uv_environment(os.environ))
         if done.returncode != 0:
             raise UserError(f"docker/locks/{request.path} could not be made: {explained(done.stderr)}.")
         made = (Path(folder) / "lock.txt").read_text()

@@ -1,0 +1,114 @@
+"""`profile add`: completes what was asked for, locks and proves it in a folder of its own, and lays the result where it
+belongs. Until then nothing of the checkout changes; what fails or is interrupted leaves it as it was.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from berth.common.errors import UserError
+from berth.common.files import atomic_write, explain_os_errors
+from berth.images import pins
+from berth.images.build_network import Network
+from berth.images.locks import LOCKS, write_locks
+from berth.images.pins import Pins, Profile
+from berth.images.profiles.asked import AskedProfile, CompleteProfile, tables
+from berth.images.profiles.complete import complete
+from berth.images.profiles.pins_edit import appended, without
+from berth.images.profiles.proof import Proof, Prover
+
+
+@dataclass(frozen=True)
+class Added:
+    """A profile that stands in docker/pins.toml now, and sentences on what was not proved of it."""
+
+    profile: Profile
+    unproved: list[str]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The two places that a profile is written to."""
+
+    pins: Path = pins.PATH
+    locks: Path = LOCKS
+
+
+def add_profile(
+    asked: AskedProfile,
+    network: Network,
+    proof: Proof,
+    step: Callable[[str], None] = lambda done: None,
+    checkout: Checkout | None = None,
+) -> Added:
+    """Adds a profile; UserError, with the checkout as it was, where it can't be."""
+    places = checkout or Checkout()
+    whole = complete(asked, pins.load(places.pins), network, step)
+    with (
+        explain_os_errors(places.locks, "the locks"),
+        TemporaryDirectory(dir=places.locks.parent, prefix=".locks-") as folder,
+    ):
+        new = Path(folder) / "locks"
+        shutil.copytree(places.locks, new)
+        kit, profile = _with_row(whole, places.pins, Path(folder))
+        step(f"locking {profile.name}" + (f" as of {whole.day}" if whole.day else ""))
+        shutil.rmtree(new / profile.name, ignore_errors=True)
+        write_locks(kit, profile, network.index.folders, new)
+        unproved = Prover(new, network.index.folders, proof, step).prove(kit, profile)
+        _lay(whole, new / profile.name, places)
+    return Added(profile, unproved)
+
+
+def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, Profile]:
+    """What docker/pins.toml will say, checked as every load of it is, and the new row."""
+    text = path.read_text()
+    new = folder / path.name
+    new.write_text(appended(text, tables(whole, pins.load(path))))
+    kit = pins.load(new)
+    return kit, kit.profile(whole.asked.name)
+
+
+def _lay(whole: CompleteProfile, made: Path, places: Checkout) -> None:
+    """The locks, then the row: a folder of locks without a row is nothing, and the next `add` of that name replaces it.
+
+    Into what pins.toml says by now: another `add` may have ended in these minutes.
+    """
+    text = appended(places.pins.read_text(), tables(whole, pins.load(places.pins)))
+    target = places.locks / whole.asked.name
+    shutil.rmtree(target, ignore_errors=True)
+    try:
+        os.rename(made, target)
+        with atomic_write(places.pins) as new:
+            new.write_text(text)
+    except BaseException:
+        if whole.asked.name not in pins.profile_names(places.pins):
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def remove_profile(name: str, checkout: Checkout | None = None) -> list[str]:
+    """Removes a row, its locks, and its software set where no other row names it; what went, by name."""
+    places = checkout or Checkout()
+    kit = pins.load(places.pins)
+    profile = kit.profile(name)
+    if name == pins.DEFAULT_PROFILE:
+        raise UserError(f"{name} is the default profile, whose versions the Dockerfiles have: it stays.")
+    if children := [each.name for each in kit.profiles.values() if each.origin == name]:
+        raise UserError(
+            f"{', '.join(children)} {'come' if len(children) > 1 else 'comes'} from {name}: remove "
+            f"{'them' if len(children) > 1 else 'it'} first."
+        )
+    gone = [f"profiles.{name}"]
+    if not [each for each in kit.profiles.values() if each.software == profile.software and each.name != name]:
+        gone.insert(0, f"software.{profile.software.name}")
+    text = without(places.pins.read_text(), gone)
+    with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
+        new.write_text(text)
+    folder = places.locks / name
+    if folder.is_dir():
+        with explain_os_errors(places.locks, name):
+            shutil.rmtree(folder)
+    return [f"[{table}]" for table in gone] + [f"docker/locks/{name}"]

@@ -1,0 +1,225 @@
+"""What `profile add` is asked for: what is wrong in it, and the tables of docker/pins.toml that it becomes. Pure."""
+
+import datetime
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import ValidationError
+
+from berth.images.combinations import Combination
+from berth.images.pins import DEFAULT_PROFILE, IMAGES, KIT_TRANSFORMERS, NONE, Pins
+from berth.images.software_form import SoftwareTable, software_faults
+
+SETS_OWN = ("transformers", "accelerate", "datasets")
+"""What every software set has a version of, and what `add` asks the index for where none is given."""
+MARGIN_DAYS = 30
+"""How many days after the newest version that was asked for all else is resolved as of: what came out soon after it was
+made for it, and what came out long after it may have dropped what it calls.
+"""
+LONGEST_NAME = 40
+"""Characters of a profile's name: of an image's tag, which has 128, version and commit take their part."""
+_FOR_KIT_ONLY = ("openvino", "nncf")
+"""What only the kit's own programs use, which are for transformers 5."""
+_WHERE = "what you ask for"
+
+
+@dataclass(frozen=True)
+class AskedProfile:
+    """A profile as it was asked for: hardware of the row `origin`, another `torch` (empty: that row's), `versions` of
+    those of SETS_OWN that are given, `packages` and `constraints` as pip writes them, `environment` as NAME=VALUE.
+    `day` is empty for the one that follows from the versions.
+    """
+
+    name: str
+    origin: str = DEFAULT_PROFILE
+    torch: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    packages: Sequence[str] = ()
+    constraints: Sequence[str] = ()
+    environment: Sequence[str] = ()
+    day: str = ""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {name: value for name, _, value in (each.partition("=") for each in self.environment)}
+
+
+@dataclass(frozen=True)
+class CompleteProfile:
+    """The same with all that was left open: the whole `torch` (2.6.0+cpu), all `versions`, the further `packages`,
+    `day`; `hardware` are keys of its row where torch is another than the origin's.
+    """
+
+    asked: AskedProfile
+    torch: str
+    versions: Mapping[str, str]
+    packages: Sequence[str]
+    day: str
+    hardware: Mapping[str, str] = field(default_factory=dict)
+
+
+def asked_faults(asked: AskedProfile, kit: Pins) -> Iterator[str]:
+    """What is wrong in what was asked for, by itself and with docker/pins.toml, each without its last full stop."""
+    if fault := _name_fault(asked.name, kit):
+        yield fault
+    if asked.origin not in kit.profiles:
+        near = difflib.get_close_matches(asked.origin, kit.profiles, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"name one of {', '.join(kit.profiles)}"
+        yield f"--from {asked.origin} is no row of docker/pins.toml ({hint})"
+    if asked.torch and not _is_version(asked.torch):
+        yield f"--torch {asked.torch!r} is no version: write it as 2.6.0"
+    for each in asked.environment:
+        if "=" not in each:
+            yield f"--env {each!r} has no value: write it as NAME=VALUE"
+    for name in ("torch", "torchvision", *SETS_OWN):
+        if any(_name_of(each) == name for each in asked.packages):
+            option = "--torch" if name == "torchvision" else f"--{name}"
+            yield f"--package names {name}, which stands by itself: give its version by {option}"
+    own = [each for each in asked.packages if _name_of(each) not in ("torch", "torchvision", *SETS_OWN)]
+    further, overrides = _split(own, kit)
+    try:
+        table = SoftwareTable(
+            **{name: asked.versions.get(name, "5") for name in SETS_OWN},
+            images=list(images_of(asked.versions.get("transformers", str(KIT_TRANSFORMERS)))),
+            packages=[each for each in further if _name_of(each) not in kit.packages],
+            constraints=list(asked.constraints),
+            day=asked.day,
+            environment=asked.variables,
+            **overrides,
+        )
+    except ValidationError as error:  # no text of a command line gets here
+        yield f"{_WHERE} can't be: {error.errors()[0]['msg']}"
+    else:
+        yield from software_faults(_WHERE, table, kit.packages)
+    for each in further:
+        if _name_of(each) in kit.packages:
+            name = _name_of(each)
+            yield f"--package {each!r} leaves the version open of what every profile has: write {name}==VERSION"
+    if _is_day(asked.day) and asked.day > datetime.date.today().isoformat():
+        yield f"--day {asked.day} is not yet: leave it out, or name a day that is over"
+
+
+def _name_fault(name: str, kit: Pins) -> str:
+    if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", name) or len(name) > LONGEST_NAME:
+        return (
+            f"{name!r} can't be part of an image's tag: call the profile by small letters, digits and single dashes, "
+            f"{LONGEST_NAME} characters at most"
+        )
+    if name in kit.profiles:
+        return (
+            f"docker/pins.toml has a profile {name} already: choose another name, or remove that one first (`python "
+            f"build.py profile remove {name}`)"
+        )
+    if name in kit.software:
+        return f"docker/pins.toml has a software set {name} already: choose another name for the profile"
+    return ""
+
+
+def combination(asked: AskedProfile, kit: Pins, versions: Mapping[str, str], day: str) -> Combination:
+    """What is to go together, with these versions."""
+    row = kit.profile(asked.origin)
+    further, _ = _split(asked.packages, kit)
+    bounds = [each for each in further if Requirement(each).specifier and pinned(each) is None]
+    return Combination(
+        versions={"torch": asked.torch or row.torch, **versions},
+        python=row.python,
+        cuda=row.cuda.get("cuda", ""),
+        constraints=(*asked.constraints, *bounds),
+        day=day,
+    )
+
+
+def exact_versions(asked: AskedProfile, kit: Pins) -> dict[str, str]:
+    """The versions that were asked for, by project, torch's apart."""
+    pins = {_name_of(each): pinned(each) for each in asked.packages}
+    return {**asked.versions, **{name: version for name, version in pins.items() if version}}
+
+
+def open_packages(asked: AskedProfile) -> list[str]:
+    """The further packages of which no version was named at all."""
+    return [_name_of(each) for each in asked.packages if not Requirement(each).specifier]
+
+
+def pinned(requirement: str) -> str | None:
+    """The version of a requirement that names one alone, else None."""
+    specifiers = list(Requirement(requirement).specifier)
+    exact = len(specifiers) == 1 and specifiers[0].operator in ("==", "===") and "*" not in specifiers[0].version
+    return specifiers[0].version if exact else None
+
+
+def day_of(newest: str, today: datetime.date) -> str:
+    """The day as of which all else is resolved, by the newest day of what was asked for; empty for today's."""
+    if not newest:
+        return ""
+    day = datetime.date.fromisoformat(newest) + datetime.timedelta(days=MARGIN_DAYS)
+    return day.isoformat() if day < today else ""
+
+
+def images_of(transformers: str) -> tuple[str, ...]:
+    """The images that a set with this transformers is for: the kit's server is for transformers 5."""
+    old = _is_version(transformers) and Version(transformers).major < KIT_TRANSFORMERS
+    return ("train",) if old else IMAGES
+
+
+def tables(complete: CompleteProfile, kit: Pins) -> dict[str, dict[str, Any]]:
+    """What docker/pins.toml gets, table by table."""
+    asked, row = complete.asked, kit.profile(complete.asked.origin)
+    images = images_of(complete.versions["transformers"])
+    further, overrides = _split(complete.packages, kit)
+    software: dict[str, Any] = {} if images == IMAGES else {"images": list(images)}
+    software |= {name: complete.versions[name] for name in SETS_OWN}
+    if images != IMAGES:
+        software |= dict.fromkeys((name for name in _FOR_KIT_ONLY if name not in overrides), NONE)
+    software |= overrides
+    lists = {"packages": further, "constraints": list(asked.constraints)}
+    software |= {key: value for key, value in lists.items() if value}
+    software |= {"day": complete.day} if complete.day else {}
+    found = {f"software.{asked.name}": software}
+    if asked.variables:
+        found[f"software.{asked.name}.environment"] = asked.variables
+    found[f"profiles.{asked.name}"] = {"from": asked.origin, "software": asked.name, **complete.hardware}
+    found[f"profiles.{asked.name}.budget"] = {image: _budget(row.budget, image) for image in images}
+    return found
+
+
+def _budget(known: Mapping[str, int], image: str) -> int:
+    """A quarter above the origin's until somebody has measured: `size` says what the image comes to."""
+    return -(-max(known.get(image, 0) or max(known.values()), 1) * 5 // 4 // 5) * 5
+
+
+def _split(packages: Sequence[str], kit: Pins) -> tuple[list[str], dict[str, str]]:
+    """The packages of the set's own, and its other versions of what every profile has."""
+    own = {_name_of(each): each for each in packages}
+    overrides = {name: pinned(each) for name, each in own.items() if name in kit.packages}
+    return (
+        [each for name, each in own.items() if not overrides.get(name)],
+        {name: version for name, version in overrides.items() if version},
+    )
+
+
+def _name_of(requirement: str) -> str:
+    """The project that a requirement is of; the text itself of what is none."""
+    try:
+        return canonicalize_name(Requirement(requirement).name)
+    except ValueError:
+        return requirement
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return bool(Version(text))
+    except InvalidVersion:
+        return False
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return bool(datetime.date.fromisoformat(text))
+    except ValueError:
+        return False

@@ -1,0 +1,147 @@
+"""What `profile add` asks the package index: whether the versions were released and go together, the newest where none is
+named, the day, and where torch comes from.
+"""
+
+import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import requests
+from packaging.version import Version
+
+from berth.common.errors import UserError
+from berth.images import compatibility_table
+from berth.images.build_network import Network, in_few_words, innermost
+from berth.images.combinations import Known, cuda_parts_of, faults, nearest, torchvision_of
+from berth.images.index_metadata import Index
+from berth.images.known_releases import ask, ask_newest
+from berth.images.pins import NONE, Pins, Profile
+from berth.images.profiles.asked import (
+    SETS_OWN,
+    AskedProfile,
+    CompleteProfile,
+    asked_faults,
+    combination,
+    day_of,
+    exact_versions,
+    open_packages,
+)
+
+_TIMEOUT_S = 20
+
+
+def complete(
+    asked: AskedProfile, kit: Pins, network: Network, step: Callable[[str], None] = lambda done: None
+) -> CompleteProfile:
+    """The profile with all that was left open; UserError with all that can't be, a sentence each.
+
+    step: called with what is being done.
+    """
+    _refuse(list(asked_faults(asked, kit)))
+    row = kit.profile(asked.origin)
+    torch = _whole_torch(asked.torch, row)
+    asked = replace(asked, torch=torch)
+    with Index(network) as index:
+        step(f"asking the package index for {asked.name}'s versions")
+        exact = exact_versions(asked, kit)
+        known = _ask_all(index, compatibility_table.load(), {"torch": torch, **exact})
+        newest = max((known.row(name, version).day for name, version in exact.items()), default="")
+        day = asked.day or day_of(newest, datetime.date.today())
+        wanted = combination(asked, kit, exact, day)
+        _refuse([each.rstrip(".") for each in faults(wanted, known)])
+        versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
+        for name in [*open_packages(asked), *(name for name in SETS_OWN if name not in exact)]:
+            step(f"asking for the newest {name} that fits")
+            versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
+    hardware = _hardware(row, torch, known) if torch != row.torch else {}
+    if hardware:
+        check_torch(torch, row.torch_index, network)
+    still_open = dict.fromkeys(open_packages(asked))
+    packages = [f"{each}=={versions[each]}" if each in still_open else each for each in map(_spelt, asked.packages)]
+    return CompleteProfile(asked, torch, versions, packages, day, hardware)
+
+
+def _spelt(requirement: str) -> str:
+    return "".join(requirement.split()) if ";" not in requirement else requirement
+
+
+def _whole_torch(torch: str, row: Profile) -> str:
+    """With the build of the row's, such as +cpu, where none is named; the row's own where none is asked for."""
+    if not torch:
+        return row.torch
+    build = row.torch.partition("+")[2]
+    return f"{torch}+{build}" if build and "+" not in torch else torch
+
+
+def _ask_all(index: Index, known: Known, versions: Mapping[str, str]) -> Known:
+    """What the index knows of these, or a UserError with all that it lacks."""
+    wrong = []
+    for name, version in versions.items():
+        try:
+            known = ask(index, known, {name: version})
+        except UserError as error:
+            if "knows no" not in str(error):  # it fails, and would for the next one as well
+                raise
+            wrong.append(str(error).rstrip("."))
+    _refuse(wrong)
+    return known
+
+
+def _hardware(row: Profile, torch: str, known: Known) -> dict[str, str]:
+    """The keys of a row with another torch than the one that it comes from."""
+    found = {"torch": torch}
+    if row.cuda:
+        found |= cuda_parts_of(torch, known)
+    if "torchvision" in row.packages:
+        build = torch.partition("+")[2]
+        version = torchvision_of(torch, known)
+        found["torchvision"] = f"{version}+{build}" if version and build else version or NONE
+    # A wheel that is built against one torch works with no other.
+    return found | {part: NONE for part, file in row.files.items() if file.torch and file.torch != torch}
+
+
+def check_torch(torch: str, torch_index: str, network: Network) -> None:
+    """UserError where neither pip's folders nor the row's own index has that torch. What is of the usual index was asked
+    for before.
+    """
+    if not torch_index or any(any(folder.glob(f"torch-{torch}-*.whl")) for folder in network.index.folders):
+        return
+    try:
+        found, why = _versions_at(f"{torch_index.rstrip('/')}/torch/", network), ""
+    except requests.RequestException as error:
+        found, why = [], in_few_words(innermost(error))
+    if torch in found:
+        return
+    here = _of_folders(network.index.folders)
+    if why:
+        have = f"pip's folders have {', '.join(here)}" if here else "none of pip's folders has a torch"
+        raise UserError(
+            f"torch {torch} can't be had here: its index {torch_index} does not answer ({why}), and {have}: lay its "
+            f"wheel into a folder of pip's find-links, or {'leave --torch out' if here else 'try again later'}."
+        )
+    near = nearest(torch.partition("+")[0], [each.partition("+")[0] for each in found])
+    raise UserError(
+        f"torch {torch} is not at {torch_index}: the nearest there {'are' if len(near) > 1 else 'is'} "
+        f"{' and '.join(near) or 'none'}."
+    )
+
+
+def _of_folders(folders: Sequence[Path]) -> list[str]:
+    found = {path.name.split("-")[1] for folder in folders for path in folder.glob("torch-*.whl")}
+    return sorted(found, key=Version)
+
+
+def _versions_at(url: str, network: Network) -> list[str]:
+    """The versions of torch that a page of an index links to."""
+    verify: bool | str = str(network.ca) if network.ca else True
+    answer = requests.get(url, timeout=_TIMEOUT_S, verify=verify)
+    answer.raise_for_status()
+    return sorted(set(re.findall(r"torch-([0-9][^-\s\"<>]*)-cp", unquote(answer.text))))
+
+
+def _refuse(wrong: Sequence[str]) -> None:
+    if wrong:
+        raise UserError(f"{'. Also, '.join(wrong)}.")

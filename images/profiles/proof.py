@@ -1,0 +1,173 @@
+"""The proof of a profile before it stands in docker/pins.toml: a throw-away environment of its very locks, and in it
+`proof_script`. What a machine without its GPU can't show is said.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from berth.common.errors import UserError
+from berth.images.locks import LockRequest, entries, image_locks, resolve
+from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
+from berth.images.uv import find_uv, last_words, uv_environment
+
+SCRIPT = Path(__file__).with_name("proof_script.py")
+_TIMEOUT_S = 1800
+Step = Callable[[str], None]
+
+
+class Proof(StrEnum):
+    """How much of a profile is proved. With CUDA: by the CPU build of its torch, or by its own wheels, some gigabytes."""
+
+    cpu = "cpu"
+    whole = "whole"
+    none = "none"
+
+
+@dataclass(frozen=True)
+class Prover:
+    """Where the locks are, pip's folders of wheels, how much is proved, and who hears what is being done."""
+
+    locks: Path
+    folders: Sequence[Path]
+    proof: Proof
+    step: Step = lambda done: None
+
+    def prove(self, kit: Pins, profile: Profile) -> list[str]:
+        """Proves each image of a profile; sentences on what was not proved. UserError where something fails."""
+        if self.proof is Proof.none:
+            return [f"Nothing of {profile.name} was run: that its versions work together is not proved."]
+        if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+            raise UserError(
+                f"The proof runs what is made for linux/amd64, and this machine is {sys.platform}/{platform.machine()}: "
+                "run the command on such a one, or add --proof none."
+            )
+        replaced = stand_in(kit, profile, self) if profile.cuda and self.proof is Proof.cpu else None
+        for image in profile.images:
+            self._prove_image(profile, image, replaced)
+        return unproved(profile, self.proof)
+
+    def _prove_image(self, profile: Profile, image: str, replaced: Mapping[str, str] | None) -> None:
+        texts = [path.read_text() for lock in image_locks(profile, image) if (path := self.locks / lock).exists()]
+        locked = proof_lock(texts, profile, replaced)
+        with TemporaryDirectory(prefix="berth-proof-") as folder:
+            home = Path(folder)
+            self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages")
+            python = self._environment(home, profile, "".join(locked.values()))
+            self.step(f"{profile.name}, {image}: the proof")
+            what = "all" if image == "train" else "imports"
+            run_script([str(python), "-P", str(SCRIPT), folder, what, *to_import(profile, locked)], profile, home)
+
+    def _environment(self, home: Path, profile: Profile, lock: str) -> Path:
+        """An environment of these packages; its Python."""
+        uv, python = find_uv(), home / "venv" / "bin" / "python"
+        (home / "lock.txt").write_text(lock)
+        links = [word for folder in self.folders for word in ("--find-links", str(folder))]
+        if profile.torch_index and not any(any(each.glob(f"torch-{profile.torch}-*.whl")) for each in self.folders):
+            links += ["--index", profile.torch_index, "--index-strategy", "unsafe-best-match"]
+        install = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(home / "lock.txt"), *links]
+        for command in (
+            [uv, "venv", "--quiet", "--python", profile.python, str(home / "venv")],
+            [uv, "pip", "install", "--quiet", "--python", str(python), *install],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
+            if done.returncode != 0:
+                raise UserError(
+                    f"The environment to prove {profile.name} in could not be made: {last_words(done.stderr)}: run the "
+                    "command again when that is mended, or with --proof none."
+                )
+        return python
+
+
+def proof_lock(texts: Sequence[str], profile: Profile, replaced: Mapping[str, str] | None) -> dict[str, str]:
+    """The entries of an image's locks by package, of two the higher layer's. What has to be compiled is the kit's own
+    and left out; `replaced` stand in for torch and what is of CUDA.
+    """
+    found = {canonicalize_name(name): entry for text in texts for name, _, entry in entries(text)}
+    source = ("sagemaker-training", "inotify-simple", "sagemaker-inference")
+    found = {name: entry for name, entry in found.items() if name not in source}
+    if replaced is None:
+        return found
+    cuda = ("nvidia-", "cuda-", "triton", "torchvision")
+    return {name: entry for name, entry in found.items() if not name.startswith(cuda)} | dict(replaced)
+
+
+def to_import(profile: Profile, locked: Mapping[str, str]) -> list[str]:
+    """The packages of which the proof imports all: those that docker/pins.toml names, as far as they are there."""
+    own = [Requirement(each).name for each in profile.software.requirements]
+    return [name for name in dict.fromkeys(map(canonicalize_name, (*profile.packages, *own))) if name in locked]
+
+
+def stand_in(kit: Pins, profile: Profile, prover: Prover) -> dict[str, str]:
+    """The entry of the CPU build of a profile's torch; UserError where it can't be had."""
+    version = f"{profile.torch.partition('+')[0]}+cpu"
+    packages = {name: each for name, each in profile.packages.items() if name != "torchvision"} | {"torch": version}
+    row = replace(profile, torch_index=kit.profile(DEFAULT_PROFILE).torch_index, packages=packages)
+    request = LockRequest("proof.txt", (f"torch=={version}",), only=("torch",))
+    try:
+        text = resolve(request, row, prover.folders, prover.locks)
+    except UserError as error:
+        why = str(error).partition(": ")[2].rstrip(".")
+        raise UserError(
+            f"{profile.name} can't be proved by the CPU build of its torch, which can't be had here ({why}): add "
+            "--proof whole, which installs its own wheels, some gigabytes, or --proof none."
+        ) from None
+    return {name: entry for name, _, entry in entries(text)}
+
+
+def run_script(command: Sequence[str], profile: Profile, home: Path) -> None:
+    """Runs the proof's script; UserError names the step that failed and the last line of its traceback."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=home, timeout=_TIMEOUT_S, env=script_environment(profile, home)
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"The proof of {profile.name} has not ended after {_TIMEOUT_S // 60} minutes: choose other versions, or add "
+            "--proof none."
+        ) from None
+    if done.returncode != 0:
+        steps = [line.removeprefix("step: ") for line in done.stdout.splitlines() if line.startswith("step: ")]
+        what = last_words(done.stderr) if done.returncode > 0 else f"it died of signal {-done.returncode}"
+        raise UserError(
+            f"The proof of {profile.name} failed at `{steps[-1] if steps else 'its start'}` ({what.rstrip('.')}): choose "
+            "other versions, set a --constraint or an --env that helps, or add --proof none."
+        )
+
+
+def script_environment(profile: Profile, home: Path) -> dict[str, str]:
+    """The variables of the proof: the set's own, and nothing of this machine's but its PATH."""
+    return {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": str(home),
+        "HF_HOME": str(home / "hub"),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TOKENIZERS_PARALLELISM": "false",
+        "LANG": "C.UTF-8",
+        **profile.software.environment,
+    }
+
+
+def unproved(profile: Profile, proof: Proof) -> list[str]:
+    """What the proof of a profile with CUDA did not show."""
+    if not profile.cuda:
+        return []
+    if proof is Proof.whole:
+        return [f"Proved with {profile.name}'s own wheels, on the CPU: what a GPU computes is for `gpu-check`."]
+    left = " and torchvision" if "torchvision" in profile.packages else ""
+    return [
+        f"Proved with the CPU build of torch: CUDA's wheels{left} were locked and not run; the build runs them, and a "
+        "GPU's part is for `gpu-check`."
+    ]
