@@ -1,4 +1,4 @@
-"""uv, which resolves locks and makes the environments of proofs: where it is, and this machine's network in its variables."""
+"""uv, which resolves locks and makes the environments of proofs: where it is, and pip's settings in its variables."""
 
 import os
 import shutil

@@ -4,8 +4,8 @@ belongs. Until then nothing of the checkout changes; what fails or is interrupte
 
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,14 +19,15 @@ from berth.images.profiles.asked import AskedProfile, CompleteProfile, tables
 from berth.images.profiles.complete import complete
 from berth.images.profiles.pins_edit import appended, without
 from berth.images.profiles.proof import Proof, Prover
+from berth.images.software import render_software
 
 
 @dataclass(frozen=True)
 class Added:
-    """A profile that stands in docker/pins.toml now, and sentences on what was not proved of it."""
+    """A profile that stands in docker/pins.toml now, with what its proof wanted and did not show."""
 
     profile: Profile
-    unproved: list[str]
+    remarks: list[str]
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,21 @@ def add_profile(
         step(f"locking {profile.name}" + (f" as of {whole.day}" if whole.day else ""))
         shutil.rmtree(new / profile.name, ignore_errors=True)
         write_locks(kit, profile, network.index.folders, new)
-        unproved = Prover(new, network.index.folders, proof, step).prove(kit, profile)
+        proved = Prover(new, network.index.folders, proof, step).prove(kit, profile)
+        if proved.remedies:
+            whole = _with_variables(whole, {each.variable: each.value for each in proved.remedies})
+            kit, profile = _with_row(whole, places.pins, Path(folder))
+            render_software([profile], new)
         _lay(whole, new / profile.name, places)
-    return Added(profile, unproved)
+    wanted = [
+        f"{each.variable}={each.value} is set in the images of {profile.name}: {each.says}." for each in proved.remedies
+    ]
+    return Added(profile, [*wanted, *proved.unproved])
+
+
+def _with_variables(whole: CompleteProfile, variables: Mapping[str, str]) -> CompleteProfile:
+    environment = (*whole.asked.environment, *(f"{name}={value}" for name, value in variables.items()))
+    return replace(whole, asked=replace(whole.asked, environment=environment))
 
 
 def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, Profile]:

@@ -26,6 +26,8 @@ LONGEST_NAME = 40
 """Characters of a profile's name: of an image's tag, which has 128, version and commit take their part."""
 _FOR_KIT_ONLY = ("openvino", "nncf")
 """What only the kit's own programs use, which are for transformers 5."""
+FOR_SCRIPTS = ("evaluate", "scikit-learn", "pillow", "tensorboardx")
+"""What every profile has for users' scripts: of a set's own day where it has one, for today's wants what came later."""
 _WHERE = "what you ask for"
 
 
@@ -84,14 +86,16 @@ def asked_faults(asked: AskedProfile, kit: Pins) -> Iterator[str]:
     own = [each for each in asked.packages if _name_of(each) not in ("torch", "torchvision", *SETS_OWN)]
     further, overrides = _split(own, kit)
     try:
-        table = SoftwareTable(
-            **{name: asked.versions.get(name, "5") for name in SETS_OWN},
-            images=list(images_of(asked.versions.get("transformers", str(KIT_TRANSFORMERS)))),
-            packages=[each for each in further if _name_of(each) not in kit.packages],
-            constraints=list(asked.constraints),
-            day=asked.day,
-            environment=asked.variables,
-            **overrides,
+        table = SoftwareTable.model_validate(
+            {name: asked.versions.get(name, "5") for name in SETS_OWN}
+            | {
+                "images": list(images_of(asked.versions.get("transformers", str(KIT_TRANSFORMERS)))),
+                "packages": [each for each in further if _name_of(each) not in kit.packages],
+                "constraints": list(asked.constraints),
+                "day": asked.day,
+                "environment": asked.variables,
+            }
+            | overrides
         )
     except ValidationError as error:  # no text of a command line gets here
         yield f"{_WHERE} can't be: {error.errors()[0]['msg']}"

@@ -106,7 +106,7 @@ def add(
     began = time.monotonic()
     with doing(f"adding the profile {name}") as step:
         added = add_profile(asked, build_network.gather(os.environ), proof, step)
-    for sentence in added.unproved:
+    for sentence in added.remarks:
         say(sentence)
     profile, software = added.profile, added.profile.software
     carried = [f"{each} {profile.packages[each]}" for each in ("transformers", "accelerate", "datasets", "torch")]

@@ -1,5 +1,5 @@
-"""What `profile add` asks the package index: whether the versions were released and go together, the newest where none is
-named, the day, and where torch comes from.
+"""What `profile add` asks the package index: whether the versions were released and go together, the newest where none
+is named, the day, and where torch comes from.
 """
 
 import datetime
@@ -20,6 +20,7 @@ from berth.images.index_metadata import Index
 from berth.images.known_releases import ask, ask_newest
 from berth.images.pins import NONE, Pins, Profile
 from berth.images.profiles.asked import (
+    FOR_SCRIPTS,
     SETS_OWN,
     AskedProfile,
     CompleteProfile,
@@ -53,14 +54,16 @@ def complete(
         wanted = combination(asked, kit, exact, day)
         _refuse([each.rstrip(".") for each in faults(wanted, known)])
         versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
-        for name in [*open_packages(asked), *(name for name in SETS_OWN if name not in exact)]:
+        still_open = dict.fromkeys(open_packages(asked))
+        of_day = dict.fromkeys(FOR_SCRIPTS if day else ())
+        for name in [name for name in {**still_open, **dict.fromkeys(SETS_OWN), **of_day} if name not in exact]:
             step(f"asking for the newest {name} that fits")
             versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
     hardware = _hardware(row, torch, known) if torch != row.torch else {}
     if hardware:
         check_torch(torch, row.torch_index, network)
-    still_open = dict.fromkeys(open_packages(asked))
     packages = [f"{each}=={versions[each]}" if each in still_open else each for each in map(_spelt, asked.packages)]
+    packages += [f"{each}=={versions[each]}" for each in of_day if each not in still_open and each not in exact]
     return CompleteProfile(asked, torch, versions, packages, day, hardware)
 
 
@@ -104,8 +107,8 @@ def _hardware(row: Profile, torch: str, known: Known) -> dict[str, str]:
 
 
 def check_torch(torch: str, torch_index: str, network: Network) -> None:
-    """UserError where neither pip's folders nor the row's own index has that torch. What is of the usual index was asked
-    for before.
+    """UserError where neither pip's folders nor the row's own index has that torch. The usual index was asked for its
+    own before.
     """
     if not torch_index or any(any(folder.glob(f"torch-{torch}-*.whl")) for folder in network.index.folders):
         return

@@ -65,12 +65,13 @@ def as_row(profile: Profile, images: Images) -> dict[str, Any]:
 
 def render_list(kit: Pins, images: Images) -> Table:
     """All profiles, for a rich console."""
-    table = Table("profile", "hardware", "software", "torch", "transformers", "images", box=None, pad_edge=False)
+    names = ("profile", "hardware", "software", "torch", "transformers")
+    table = Table(*names, "images", "built", box=None, padding=(0, 1, 0, 0))
     for profile in kit.profiles.values():
         row = as_row(profile, images)
-        states = ", ".join(f"{image} {state}" for image, state in row["images"].items())
-        cells = [row[key] for key in ("profile", "hardware", "software", "torch", "transformers")]
-        table.add_row(*map(Text, [*cells, states]))
+        built = [image for image, state in row["images"].items() if state == "built"]
+        there = ", ".join(built) or "–" if images.answers else _UNKNOWN
+        table.add_row(*(Text(row[name]) for name in names), Text(", ".join(row["images"])), Text(there))
     return table
 
 
@@ -98,7 +99,7 @@ def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str,
 
 
 def driver(profile: Profile, table: Known) -> str:
-    """The least branch of NVIDIA's driver that knows the profile's CUDA; empty without CUDA or where it is not known."""
+    """The oldest branch of NVIDIA's driver that runs the profile's CUDA; empty without one, or where not known."""
     major = profile.cuda.get("cuda", "").partition(".")[0]
     found = table.drivers.get(f"{major}.0")
     return f"{found}" if found else ""

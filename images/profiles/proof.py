@@ -4,6 +4,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,43 @@ _TIMEOUT_S = 1800
 Step = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Remedy:
+    """A variable that helps against failures whose traceback has `pattern`, and what a user has to know of it."""
+
+    pattern: str
+    variable: str
+    value: str
+    says: str
+
+
+REMEDIES = (
+    Remedy(
+        "Weights only load failed",
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",
+        "1",
+        "its transformers resumes from files that this torch refuses otherwise, and so checkpoints may run code: load "
+        "none that you do not trust",
+    ),
+    Remedy(
+        "Descriptors cannot be created directly",
+        "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
+        "python",
+        "a package of it was generated for an older protobuf, whose Python takes it",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What a proof gave: sentences on what was not proved, and the remedies that it wanted."""
+
+    unproved: list[str]
+    remedies: list[Remedy]
+
+
 class Proof(StrEnum):
-    """How much of a profile is proved. With CUDA: by the CPU build of its torch, or by its own wheels, some gigabytes."""
+    """How a profile is proved: by the CPU build of its torch, by its own wheels (with CUDA some gigabytes), or not."""
 
     cpu = "cpu"
     whole = "whole"
@@ -42,30 +78,41 @@ class Prover:
     proof: Proof
     step: Step = lambda done: None
 
-    def prove(self, kit: Pins, profile: Profile) -> list[str]:
-        """Proves each image of a profile; sentences on what was not proved. UserError where something fails."""
+    def prove(self, kit: Pins, profile: Profile) -> Proved:
+        """Proves each image of a profile; UserError where something fails that no remedy is known of."""
         if self.proof is Proof.none:
-            return [f"Nothing of {profile.name} was run: that its versions work together is not proved."]
+            return Proved([f"Nothing of {profile.name} was run: that its versions work together is not proved."], [])
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
             raise UserError(
-                f"The proof runs what is made for linux/amd64, and this machine is {sys.platform}/{platform.machine()}: "
-                "run the command on such a one, or add --proof none."
+                "The proof runs what is made for linux/amd64, and this machine is "
+                f"{sys.platform}/{platform.machine()}: run the command on such a one, or add --proof none."
             )
         replaced = stand_in(kit, profile, self) if profile.cuda and self.proof is Proof.cpu else None
+        remedies: list[Remedy] = []
         for image in profile.images:
-            self._prove_image(profile, image, replaced)
-        return unproved(profile, self.proof)
+            self._prove_image(profile, image, replaced, remedies)
+        return Proved(unproved(profile, self.proof), remedies)
 
-    def _prove_image(self, profile: Profile, image: str, replaced: Mapping[str, str] | None) -> None:
+    def _prove_image(
+        self, profile: Profile, image: str, replaced: Mapping[str, str] | None, remedies: list[Remedy]
+    ) -> None:
+        """Runs the script until it ends well; what it wanted for that is added to `remedies`."""
         texts = [path.read_text() for lock in image_locks(profile, image) if (path := self.locks / lock).exists()]
         locked = proof_lock(texts, profile, replaced)
         with TemporaryDirectory(prefix="berth-proof-") as folder:
-            home = Path(folder)
             self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages")
-            python = self._environment(home, profile, "".join(locked.values()))
-            self.step(f"{profile.name}, {image}: the proof")
+            python = self._environment(Path(folder), profile, "".join(locked.values()))
             what = "all" if image == "train" else "imports"
-            run_script([str(python), "-P", str(SCRIPT), folder, what, *to_import(profile, locked)], profile, home)
+            while True:
+                self.step(f"{profile.name}, {image}: the proof")
+                home = Path(folder) / f"run-{len(remedies)}"
+                home.mkdir()
+                command = [str(python), "-P", str(SCRIPT), str(home), what, *to_import(profile, locked)]
+                variables = {each.variable: each.value for each in remedies} | dict(profile.software.environment)
+                wanted = run_script(command, profile.name, home, variables)
+                if wanted is None:
+                    return
+                remedies.append(wanted)
 
     def _environment(self, home: Path, profile: Profile, lock: str) -> Path:
         """An environment of these packages; its Python."""
@@ -92,7 +139,7 @@ def proof_lock(texts: Sequence[str], profile: Profile, replaced: Mapping[str, st
     """The entries of an image's locks by package, of two the higher layer's. What has to be compiled is the kit's own
     and left out; `replaced` stand in for torch and what is of CUDA.
     """
-    found = {canonicalize_name(name): entry for text in texts for name, _, entry in entries(text)}
+    found = {str(canonicalize_name(name)): entry for text in texts for name, _, entry in entries(text)}
     source = ("sagemaker-training", "inotify-simple", "sagemaker-inference")
     found = {name: entry for name, entry in found.items() if name not in source}
     if replaced is None:
@@ -124,27 +171,40 @@ def stand_in(kit: Pins, profile: Profile, prover: Prover) -> dict[str, str]:
     return {name: entry for name, _, entry in entries(text)}
 
 
-def run_script(command: Sequence[str], profile: Profile, home: Path) -> None:
-    """Runs the proof's script; UserError names the step that failed and the last line of its traceback."""
+def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping[str, str]) -> Remedy | None:
+    """Runs the proof's script with the set's variables; the remedy for its failure, None where it ends well. UserError
+    names the step that failed, with the last line of its traceback, where none is known.
+    """
+    environment = script_environment(home, variables)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd=home, timeout=_TIMEOUT_S, env=script_environment(profile, home)
+            command, capture_output=True, text=True, cwd=home, timeout=_TIMEOUT_S, env=environment, errors="replace"
         )
     except subprocess.TimeoutExpired:
         raise UserError(
-            f"The proof of {profile.name} has not ended after {_TIMEOUT_S // 60} minutes: choose other versions, or add "
+            f"The proof of {name} has not ended after {_TIMEOUT_S // 60} minutes: choose other versions, or add "
             "--proof none."
         ) from None
-    if done.returncode != 0:
-        steps = [line.removeprefix("step: ") for line in done.stdout.splitlines() if line.startswith("step: ")]
-        what = last_words(done.stderr) if done.returncode > 0 else f"it died of signal {-done.returncode}"
-        raise UserError(
-            f"The proof of {profile.name} failed at `{steps[-1] if steps else 'its start'}` ({what.rstrip('.')}): choose "
-            "other versions, set a --constraint or an --env that helps, or add --proof none."
-        )
+    if done.returncode == 0:
+        return None
+    remedy = next((each for each in REMEDIES if each.pattern in done.stderr), None)
+    if remedy and remedy.variable not in variables:
+        return remedy
+    steps = [line.removeprefix("step: ") for line in done.stdout.splitlines() if line.startswith("step: ")]
+    what = last_error(done.stderr) if done.returncode > 0 else f"it died of signal {-done.returncode}"
+    raise UserError(
+        f"The proof of {name} failed at `{steps[-1] if steps else 'its start'}` ({what}): choose other versions, set a "
+        "--constraint or an --env that helps, or add --proof none."
+    )
 
 
-def script_environment(profile: Profile, home: Path) -> dict[str, str]:
+def last_error(printed: str) -> str:
+    """The line of a traceback that names the error, of several the last one's; else the last that was printed."""
+    named = re.findall(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*$", printed, re.MULTILINE)
+    return (" ".join(named[-1].split()) if named else last_words(printed))[:300].rstrip(". ")
+
+
+def script_environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """The variables of the proof: the set's own, and nothing of this machine's but its PATH."""
     return {
         "PATH": os.environ.get("PATH", ""),
@@ -156,7 +216,7 @@ def script_environment(profile: Profile, home: Path) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "TOKENIZERS_PARALLELISM": "false",
         "LANG": "C.UTF-8",
-        **profile.software.environment,
+        **variables,
     }
 
 

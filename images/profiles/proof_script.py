@@ -118,16 +118,9 @@ def trainer(folder: Path, model: Any, tokenizer: Any, rows: Any, *, steps: int) 
 
     known = inspect.signature(TrainingArguments).parameters
     cpu = next(name for name in ("use_cpu", "no_cuda") if name in known)
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        max_steps=steps,
-        per_device_train_batch_size=2,
-        save_steps=2,
-        logging_steps=1,
-        report_to="none",
-        disable_tqdm=True,
-        **{cpu: True},
-    )
+    options: dict[str, Any] = {"max_steps": steps, "save_steps": 2, "logging_steps": 1, cpu: True}
+    options |= {"per_device_train_batch_size": 2, "report_to": "none", "disable_tqdm": True}
+    arguments = TrainingArguments(output_dir=str(folder), **options)
     name = "processing_class" if "processing_class" in inspect.signature(Trainer).parameters else "tokenizer"
     return Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows, **{name: tokenizer})
 
