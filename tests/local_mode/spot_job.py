@@ -1,5 +1,5 @@
-"""Run by the environment of SDK v2: a job with checkpoints on spot instances, asked of moto's control plane, and in local
-mode, which refuses each of its two halves.
+"""Run by the environment of SDK v2: a job with checkpoints on spot instances, asked of moto's control plane, and of
+local mode, which refuses each of its two halves.
 
 Usage: python spot_job.py ADDRESS, of moto's server. Prints RESULT and, as JSON, the job as DescribeTrainingJob has it,
 and the sentences of local mode.
