@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
@@ -113,7 +114,16 @@ def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, 
     # Some seconds, for the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
     fabric = efa.detect(environ={**os.environ, **(efa.STRICT if options.efa else {})})
-    return make_plan(job, options, HostFindings(hardware, launcher, library, fabric), os.environ)
+    transformers = _version("transformers") if job.program is None else ""
+    return make_plan(job, options, HostFindings(hardware, launcher, library, fabric, transformers), os.environ)
+
+
+def _version(package: str) -> str:
+    """What the image has of a package; empty for none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _explain(error: Exception, host: str) -> Outcome:
