@@ -19,6 +19,7 @@ from typing import Any
 from berth.contract.masking import mask_text
 from berth.train.missing_modules import missing_module_hint
 from berth.train.mpirun_refusals import refused_option
+from berth.train.strategy_hint import strategy_hint
 
 FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 SHOWN_CHARACTERS = 1024
@@ -215,6 +216,8 @@ def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]
     where = f" (raised at {shown}:{line}" + (f" in {function})" if function and function != "<module>" else ")")
     if own and kind == "ModuleNotFoundError":
         where += missing_module_hint(message, Path(code_dir))
+    if kind == "ValueError":
+        where += strategy_hint(message)
     most = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
     return _one_line(f"{kind}: {message}" if message else kind, most) + where
 
