@@ -23,6 +23,7 @@ Kind = Literal["mpirun", "process"]
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 _OF_ENDPOINTS = ("HF_MODEL_ID", "HF_TASK")
+_CODE_ARTIFACT = "CA_REPOSITORY_ARN"
 _HOSTS_SHOWN = 4
 
 
@@ -277,14 +278,20 @@ def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
 
 
 def _without_effect(environ: Mapping[str, str]) -> list[str]:
-    """What well-known notebooks set for an endpoint, and by the same habit for a training."""
-    names = [name for name in _OF_ENDPOINTS if environ.get(name)]
-    if not names:
-        return []
-    return [
-        f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model by "
-        "the hyperparameter model_name_or_path"
-    ]
+    """What well-known notebooks set for an endpoint, and by the same habit for a training; and what AWS's own images
+    read that would need a client of AWS in the image (sagemaker-training 5.1.4, modules.py: CodeArtifact).
+    """
+    lines = []
+    if names := [name for name in _OF_ENDPOINTS if environ.get(name)]:
+        lines.append(
+            f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model "
+            "by the hyperparameter model_name_or_path"
+        )
+    if environ.get(_CODE_ARTIFACT):
+        lines.append(
+            f"{_CODE_ARTIFACT} has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
+        )
+    return lines
 
 
 def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:

@@ -420,3 +420,10 @@ def test_what_is_for_endpoints_is_said_to_have_no_effect(environ: dict[str, str]
     assert plan_of(job(), CPU, environ).reasons[-1] == (
         f"{words} in a training job: name the model by the hyperparameter model_name_or_path"
     )
+
+
+def test_a_repository_of_codeartifact_is_said_to_have_no_effect() -> None:
+    environ = {"CA_REPOSITORY_ARN": "arn:aws:codeartifact:eu-west-1:111122223333:repository/ours/pypi"}
+    assert plan_of(job(), CPU, environ).reasons[-1] == (
+        "CA_REPOSITORY_ARN has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
+    )
