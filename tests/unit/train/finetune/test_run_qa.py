@@ -59,7 +59,22 @@ def measured(log: str) -> dict[str, list[float]]:
     return {name: found for name, found in values.items() if found}
 
 
+FIGURES = re.compile(r"step \d+ of \d+  |summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
+FIGURE = re.compile(r"([\w/]+(?: [\w/]+)*)(?: =|:) +(\d[\w.+-]*)")
+
+
+def without_a_metric(log: str) -> set[str]:
+    """The names of figures in a log, of its lines of figures, that no definition reads."""
+    names = set()
+    for line in filter(FIGURES.match, log.splitlines()):
+        read = {match.start(1) for each in METRIC_DEFINITIONS if (match := re.search(each["Regex"], line))}
+        names |= {each[1] for each in FIGURE.finditer(line) if each.start(2) not in read}
+    return names
+
+
 OF_LINES = {"loss", "learning_rate", "examples_per_second", "tokens_per_second", "padding_percent", "memory_gb"}
+# Time left is no number; the table's scores have lines of their own, `eval_f1 = …`.
+READ_ELSEWHERE = {"left", "exact match", "F1"}
 OF_EVERY_JOB = {
     *OF_LINES,
     *("epoch", "train_loss", "train_runtime", "train_samples_per_second"),
@@ -88,6 +103,7 @@ def test_notebook_hyperparameters_unchanged(
     out, err = ended.stdout, ended.stderr
     assert ended.returncode == 0, err
     values, kept = measured(out + err), job.metrics()
+    assert without_a_metric(out + err) == READ_ELSEWHERE
     assert values.keys() == OF_EVERY_JOB | {"cost_dollars"}
     assert [len(values[name]) for name in ("loss", "tokens_per_second")] == [2, 2], "the first step and the last"
     assert all(len(values[name]) == 1 for name in values.keys() - OF_LINES)
@@ -222,6 +238,7 @@ def test_dataset_by_name_and_packed_model(
     assert json.loads((tmp_path / "model/config.json").read_text())["null_score_diff_threshold"] == -0.5
     of_kinds = {f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")}
     values = measured(end.out + end.err)
+    assert without_a_metric(end.out + end.err) == READ_ELSEWHERE
     assert values.keys() == OF_EVERY_JOB | of_kinds | {"test_exact_match", "test_f1"}
     assert values["NoAns_total"] == [4]
     assert values["test_f1"] == [pytest.approx(job.metrics()["test_f1"], abs=1e-4)]
