@@ -59,7 +59,7 @@ def measured(log: str) -> dict[str, list[float]]:
     return {name: found for name, found in values.items() if found}
 
 
-FIGURES = re.compile(r"step \d+ of \d+  |summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
+FIGURES = re.compile(r"step \d+ of \d+  |trace: step|summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
 FIGURE = re.compile(r"([\w/]+(?: [\w/]+)*)(?: =|:) +(\d[\w.+-]*)")
 
 
