@@ -72,6 +72,13 @@ def without_a_metric(log: str) -> set[str]:
     return names
 
 
+ONE_LOSS_IS_NONE = """
+import itertools, transformers
+whole, number = transformers.Trainer.training_step, itertools.count()
+def training_step(self, *arguments):
+    return whole(self, *arguments) * (float("nan") if next(number) == 1 else 1)
+transformers.Trainer.training_step = training_step
+"""
 OF_LINES = {"loss", "learning_rate", "examples_per_second", "tokens_per_second", "padding_percent", "memory_gb"}
 # Time left is no number; the table's scores have lines of their own, `eval_f1 = …`.
 READ_ELSEWHERE = {"left", "exact match", "F1"}
@@ -164,6 +171,28 @@ def test_two_ranks_train_together(
     for name in ("eval_f1", "eval_exact_match"):
         assert pair[0].metrics()[name] == joint.metrics()[name]
     assert pair[0].metrics()["eval_loss"] == pytest.approx(joint.metrics()["eval_loss"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_training_that_comes_apart_does_not_look_learnt(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Its loss is no number from the second step on; transformers would keep 0 for it.
+
+    One step whose loss is none does not spoil those behind it.
+    """
+    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    broken = new_job(tmp_path / "broken", tiny_model, asked | {"learning_rate": "1e38", "max_grad_norm": "0"})
+    once = new_job(tmp_path / "once", tiny_model, asked)
+    once.before = ONE_LOSS_IS_NONE
+    for job, numbers in ((broken, [True, False, False, False, False]), (once, [True, False, True, True, True])):
+        (end,) = host.run(job)
+        assert end.code == 0, end.err
+        assert [not loss.startswith(("nan", "inf")) for loss in re.findall(r"loss: (\S+)", end.out)] == numbers
+        assert ["loss" in entry for entry in job.history()] == numbers
+        assert "train_loss = nan" in end.out
+        assert "train_loss" not in measured(end.out)
+        assert "train_loss" not in job.metrics()
 
 
 @pytest.mark.slow
