@@ -173,26 +173,41 @@ def test_two_ranks_train_together(
     assert pair[0].metrics()["eval_loss"] == pytest.approx(joint.metrics()["eval_loss"], abs=1e-4)
 
 
+def losses_are_numbers(log: str) -> list[bool]:
+    """For each line of progress whether its loss is a number."""
+    return [not loss.startswith(("nan", "inf")) for loss in re.findall(r"loss: (\S+)", log)]
+
+
 @pytest.mark.slow
-def test_a_training_that_comes_apart_does_not_look_learnt(
+def test_a_training_that_comes_apart_leaves_no_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """Its loss is no number from the second step on; transformers would keep 0 for it.
-
-    One step whose loss is none does not spoil those behind it.
-    """
+    """Its loss is no number from the second step on; transformers would keep 0 for it."""
     asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
-    broken = new_job(tmp_path / "broken", tiny_model, asked | {"learning_rate": "1e38", "max_grad_norm": "0"})
-    once = new_job(tmp_path / "once", tiny_model, asked)
-    once.before = ONE_LOSS_IS_NONE
-    for job, numbers in ((broken, [True, False, False, False, False]), (once, [True, False, True, True, True])):
-        (end,) = host.run(job)
-        assert end.code == 0, end.err
-        assert [not loss.startswith(("nan", "inf")) for loss in re.findall(r"loss: (\S+)", end.out)] == numbers
-        assert ["loss" in entry for entry in job.history()] == numbers
-        assert "train_loss = nan" in end.out
-        assert "train_loss" not in measured(end.out)
-        assert "train_loss" not in job.metrics()
+    job = new_job(tmp_path, tiny_model, asked | {"learning_rate": "1e38", "max_grad_norm": "0"})
+    (end,) = host.run(job)
+    assert end.code == 1
+    assert "The training came apart: the model's weights are not numbers" in end.err
+    assert losses_are_numbers(end.out) == [True, False, False, False, False]
+    history = json.loads((job.base / "output/data/history.json").read_text())
+    assert ["loss" in entry for entry in history] == [True, False, False, False, False]
+    assert not list((job.base / "model").glob("*.safetensors"))
+
+
+@pytest.mark.slow
+def test_one_loss_that_is_no_number_does_not_spoil_those_behind_it(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, asked)
+    job.before = ONE_LOSS_IS_NONE
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    assert losses_are_numbers(end.out) == [True, False, True, True, True]
+    assert ["loss" in entry for entry in job.history()] == [True, False, True, True, True]
+    assert "train_loss = nan" in end.out
+    assert "train_loss" not in measured(end.out)
+    assert "train_loss" not in job.metrics()
 
 
 @pytest.mark.slow
