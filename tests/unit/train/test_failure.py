@@ -226,6 +226,21 @@ REFUSED = {
     "mpirun: Error: unknown option \"--nonsense\"\nType 'mpirun --help' for usage.": (
         "mpirun does not know the option --nonsense"
     ),
+    # Of `-mca btl`, which takes our Python for its second value.
+    "mpirun: Error: unknown option \"-P\"\nType 'mpirun --help' for usage.": (
+        "the last option lacks its value, or one of its values"
+    ),
+    """\
+Your job has requested more processes than the ppr for
+this topology can support:
+
+  App: /opt/berth/bin/python
+  Number of procs:  2
+  PPR: 1:node
+
+Please revise the conflict and try again.""": (
+        "1:node (by -N, -npernode or ppr) is fewer processes on each host than the launch plan has"
+    ),
     "mpirun: Error: option \"-mca\" did not have enough parameters (2)\nType 'mpirun --help' for usage.": (
         "mpirun's option -mca lacks its values, 2 in all"
     ),
