@@ -296,6 +296,9 @@ def test_a_script_with_windows_line_ends_that_the_program_runs() -> None:
     for said in (
         "helper.sh: line 1: $'\\r': command not found",
         "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
+        "helper.sh: line 1: syntax error near unexpected token `$'do\\r''",
+        "helper.sh: line 1: cd: $'/tmp\\r': No such file or directory",
+        "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
     ):
         assert failure.ending_sentence("train.sh", 127, [said, "over"], CODE) == (
             "train.sh failed, for a script that it runs has Windows line ends (CRLF): convert it with "
