@@ -13,6 +13,8 @@ EVENTS_FILE_VARIABLE = "BERTH_RANK_EVENTS"
 GROUP_ASKED, GROUP = "process group asked for", "process group of "
 MPI = "mpi"
 APART, TOGETHER = "accelerate apart", "accelerate together"
+UNSHARDED = "accelerate without fsdp"
+"""fsdp was asked for and accelerate (1.15) took no notice: on ranks without a GPU, where Trainer then trains by DDP."""
 
 
 def note(path: str, event: str) -> None:
@@ -46,6 +48,11 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
         return (
             f"each of the {world_size} ranks trained a model of its own, for accelerate took no part in a process "
             "group: set use_cpu=True in TrainingArguments, or ACCELERATE_USE_CPU to true in the job's environment"
+        )
+    if any(UNSHARDED in events for events in ranks):
+        return (
+            "fsdp had no effect, for accelerate has none on ranks without a GPU: each rank held the whole model; leave "
+            "fsdp out, use instances with GPUs, or call torch's fully_shard in the program"
         )
     # One that was asked for and did not come has a failure of its own.
     failed = any(_last(events, GROUP_ASKED, GROUP) == GROUP_ASKED for events in ranks)

@@ -16,7 +16,17 @@ from typing import Any
 
 from berth.runtime.log import PREFIX
 from berth.train.after_import import register
-from berth.train.rank_events import APART, EVENTS_FILE_VARIABLE, GROUP, GROUP_ASKED, MPI, TOGETHER, alone_sentence, note
+from berth.train.rank_events import (
+    APART,
+    EVENTS_FILE_VARIABLE,
+    GROUP,
+    GROUP_ASKED,
+    MPI,
+    TOGETHER,
+    UNSHARDED,
+    alone_sentence,
+    note,
+)
 
 
 def watch(environ: MutableMapping[str, str], world_size: int) -> None:
@@ -83,7 +93,12 @@ def _watch_accelerate(module: ModuleType, say: Callable[[str], None]) -> None:
     def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal last
         original(self, *args, **kwargs)
-        event = APART if self.distributed_type == module.DistributedType.NO else TOGETHER
+        kind = module.DistributedType
+        event = APART if self.distributed_type == kind.NO else TOGETHER
+        # Trainer and accelerate's own launcher say by this variable that fsdp was asked for.
+        asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+        if asked and self.distributed_type == getattr(kind, "MULTI_CPU", None):
+            event = UNSHARDED
         if event != last:
             say(event)
             last = event

@@ -26,6 +26,7 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         ([[*JOINED, "accelerate apart"]] * 2, APART),
         ([["accelerate apart"]] * 2, APART),
         ([[*JOINED, "accelerate apart", "accelerate together"]] * 2, ""),
+        ([[*JOINED, "accelerate without fsdp"]] * 2, "fsdp had no effect, for accelerate has none on ranks without a"),
     ],
     ids=[
         "no rank was started",
@@ -40,6 +41,7 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         "accelerate beside the group",
         "accelerate without a group",
         "accelerate, begun again",
+        "accelerate without fsdp",
     ],
 )
 def test_ranks_that_did_not_train_together_are_told_so(ranks: list[list[str]], sentence: str) -> None:

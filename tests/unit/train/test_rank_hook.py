@@ -41,6 +41,13 @@ def events(folder: Path) -> list[list[str]]:
     return [(folder / str(rank) / "events").read_text().splitlines() for rank in range(2)]
 
 
+# As Trainer asks for it, which then trains by DDP.
+SHARDED = """
+import os
+from accelerate import Accelerator
+os.environ["ACCELERATE_USE_FSDP"] = "true"
+print(Accelerator().distributed_type)
+"""
 MADE = "open('events', 'w').close()"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {START!r}], check=True)"
 ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
@@ -68,4 +75,11 @@ def test_accelerate_is_seen_to_train_apart_beside_a_group_and_then_together(tmp_
     """It joins a group of both ranks in either case. The start-up file would have set the variable."""
     run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
     seen = ["process group asked for", "process group of 2", "accelerate apart", "accelerate together"]
+    assert events(tmp_path) == [seen, seen]
+
+
+@pytest.mark.slow
+def test_accelerate_is_seen_to_take_no_notice_of_fsdp_without_a_gpu(tmp_path: Path) -> None:
+    assert run_ranks(MADE + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
+    seen = ["process group asked for", "process group of 2", "accelerate without fsdp"]
     assert events(tmp_path) == [seen, seen]
