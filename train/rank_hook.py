@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import functools
 import os
+import sys
 import tempfile
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
@@ -62,7 +63,8 @@ def _own_file(world_size: int, *, speaks: bool) -> str:
         with contextlib.suppress(OSError):  # the program may have emptied its temporary folder
             sentence = alone_sentence([Path(path).read_text("utf-8").splitlines()], world_size)
             os.unlink(path)
-            if speaks and sentence:
+            # One that failed may have been on its way to the others. Python keeps what it shows a traceback of.
+            if speaks and sentence and not hasattr(sys, "last_value"):
                 print(f"{PREFIX}{sentence}", flush=True)
 
     atexit.register(tell)

@@ -20,19 +20,19 @@ print(Accelerator().num_processes)
 """
 
 
-def run_ranks(code: str, folder: Path, **environ: str) -> list[str]:
-    """What two ranks print that run `code`, each in a folder of its own."""
+def run_ranks(text: str, folder: Path, code: int = 0, **environ: str) -> list[str]:
+    """What two ranks print that run `text`, each in a folder of its own, and end with `code`."""
     ranks = []
     for rank in range(2):
         (folder / str(rank)).mkdir()
         variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29611}
         environment = {**os.environ, **{name: str(value) for name, value in variables.items()}, **environ}
         environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-        command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(code)}"]
+        command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(text)}"]
         pipe = subprocess.PIPE
         ranks.append(subprocess.Popen(command, cwd=folder / str(rank), env=environment, stdout=pipe, text=True))
     said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert [rank.returncode for rank in ranks] == [code, code]
     return said
 
 
@@ -64,6 +64,10 @@ def test_under_a_driver_of_sdk_v3_the_first_rank_says_so_itself_and_once(tmp_pat
     assert first.startswith(ALONE)
     assert (first.count("\n"), second) == (1, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_under_a_driver_of_sdk_v3_a_program_that_failed_is_told_nothing_more(tmp_path: Path) -> None:
+    assert run_ranks("import not_installed", tmp_path, code=1, SM_MASTER_ADDR="algo-1") == ["", ""]
 
 
 def test_without_our_entry_and_v3s_drivers_nothing_is_said(tmp_path: Path) -> None:
