@@ -65,6 +65,21 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
     )
 
 
+def script_sentence(gpus: int, hosts: int) -> str:
+    """What a user must know of a script that SDK v3 runs without distributed=, once on each of so many `hosts` with
+    `gpus` each, and what to set; empty if that leaves nothing idle or apart.
+    """
+    parts = [f"{hosts} hosts may each train a model of their own"] if hosts > 1 else []
+    if gpus > 1:
+        parts.append(f"{gpus - 1} of {gpus} GPUs may stay idle")
+    if not parts:
+        return ""
+    return (
+        f"{' and '.join(parts)}, for ModelTrainer runs your script once per host unless a distribution is asked for: "
+        "give it distributed=Torchrun() to run it once per GPU, or once per host without one, in one training"
+    )
+
+
 def _last(events: Sequence[str], *kinds: str) -> str:
     """The last event of these kinds; empty for none."""
     return next((event for event in reversed(events) if event.startswith(kinds)), "")

@@ -7,10 +7,11 @@ it does with them it is to do as it would without.
 import atexit
 import contextlib
 import functools
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,9 @@ from berth.train.rank_events import (
     TOGETHER,
     UNSHARDED,
     alone_sentence,
+    largest_group,
     note,
+    script_sentence,
 )
 
 
@@ -38,9 +41,24 @@ def watch(environ: MutableMapping[str, str], world_size: int) -> None:
     """
     path = environ.get(EVENTS_FILE_VARIABLE)
     if not path and "SM_MASTER_ADDR" in environ:  # which only the drivers' environment has
-        path = environ[EVENTS_FILE_VARIABLE] = _own_file(world_size, speaks=environ.get("RANK") == "0")
-    if not path:
-        return
+        speaks = environ.get("RANK") == "0"
+        path = _own_file(environ, lambda ranks: alone_sentence(ranks, world_size) if speaks else "")
+    if path:
+        _watch(path)
+
+
+def watch_script(environ: MutableMapping[str, str], gpus: int) -> None:
+    """Have a script that SDK v3 runs once on each host say first and last that the host's other `gpus`, or the other
+    hosts, take no part; not last where it has formed a process group with them.
+    """
+    sentence = script_sentence(gpus, len(json.loads(environ.get("SM_HOSTS") or "[]")))
+    if sentence and EVENTS_FILE_VARIABLE not in environ:  # a Python may read its start-up files twice
+        print(f"{PREFIX}{sentence}", flush=True)
+        _watch(_own_file(environ, lambda ranks: sentence if largest_group(ranks) < 2 else ""))
+
+
+def _watch(path: str) -> None:
+    """Note what this process does in the file at `path`."""
 
     def say(event: str) -> None:
         note(path, event)
@@ -52,19 +70,21 @@ def watch(environ: MutableMapping[str, str], world_size: int) -> None:
     register("mpi4py.MPI", lambda _: say(MPI))
 
 
-def _own_file(world_size: int, *, speaks: bool) -> str:
+def _own_file(environ: MutableMapping[str, str], to_say: Callable[[Sequence[Sequence[str]]], str]) -> str:
+    """Make this process' file, known to its children by `environ`. `to_say`: its events → what to print at the end."""
     descriptor, path = tempfile.mkstemp(prefix="berth-rank-")
     os.close(descriptor)
+    environ[EVENTS_FILE_VARIABLE] = path
     owner = os.getpid()
 
     def tell() -> None:
         if os.getpid() != owner:
             return  # a fork of this process, which ends on its own
         with contextlib.suppress(OSError):  # the program may have emptied its temporary folder
-            sentence = alone_sentence([Path(path).read_text("utf-8").splitlines()], world_size)
+            sentence = to_say([Path(path).read_text("utf-8").splitlines()])
             os.unlink(path)
             # One that failed may have been on its way to the others. Python keeps what it shows a traceback of.
-            if speaks and sentence and not hasattr(sys, "last_value"):
+            if sentence and not hasattr(sys, "last_value"):
                 print(f"{PREFIX}{sentence}", flush=True)
 
     atexit.register(tell)

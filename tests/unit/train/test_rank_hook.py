@@ -70,6 +70,32 @@ def test_under_a_driver_of_sdk_v3_a_program_that_failed_is_told_nothing_more(tmp
     assert run_ranks("import not_installed", tmp_path, code=1, SM_MASTER_ADDR="algo-1") == ["", ""]
 
 
+SCRIPT = "from berth.train import rank_hook; import os; [rank_hook.watch_script(os.environ, 8) for _ in '12']"
+IDLE, APART = "berth: 7 of 8 GPUs may stay idle", "berth: 2 hosts may each train a model of their own"
+NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
+
+
+@pytest.mark.parametrize(
+    ("script", "hosts", "said"),
+    [
+        (SCRIPT, '["algo-1"]', [IDLE, "ran", IDLE]),
+        (f"{SCRIPT}; {NOTED}", '["algo-1"]', [IDLE, "ran"]),
+        (SCRIPT.replace(" 8", " 1"), '["algo-1"]', ["ran"]),
+        (SCRIPT.replace(" 8", " 0"), '["algo-1", "algo-2"]', [APART, "ran", APART]),
+    ],
+    ids=["GPUs idle", "a process for each GPU", "one GPU", "two hosts"],
+)
+def test_a_script_that_v3_runs_once_says_first_and_last_what_is_idle(
+    script: str, hosts: str, said: list[str], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "SM_HOSTS": hosts, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", f"{script}; print('ran')"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == said
+    assert done.stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_our_entry_and_v3s_drivers_nothing_is_said(tmp_path: Path) -> None:
     assert run_ranks(CHILD, tmp_path) == ["", ""]
 
