@@ -313,6 +313,7 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
         ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
         found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
+        model.check_numbers(trainer.bare_model)
         if rank.world_size > 1:
             say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
     found |= trainer.lines.overall

@@ -142,6 +142,8 @@ def test_who_is_asked_to_stop_loses_no_step() -> None:
 def test_the_page_counts_kills_by_kind_and_what_they_cost() -> None:
     job = KilledJob(2, [NONE, start(WHOLE, "checkpoint-6-aa", 11), ENDS], 1e-6)
     assert steps_lost(job) == [1, 5]
+    early = Start(WHOLE, "", (137,), KILL, Struck(0, saving=False))
+    assert steps_lost(KilledJob(1, [NONE, early, early, ENDS])) == [1]
     page = render("Jobs", ["how"], [job], save_every=3)
     assert "| 2 | rank | SIGKILL | 2 | 0 |" in page
     assert "| jobs, and their starts | 1, 3 |" in page
