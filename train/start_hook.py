@@ -57,7 +57,7 @@ def _after_datasets(datasets: "ModuleType") -> None:
 
 
 def _after_features(module: "ModuleType") -> None:
-    from berth.train.array_columns import after_features
+    from berth.train.older_datasets import after_features
 
     after_features(module)
 

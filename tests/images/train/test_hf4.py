@@ -1,5 +1,6 @@
 """The profile cpu-hf4: scripts written before transformers 5 run as they are, and the cpu image serves their models."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,11 +8,15 @@ from typing import Any
 
 import docker
 import pytest
+from docker.types import Mount
 
+from bench import older_scripts
 from bench.published_scripts import question_rows, write_rows
+from berth.common.containers import Access, run_once
 from berth.contract.archive import unpack
 from berth.images import pins
 from tests.images.serve.served import Served
+from tests.images.train.conftest import IMAGE
 
 SCRIPTS = Path(__file__).parent / "scripts"
 MODEL = "/opt/ml/input/data/model"
@@ -125,3 +130,39 @@ def test_run_qa_is_refused_in_a_sentence(
         "of the profile cpu, or give a program of your own (entry_point of an estimator, the hyperparameter "
         "sagemaker_program)."
     }
+
+
+ARRAYS = """
+import numpy as np
+from datasets import Array2D, Dataset, Features, load_from_disk
+rows = Dataset.from_dict({"n": [1, 2]})
+features = Features({**rows.features, "pixels": Array2D(dtype="float32", shape=(2, 2))})
+def draw(batch):
+    return {**batch, "pixels": [np.full((2, 2), n, dtype="float32") for n in batch["n"]]}
+rows.map(draw, batched=True, features=features).save_to_disk("/tmp/rows")
+print(load_from_disk("/tmp/rows").with_format("numpy")[1]["pixels"].tolist())
+"""
+
+
+def test_columns_of_arrays_are_kept_and_read(client: docker.DockerClient) -> None:
+    said = run_once(client, IMAGE, ["python", "-c", ARRAYS]).decode()
+    assert said.splitlines()[-1] == "[[2.0, 2.0], [2.0, 2.0]]"
+
+
+def test_lists_that_a_newer_datasets_has_saved_are_read(client: docker.DockerClient, tmp_path: Path) -> None:
+    access = Access([Mount("/rows", str(tmp_path), type="bind")])
+    columns = "{'tokens': [[1, 2], [3]], 'answers': [[{'text': 'a'}], []]}"
+    save = f"from datasets import Dataset; Dataset.from_dict({columns}).save_to_disk('/rows/made')"
+    run_once(client, f"berth-train:{pins.DEFAULT_PROFILE}", ["python", "-c", save], access)
+    read = "from datasets import load_from_disk; print(load_from_disk('/rows/made')[0])"
+    said = run_once(client, IMAGE, ["python", "-c", read], access).decode()
+    assert said.splitlines()[-1] == "{'tokens': [1, 2], 'answers': [{'text': 'a'}]}"
+
+
+@pytest.mark.skipif(
+    not os.environ.get(older_scripts.VARIABLE),
+    reason=f"{older_scripts.VARIABLE} names no folder with checkouts of transformers and of the notebooks",
+)
+def test_published_scripts_of_that_time_end_as_expected() -> None:
+    rows: list[str] = []
+    assert older_scripts.run_all(older_scripts.scripts_folder(), rows.append), "\n".join(rows)

@@ -34,9 +34,7 @@ def main() -> None:
     metric = load_metric("glue", "mrpc")
 
     def compute_metrics(prediction):
-        return metric.compute(
-            predictions=np.argmax(prediction.predictions, axis=1), references=prediction.label_ids
-        )
+        return metric.compute(predictions=np.argmax(prediction.predictions, axis=1), references=prediction.label_ids)
 
     def trainer_of(epochs):
         training_args = TrainingArguments(

@@ -1,4 +1,4 @@
-"""A question answering script of early 2023: questions as JSON, kept by save_to_disk, an optimizer of transformers' own,
+"""A question answering script of early 2023: questions as JSON, kept by save_to_disk, an optimizer of transformers own,
 and a model that is saved as pytorch_model.bin and, in another folder, as safetensors.
 """
 
@@ -45,9 +45,8 @@ def main() -> None:
 
     def compute_metrics(prediction):
         starts = prediction.predictions[0].argmax(axis=1)
-        answers = [
-            {"id": row["id"], "prediction_text": row["context"][: int(start)]} for row, start in zip(rows, starts)
-        ]
+        pairs = [(row, int(start)) for row, start in zip(rows, starts, strict=True)]
+        answers = [{"id": row["id"], "prediction_text": row["context"][:start]} for row, start in pairs]
         golds = [{"id": row["id"], "answers": row["answers"]} for row in rows]
         return metric.compute(predictions=answers, references=golds)
 
