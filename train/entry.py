@@ -14,13 +14,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions, read_launch_options
+from berth.runtime import software
 from berth.runtime.dispatch import OwnCommand, run_command
 from berth.runtime.gpu import start
 from berth.train import efa, smddp
@@ -86,6 +86,8 @@ def _find_part(
     """Look at this host and decide what it does in the job. `stack` removes what is laid down for that."""
     job = context.job
     try:
+        if found := software.read():
+            get_logger().info("%s", software.described(found))
         hardware = _usable_hardware()
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
         plan = _decide(job, options, hardware, str(context.paths.run_dir), keys)
@@ -114,16 +116,8 @@ def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, 
     # Some seconds, for the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
     fabric = efa.detect(environ={**os.environ, **(efa.STRICT if options.efa else {})})
-    transformers = _version("transformers") if job.program is None else ""
+    transformers = software.installed("transformers") if job.program is None else ""
     return make_plan(job, options, HostFindings(hardware, launcher, library, fabric, transformers), os.environ)
-
-
-def _version(package: str) -> str:
-    """What the image has of a package; empty for none."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _explain(error: Exception, host: str) -> Outcome:

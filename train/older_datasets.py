@@ -2,7 +2,7 @@
 
 Before 4 it knows no List, as which a newer one keeps each column of lists, tokens among them: load_from_disk of what
 a user's own machine saved ends in "must be called with a dataclass type or instance". Before 2.15 it keeps the type of
-its columns of arrays (Array2D to Array5D) as a pickle, which a pyarrow from 14 to 20 loads only if it is told to: map and
+its columns of arrays (Array2D to Array5D) as a pickle, which pyarrow 14 to 20 load only if told to: map or
 load_from_disk of images end in "Arrow type extension<…> does not have a datasets dtype equivalent". Told so, a data set
 of the job's own may run code, as it could with the pyarrow of that time. Called by berth.train.start_hook once a
 program has imported datasets.features.features.

@@ -115,7 +115,7 @@ def copy_kit(copy: Path) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
     wheels = local_wheels(build_network.gather(os.environ), pins.load().profile(PROFILE), copy)
-    link_wheels(wheels, PROFILE, copy)
+    link_wheels(wheels, copy)
     return copy
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import locks, pins
+from berth.images import locks, pins, software
 from berth.runtime.gpu import compatibility
 
 KIT = pins.load()
@@ -22,17 +22,25 @@ def all_locks(profile: str) -> str:
     return "".join(path.read_text() for path in sorted((DOCKER / "locks" / profile).glob("*.txt")))
 
 
+def serves_alone(name: str) -> bool:
+    """Whether a package of [packages] is in the inference image only."""
+    return name in ("starlette", "uvicorn", "prometheus-client", *KIT.source_only["serve"])
+
+
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_every_package_pin_is_in_a_lock(profile: str) -> None:
-    text = all_locks(profile)
-    for name, version in KIT.profile(profile).packages.items():
+    row = KIT.profile(profile)
+    text = all_locks(profile) + "".join((locks.LOCKS / path).read_text() for path in locks.torch_locks(row))
+    pinned = {name: each for name, each in row.packages.items() if "serve" in row.images or not serves_alone(name)}
+    for name, version in pinned.items():
         assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", text, flags=re.MULTILINE), f"{name} {version}"
 
 
 CUDA_PROFILES = [name for name, row in KIT.profiles.items() if row.cuda]
+CUDA_HARDWARE = [name for name in CUDA_PROFILES if KIT.profile(name).hardware == name]
 
 
-@pytest.mark.parametrize("profile", CUDA_PROFILES)
+@pytest.mark.parametrize("profile", CUDA_HARDWARE)
 def test_the_pins_of_cuda_are_what_the_locks_have(profile: str) -> None:
     cuda, text = KIT.profile(profile).cuda, all_locks(profile)
     major = cuda["cuda"].partition(".")[0]
@@ -45,7 +53,7 @@ def test_the_pins_of_cuda_are_what_the_locks_have(profile: str) -> None:
 
 
 def test_what_judges_gpus_knows_the_profiles_and_their_cuda() -> None:
-    known = {name: compatibility.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_PROFILES}
+    known = {name: compatibility.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_HARDWARE}
     assert known == compatibility.PROFILES
     assert list(compatibility.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
 
@@ -57,13 +65,14 @@ def test_every_build_tool_is_locked() -> None:
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
-    requested = {request.path for request in locks.lock_requests(KIT, KIT.profile(profile))}
-    # Resolved with torch, and kept apart by layer.
-    requested |= {f"{profile}/{layer}.txt" for layer in locks.NVIDIA_LAYERS}
+    row = KIT.profile(profile)
+    requested = {request.path for request in locks.lock_requests(KIT, row)} | {f"{profile}/{software.FILE}"}
+    if row.hardware == profile:  # resolved with torch, and kept apart by layer
+        requested |= set(locks.torch_locks(row))
     found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).iterdir()}
     assert found == requested - {locks.BUILD_TOOLS}
-    empty = {path.stem for path in (locks.LOCKS / profile).iterdir() if not locks.locked_names(path.read_text())}
-    assert empty == (set() if KIT.profile(profile).cuda else {*locks.NVIDIA_LAYERS})
+    empty = {path.stem for path in (locks.LOCKS / profile).glob("*.txt") if not locks.locked_names(path.read_text())}
+    assert empty == (set() if row.cuda or row.hardware != profile else {*locks.NVIDIA_LAYERS})
     for package in re.split(r"\n(?=\S)", all_locks(profile)):
         if not package.startswith("#"):
             assert "--hash=sha256:" in package, package.splitlines()[0]
@@ -74,7 +83,15 @@ def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
     for request in locks.lock_requests(KIT, KIT.profile(profile)):
         own = set(locks.locked_names((locks.LOCKS / request.path).read_text()))
         below = {name for lock in request.below for name in locks.locked_names((locks.LOCKS / lock).read_text())}
-        assert not own & (below | set(request.omit)), request.path
+        assert not own & set(request.omit), request.path
+        # What a software set binds, another row's layers may have in a version that it can't take.
+        assert own & below <= ({"fsspec", "setuptools"} if request.above else set()), request.path
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_software_json_is_what_the_row_says(profile: str) -> None:
+    text = (locks.LOCKS / profile / software.FILE).read_text()
+    assert text == software.software_json(KIT.profile(profile)), "run `python build.py pins --no-locks`"
 
 
 @pytest.mark.parametrize("path", [*locks.LOCKS.rglob("*.txt"), pins.ROOT / "tests" / "requirements.txt"], ids=str)
@@ -82,7 +99,7 @@ def test_no_lock_has_openvinos_telemetry(path: Path) -> None:
     assert locks.OPENVINO_TELEMETRY not in locks.locked_names(path.read_text())
 
 
-@pytest.mark.parametrize("profile", BUILT_PROFILES)
+@pytest.mark.parametrize("profile", [name for name in BUILT_PROFILES if "nncf" in KIT.profile(name).packages])
 def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) -> None:
     locked = set(locks.locked_names(all_locks(profile)))
     assert "nncf" in locked
@@ -93,10 +110,15 @@ def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) 
 
 def test_only_the_image_that_serves_on_a_gpu_goes_without_openvino() -> None:
     without = [
-        (name, image) for name, row in KIT.profiles.items() for image in pins.IMAGES if row.openvino(image) == pins.NONE
+        (name, image)
+        for name, row in KIT.profiles.items()
+        for image in row.images
+        if row.openvino(image) == pins.NONE and "openvino" in row.packages
     ]
-    assert without == [(name, "serve") for name in CUDA_PROFILES]
-    for name in BUILT_PROFILES:  # numpy lies where OpenVINO does, once
+    assert without == [(name, "serve") for name in CUDA_PROFILES if "openvino" in KIT.profile(name).packages]
+    for name in (
+        each for each in BUILT_PROFILES if "serve" in KIT.profile(each).images
+    ):  # numpy lies where OpenVINO does, once
         deps = (locks.LOCKS / name / "deps-serve.txt").read_text()
         assert ("numpy" in locks.locked_names(deps)) == ((name, "serve") in without)
 
@@ -122,7 +144,7 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
     with pytest.raises(UserError, match="there is no profile") as refusal:
         KIT.profile(asked)
     assert str(refusal.value).endswith(named)
-    assert "cpu, cu130, cu124" in str(refusal.value)
+    assert "cpu, cpu-hf4, cu130, cu124, cu124-hf4" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +153,7 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
         (
             "[base]\n",
             "[base\n",
-            "can't be read (Expected ']' at the end of a table declaration (at line 4, column 6)):",
+            "can't be read (Expected ']' at the end of a table declaration (at line 5, column 6)):",
         ),
         ("[packages]\n", "[pakages]\n", "[pakages] is unknown (did you mean packages?) in"),
         ("[base]\n", "base = 1\n[base_of_old]\n", "[base_of_old] is unknown (known are base, build, packages, "),
