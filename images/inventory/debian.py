@@ -52,8 +52,8 @@ def record_path(profile: str, records: Path = RECORDS) -> Path:
 
 
 def record_of(kit: pins.Pins, profile: str, records: Path = RECORDS) -> Path | None:
-    """Where the versions of a profile's images stand: its own record, or that of the row that it comes from, for no
-    software set has other packages of Debian's; None where there is neither.
+    """Where the versions of a profile's images stand: its own record, or that of the row that it comes from; None where
+    there is neither.
     """
     names = [profile]
     while origin := kit.profile(names[-1]).origin:
