@@ -10,7 +10,6 @@ from testinfra.host import Host
 
 from berth.common.containers import Access, run_once
 from berth.images import locks, pins
-from tests.images.train.conftest import is_older
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 
@@ -90,7 +89,7 @@ def test_parquet_and_json_are_read_without_what_was_pruned(train: Host) -> None:
         "import datasets;"
         'print(datasets.load_dataset("parquet", data_files="/tmp/x.parquet", cache_dir="/tmp/c")["train"]["x"][1])'
     )
-    assert output(train, f"python -c '{program}'") == "2"
+    assert output(train, f"python -c '{program}'").splitlines()[-1] == "2"
     output(train, "rm -rf /tmp/x.parquet /tmp/c")
 
 
@@ -110,7 +109,7 @@ def test_every_way_to_start_it_trains(
         said = container.logs().decode()
     finally:
         container.remove(force=True)
-    if is_older(profile):
+    if not profile.runs_kit:
         assert "berth: failed: run_qa, the kit's own program, is for transformers 5" in said, said
     else:
         assert "berth: launch plan" in said
