@@ -27,7 +27,7 @@ def read(path: Path = PATH) -> Software | None:
     try:
         document = json.loads(path.read_text())
         return Software(document["name"], document["profile"], document["environment"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

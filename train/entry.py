@@ -86,7 +86,7 @@ def _find_part(
     """Look at this host and decide what it does in the job. `stack` removes what is laid down for that."""
     job = context.job
     try:
-        if found := software.read():
+        if job.leads and (found := software.read()):
             get_logger().info("%s", software.described(found))
         hardware = _usable_hardware()
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
