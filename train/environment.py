@@ -178,6 +178,9 @@ def rank_environment(
         ours["LD_LIBRARY_PATH"] = ":".join(part for part in libraries if part)
     if rank is not None and program.world_size:
         ours |= rank.variables()
+        if ours.get("BERTH_BACKEND") == "smddp":
+            # By which a Trainer of transformers 4 takes its GPU; its library's launcher sets it, where there is one.
+            ours["SMDATAPARALLEL_LOCAL_RANK"] = str(rank.local_rank)
     return ours
 
 

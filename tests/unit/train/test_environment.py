@@ -113,6 +113,12 @@ def test_environment_of_a_rank() -> None:
     }
 
 
+def test_a_rank_over_smddp_is_told_its_gpu_as_that_library_says_it() -> None:
+    found = rank_environment(program({"BERTH_BACKEND": "smddp"}), Rank(9, 1, 16, 8), {}, {})
+    assert found["SMDATAPARALLEL_LOCAL_RANK"] == "1"
+    assert "SMDATAPARALLEL_LOCAL_RANK" not in rank_environment(program({"BERTH_BACKEND": "nccl"}), Rank(), {}, {})
+
+
 @pytest.mark.parametrize(
     ("environment", "rank"),
     [
