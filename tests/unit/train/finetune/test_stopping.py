@@ -213,6 +213,35 @@ def test_of_a_checkpoint_folder_that_may_go_with_the_container_the_model_is_left
     assert job.weights().keys() == load_file(saved / "model.safetensors").keys()
 
 
+@pytest.mark.parametrize(
+    ("disk", "cause"),
+    [("ro", "Read-only file system"), ("size=64k", "No space left on device")],
+    ids=["read-only", "full"],
+)
+@pytest.mark.slow
+def test_where_no_checkpoint_can_be_written_a_stop_leaves_the_model(
+    disk: str,
+    cause: str,
+    tmp_path: Path,
+    tiny_model: Path,
+    host: Any,
+    new_job: Any,
+    few_steps: dict[str, str],
+    mounted: Any,
+) -> None:
+    job = new_job(tmp_path, tiny_model, few_steps)
+    mounted(tmp_path / "checkpoints", disk)
+    job.before = signal_in(STEP, 3)
+    (end,) = host.run(job)
+    assert end.code == 143
+    assert f"(SIGTERM) at step 3 of 5: the model as it was then is in {tmp_path}/model, but there is no" in end.err
+    assert "Traceback" not in end.err
+    assert f"warning: no checkpoint can be written to {tmp_path}/checkpoints ({cause})" in end.out
+    assert end.out.count("warning: no checkpoint of step 3 could be written into ") == 1
+    assert job.metrics()["train_steps"] == 3
+    assert job.weights()
+
+
 @pytest.mark.slow
 def test_a_checkpoint_folder_on_one_host_alone_is_refused_and_no_rank_waits(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
