@@ -61,12 +61,16 @@ def test_a_checkpoint_is_whole_when_its_manifest_and_its_files_agree(tmp_path: P
 def test_what_is_being_written_is_seen_from_its_first_file_to_its_manifest(tmp_path: Path) -> None:
     known = {write_checkpoint(tmp_path / "checkpoint-3-aa", weights="3").name}
     new = tmp_path / ".partial-6"
-    new.mkdir()
+    inner = new / "checkpoint-6"
+    inner.mkdir(parents=True)
+    (inner / "weights").touch()
     assert kept.being_written(tmp_path, known) == ""
-    (new / "weights").write_text("6")
+    (inner / "weights").write_text("6")
     assert kept.being_written(tmp_path, known) == new.name
     assert kept.being_written(tmp_path, {*known, new.name}) == "", "what an earlier start left is not being written"
-    (new / kept.MANIFEST).write_text("{}")
+    (inner / kept.MANIFEST).touch()
+    assert kept.being_written(tmp_path, known) == "", "between the manifest and the new name nothing can be torn"
+    inner.rename(tmp_path / "checkpoint-6-aa")
     assert kept.being_written(tmp_path, known) == ""
 
 
