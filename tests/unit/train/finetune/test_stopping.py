@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -119,6 +120,18 @@ def test_a_checkpoint_that_takes_longer_than_a_stop_leaves_is_said(gigabytes: fl
     line = save_time.too_slow(Path("/c"), int(gigabytes * 1e9), speed)
     assert bool(line) == bool(said)
     assert said in line
+
+
+def test_a_checkpoint_is_as_large_as_reckoned(tmp_path: Path) -> None:
+    model = torch.nn.Linear(500, 500)
+    optimizer = torch.optim.AdamW(model.parameters())
+    reckoned = save_time.checkpoint_bytes(model, optimizer)
+    model(torch.zeros(1, 500)).sum().backward()
+    optimizer.step()
+    for name, content in (("weights", model.state_dict()), ("optimizer", optimizer.state_dict())):
+        torch.save(content, tmp_path / name)
+    written = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert reckoned == pytest.approx(written, rel=0.01)
 
 
 def test_the_speed_of_a_folder_is_measured_and_nothing_stays_there(tmp_path: Path) -> None:
@@ -327,6 +340,12 @@ def test_a_second_signal_ends_a_rank_that_waits_inside_a_library(
     assert end.err == ""
 
 
+SLOW_DISK = """
+from berth.train.finetune.checkpoints import save_time
+save_time.write_speed = lambda folder: 1.0
+"""
+
+
 @pytest.mark.slow
 def test_a_job_of_one_epoch_saves_by_time(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
@@ -340,8 +359,11 @@ def test_a_job_of_one_epoch_saves_by_time(
     }
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
     share_checkpoints(pair)
+    pair[0].before = SLOW_DISK
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
+    (slow,) = [line for line in ends[0].out.splitlines() if line.startswith("warning: a checkpoint is about ")]
+    assert ends[0].out.index(slow) < ends[0].out.index("step 1 of ")
     assert "checkpoints: epoch and every 0.0001 minutes, in " in ends[0].out
     assert len(checkpoints(pair[0])) > 2
     assert step_of(checkpoints(pair[0])[-1]) == pair[0].metrics()["train_steps"]
