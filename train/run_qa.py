@@ -342,7 +342,8 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
         if not is_write_error(error):
             raise
         if leads:
-            _clear_weights(folder)  # half of a model is none
+            with suppress(OSError):  # read-only
+                _clear_weights(folder)  # half of a model is none
         raise JobError(
             f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
             "with checkpoints, started again, it goes on from the last of them."
