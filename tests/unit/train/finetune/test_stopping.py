@@ -14,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from berth.train.environment import Rank
 from berth.train.finetune.agreement import Agreement, RankRequest
 from berth.train.finetune.checkpoints import save_time
-from berth.train.finetune.stopping import MicroBatches, overruns, stopped_where
+from berth.train.finetune.stopping import STEP_SECONDS, MicroBatches, overruns, step_seconds, stopped_where
 
 # Sends itself SIGTERM in the `at`-th call of a function, and gives the thread that hears it the time to.
 SIGNAL_IN = """
@@ -80,7 +80,13 @@ def test_the_sentence_says_how_far_the_job_came_and_how_it_goes_on(given: tuple[
 def test_a_step_is_broken_off_that_would_end_a_minute_after_the_signal(
     waited: float, left: int, mean: float, breaks_off: bool
 ) -> None:
-    assert overruns(waited, left, mean) == breaks_off
+    assert overruns(waited, left, mean, STEP_SECONDS) == breaks_off
+
+
+@pytest.mark.parametrize(("checkpoint", "step"), [(0, 60), (40, 60), (70, 30), (300, 0)])
+def test_a_step_leaves_a_large_checkpoint_the_time_that_it_takes(checkpoint: float, step: float) -> None:
+    """Together they end 100 s after the signal at most, of SageMaker's 120."""
+    assert step_seconds(checkpoint) == step
 
 
 def test_ranks_learn_a_round_later_what_any_of_them_asked_for_or_wait_for_it() -> None:
@@ -138,9 +144,10 @@ def test_the_speed_of_a_folder_is_measured_and_nothing_stays_there(tmp_path: Pat
     assert save_time.write_speed(tmp_path / "checkpoints") > 1e5
     assert list((tmp_path / "checkpoints").iterdir()) == []
     (tmp_path / "file").write_text("")
-    assert save_time.note(tmp_path / "file", 1).startswith(
-        f"warning: no checkpoint can be written to {tmp_path}/file ("
-    )
+    seconds, line = save_time.measured(tmp_path / "file", 1)
+    assert seconds == 0
+    assert line.startswith(f"warning: no checkpoint can be written to {tmp_path}/file (")
+    assert 0 < save_time.measured(tmp_path, 1000)[0] < 1
 
 
 def checkpoints(job: Any) -> list[str]:
@@ -194,6 +201,27 @@ def test_a_signal_to_one_rank_saves_all_and_the_job_ends_as_if_it_had_never_stop
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
     assert pair[0].metrics()["weights_sha256"] == whole[0].metrics()["weights_sha256"]
+
+
+# Whatever a checkpoint takes.
+TAKES_TOO_LONG = """
+from berth.train.finetune.checkpoints import save_time
+save_time.LIMIT_SECONDS = 0.0
+"""
+
+
+@pytest.mark.slow
+def test_a_step_is_broken_off_for_a_checkpoint_that_takes_all_the_time(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    job = new_job(tmp_path, tiny_model, few_steps | {"gradient_accumulation_steps": "4"})
+    (tmp_path / "checkpoints").mkdir()
+    job.before = signal_in(STEP, 6, TAKES_TOO_LONG)
+    (end,) = host.run(job)
+    assert end.code == 143
+    assert "stopping: step 2 would take too long, and is broken off" in end.out
+    (saved,) = checkpoints(job)
+    assert f"(SIGTERM) at step 1 of 5: {tmp_path}/checkpoints/{saved} holds all that was trained" in end.err
 
 
 @pytest.mark.slow
