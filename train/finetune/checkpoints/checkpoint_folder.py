@@ -142,6 +142,11 @@ def _missing_shard(path: Path) -> str:
     return ""
 
 
+def has_optimizer(path: Path) -> bool:
+    """Whether a checkpoint of Trainer's own has what Trainer goes on with; without one of both it takes neither."""
+    return any(path.glob("optimizer*")) and (path / "scheduler.pt").is_file()
+
+
 def new_name(step: int) -> str:
     """A name that no checkpoint has had."""
     return f"checkpoint-{step}-{secrets.token_hex(4)}"

@@ -50,7 +50,8 @@ def trainers_own(folder: Path, step: int, state: str = "{}") -> Path:
     path = folder / f"checkpoint-{step}"
     path.mkdir()
     save_file({"weights": torch.zeros(9)}, path / "model.safetensors")
-    torch.save({"momenta": torch.zeros(9)}, path / "optimizer.pt")
+    for name in ("optimizer.pt", "scheduler.pt"):
+        torch.save({"momenta": torch.zeros(9)}, path / name)
     (path / "trainer_state.json").write_text(state)
     return path
 
@@ -132,6 +133,15 @@ def test_what_another_version_of_the_kit_wrote_is_passed_over_and_stays(
         CheckpointError, match=r"is not a whole checkpoint \(berth_checkpoint.json is of another version"
     ):
         choice.given(str(made))
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
+def test_that_trainers_own_has_no_optimizer_is_said(name: str, tmp_path: Path) -> None:
+    own = trainers_own(tmp_path, 20)
+    (own / name).unlink()
+    found, said = start(tmp_path)
+    assert found.chosen is not None
+    assert said[1:] == [f"warning: {own} has no optimizer and scheduler, which begin anew"]
 
 
 def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) -> None:
