@@ -18,6 +18,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from bench import program
 from bench.package_api import Api, Package
 from berth.common.errors import UserError
@@ -45,8 +47,9 @@ def versions(software: str, found: pins.Pins) -> dict[str, str]:
 
 
 def sets(found: pins.Pins) -> list[str]:
-    """The software sets that profiles have, in their order."""
-    return list(dict.fromkeys(row.software.name for row in found.profiles.values()))
+    """The software sets that profiles have, that of the newest transformers first."""
+    age = {row.software.name: Version(row.packages["transformers"]) for row in found.profiles.values()}
+    return sorted(age, key=lambda name: (age[name], name), reverse=True)
 
 
 def profiles(found: pins.Pins, chosen: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -178,7 +181,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="software sets; default: all that a profile has")
     given = parser.parse_args(words)
     found = pins.load()
-    chosen = given.names or sets(found)
+    for name in given.names:
+        versions(name, found)  # refuses one that is none
+    chosen = [name for name in sets(found) if not given.names or name in given.names]
     with tempfile.TemporaryDirectory() as temporary:
         folders = {name: Path(temporary) / name for name in chosen}
         for name, folder in folders.items():
