@@ -286,6 +286,7 @@ print(json.dumps(wrong))
 """
 
 
+@pytest.mark.slow
 def test_the_table_agrees_with_the_installed_packages() -> None:
     """As far as importing them tells: transformers hides what wants a package that is not installed."""
     versions = {name: importlib.metadata.version(name) for name in ("transformers", "datasets")}
@@ -309,6 +310,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.slow
 def test_what_takes_the_place_of_a_name_is_there() -> None:
     table = removed_apis.table()
     gone = {
