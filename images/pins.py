@@ -1,6 +1,6 @@
 """docker/pins.toml as objects: every version, URL, hash, base image and budget of the kit.
 
-`load` reads the file, `Pins.profile` gives one row of it.
+`load` reads the file, `Pins.profile` gives one row of it, with the software set that it names.
 """
 
 import difflib
@@ -17,7 +17,8 @@ from berth.common import labels
 from berth.common.errors import UserError
 
 if TYPE_CHECKING:
-    from berth.images.pins_form import FileTable
+    from berth.images.pins_form import FileTable, WholeRow
+    from berth.images.software_form import SoftwareTable
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
@@ -59,18 +60,40 @@ class PinnedFile:
 
 
 @dataclass(frozen=True)
-class Profile:
-    """One row of pins.toml: the same software for other hardware.
+class SoftwareSet:
+    """One [software.NAME] of pins.toml: what images carry besides torch and what the hardware dictates.
 
-    `packages` are PyPI names and versions; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
-    package of an index, by part. None of them has what the row says "none" to. `budget` is compressed megabytes an
-    image. `torch_index` is empty for the default index. `required` are parts of `files` without which a build is
-    refused; `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that the row
-    has and a build goes without why it does, in a word of `labels`.
+    `packages` are its own versions by PyPI's names, also of [packages] where it has another, "none" included;
+    `requirements` further ones, and `constraints` bounds of what all ask for, both as pip writes them. `day` is the one
+    as of which all else is resolved, empty for today. `environment` are variables of every process of its images.
     """
 
     name: str
+    images: tuple[str, ...]
+    packages: Mapping[str, str]
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    day: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One row of pins.toml, hardware × software.
+
+    `hardware` is the row whose torch layers it has, and whose locks up to torch: its own name, or the one that it comes
+    `from` where torch, its index and CUDA are the same. `packages` are PyPI names and versions, with those of the
+    software set; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no package of an index, by
+    part. None of them has what the row or the set says "none" to. `budget` is compressed megabytes an image.
+    `torch_index` is empty for the default index. `required` are parts of `files` without which a build is refused;
+    `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that the row has and a
+    build goes without why it does, in a word of `labels`.
+    """
+
+    name: str
+    hardware: str
     python: str
+    software: SoftwareSet
     torch_index: str
     packages: Mapping[str, str]
     budget: Mapping[str, int]
@@ -84,11 +107,16 @@ class Profile:
     def torch(self) -> str:
         return self.packages["torch"]
 
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images that it has, as its software set says."""
+        return self.software.images
+
     def openvino(self, image: str) -> str:
         """The version of OpenVINO in an image, or "none": with CUDA the inference image computes on the GPU, while a
         model that was trained on one is often served on a CPU, and converted where it was trained.
         """
-        return NONE if image == "serve" and self.cuda else self.packages["openvino"]
+        return NONE if image == "serve" and self.cuda else self.packages.get("openvino", NONE)
 
     def without(self, parts: Collection[str], reason: str = labels.WITHOUT) -> "Profile":
         """The same row with "none" for those parts; UserError for a part that does not exist.
@@ -105,13 +133,17 @@ class Profile:
 
 @dataclass(frozen=True)
 class Pins:
-    """All of pins.toml; `base_image` is pulled, `imported_base` is what docker/base.sh makes instead."""
+    """All of pins.toml; `base_image` is pulled, `imported_base` is what docker/base.sh makes instead. `packages` hold
+    where a software set has no other version.
+    """
 
     base_image: str
     imported_base: str
     build_tools: Mapping[str, str]
+    packages: Mapping[str, str]
     source_only: Mapping[str, tuple[str, ...]]
     files: Mapping[str, PinnedFile]
+    software: Mapping[str, SoftwareSet]
     profiles: Mapping[str, Profile]
 
     def profile(self, name: str) -> Profile:
@@ -145,27 +177,57 @@ def load(path: Path = PATH) -> Pins:
     document = pins_form.checked(read, path)
     shared = document.packages.model_dump(by_alias=True)
     files = {key: _file(key, table) for key, table in document.files.items()}
+    software = {name: _software(name, table) for name, table in document.software.items()}
     profiles = {
-        name: Profile(
-            name=name,
-            python=document.base.python,
-            torch_index=table.torch_index,
-            packages=table.own_packages | shared,
-            budget=table.budget.model_dump(),
-            cuda=table.cuda_parts,
-            files={part: files[f"{part}-{version}"] for part, version in table.file_parts.items()},
-            required=tuple(table.required),
-            instances=table.instances.model_dump(),
-        )
-        for name, table in document.profiles.items()
+        name: _profile(name, row, document.base.python, shared, software[row.table.software], files)
+        for name, row in pins_form.rows(document).items()
     }
     return Pins(
         base_image=document.base.image,
         imported_base=document.base.imported,
         build_tools=document.build,
+        packages=shared,
         source_only={image: tuple(names) for image, names in document.source_only.model_dump().items()},
         files=files,
+        software=software,
         profiles=profiles,
+    )
+
+
+def _software(name: str, table: "SoftwareTable") -> SoftwareSet:
+    return SoftwareSet(
+        name=name,
+        images=tuple(image for image in IMAGES if image in table.images),
+        packages=table.versions,
+        requirements=tuple(table.packages),
+        constraints=tuple(table.constraints),
+        day=table.day,
+        environment=table.environment,
+    )
+
+
+def _profile(
+    name: str,
+    row: "WholeRow",
+    python: str,
+    shared: Mapping[str, str],
+    software: SoftwareSet,
+    files: Mapping[str, PinnedFile],
+) -> Profile:
+    table, packages = row.table, {**shared, **software.packages}
+    budget = {image: table.budget.model_dump()[image] for image in software.images}
+    return Profile(
+        name=name,
+        hardware=row.hardware,
+        python=python,
+        software=software,
+        torch_index=table.torch_index,
+        packages=table.own_packages | {each: version for each, version in packages.items() if version != NONE},
+        budget=budget,
+        cuda=table.cuda_parts,
+        files={part: files[f"{part}-{version}"] for part, version in table.file_parts.items()},
+        required=tuple(table.required),
+        instances=table.instances.model_dump(),
     )
 
 

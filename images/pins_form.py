@@ -1,20 +1,23 @@
 """The form of docker/pins.toml: its tables as pydantic models, and what is wrong in one, a sentence for each fault.
 
 `checked` gives the document, or a UserError with every fault, which names table and key. What the values mean, and what
-two tables say of each other, is looked at once all of them have their form. Apart from `pins`, which loads this only
+two tables say of each other, is looked at once all of them have their form. `rows` are its profiles, each with what it
+takes from another. Apart from `pins`, which loads this only
 where it reads the file: pydantic takes a tenth of a second, which `--help` would pay.
 """
 
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from berth.common.errors import UserError
-from berth.images.pins import CUDA_PARTS, FILE_PARTS, NONE, UNPINNED, file_name
+from berth.images.pins import CUDA_PARTS, FILE_PARTS, IMAGES, NONE, UNPINNED, file_name
+from berth.images.software_form import SoftwareTable, Table, software_faults
 
 _KINDS = {
     "string_type": "a text in quotes",
@@ -23,12 +26,6 @@ _KINDS = {
     "dict_type": "a table",
     "model_type": "a table",
 }
-
-
-class Table(BaseModel):
-    """A table of pins.toml: no key that is not named here, no text where a number belongs."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class BaseTable(Table):
@@ -81,11 +78,11 @@ class FileTable(Table):
         return self.file or file_name(self.url)
 
 
-class PerImageTable(Table):
-    """Compressed megabytes of each image."""
+class BudgetTable(Table):
+    """Compressed megabytes of each image; 0 where the row that this one comes from has it."""
 
-    train: int
-    serve: int
+    train: int = 0
+    serve: int = 0
 
 
 class InstancesTable(Table):
@@ -96,12 +93,11 @@ class InstancesTable(Table):
 
 
 class ProfileTable(Table):
-    """A profile: hardware × software."""
+    """A profile: hardware, and the name of its software set. What one with `from` does not say is that row's."""
 
-    torch: str
-    transformers: str
-    accelerate: str
-    datasets: str
+    from_: Annotated[str, Field(alias="from")] = ""
+    software: str = ""
+    torch: str = ""
     torch_index: str = ""
     torchvision: str = NONE
     cuda: str = NONE
@@ -112,15 +108,28 @@ class ProfileTable(Table):
     smddp: str = NONE
     gdrcopy: str = NONE
     cuda_compat: Annotated[str, Field(alias="cuda-compat")] = NONE
-    required: list[str] = []
-    budget: PerImageTable
+    required: list[str] = Field(default_factory=list)
+    budget: BudgetTable = BudgetTable()
     instances: InstancesTable = InstancesTable()
 
     @property
     def own_packages(self) -> dict[str, str]:
-        """The versions of the packages that each profile chooses, without a torchvision of "none"."""
-        names = ("torch", "transformers", "accelerate", "datasets")
-        return {name: getattr(self, name) for name in names} | self._versions(("torchvision",))
+        """The versions of the packages that the hardware dictates, without a torchvision of "none"."""
+        return {"torch": self.torch} | self._versions(("torchvision",))
+
+    @property
+    def torch_layers(self) -> tuple[str, str, dict[str, str]]:
+        """What decides which files torch's layers hold."""
+        return self.torch, self.torch_index, self.cuda_parts
+
+    def above(self, row: "ProfileTable") -> "ProfileTable":
+        """This row where it says something, and the other where it does not, budget and instances by image."""
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        for name in ("budget", "instances"):
+            whole: Table = getattr(row, name)
+            mine: Table = getattr(self, name)
+            own[name] = whole.model_copy(update={image: getattr(mine, image) for image in mine.model_fields_set})
+        return row.model_copy(update=own)
 
     @property
     def cuda_parts(self) -> dict[str, str]:
@@ -145,7 +154,16 @@ class Document(Table):
     packages: PackagesTable
     source_only: SourceOnlyTable
     files: dict[str, FileTable]
+    software: dict[str, SoftwareTable]
     profiles: dict[str, ProfileTable]
+
+
+@dataclass(frozen=True)
+class WholeRow:
+    """A profile with all that it takes from another, and the name of the row whose torch layers it has."""
+
+    table: ProfileTable
+    hardware: str
 
 
 def checked(document: Mapping[str, Any], path: Path) -> Document:
@@ -158,6 +176,20 @@ def checked(document: Mapping[str, Any], path: Path) -> Document:
     if faults:
         raise UserError(f"{'. Also, '.join(faults)}. Fix {path}, or restore it from the repository.")
     return found
+
+
+def rows(document: Document) -> dict[str, WholeRow]:
+    """Every profile of a checked document, whole."""
+    return {name: _row(document.profiles, name) for name in document.profiles}
+
+
+def _row(profiles: Mapping[str, ProfileTable], name: str) -> WholeRow:
+    own = profiles[name]
+    if not own.from_:
+        return WholeRow(own, name)
+    other = _row(profiles, own.from_)
+    table = own.above(other.table)
+    return WholeRow(table, other.hardware if table.torch_layers == other.table.torch_layers else name)
 
 
 def _form_fault(kind: str, place: Sequence[int | str]) -> str:
@@ -195,8 +227,33 @@ def _faults(document: Document) -> Iterator[str]:
             yield f"[source_only] names {name}, which [packages] lacks: give its version there"
     for key, file in document.files.items():
         yield from _file_faults(key, file)
-    for name, profile in document.profiles.items():
-        yield from _profile_faults(name, profile, document.files)
+    for name, software in document.software.items():
+        yield from software_faults(f"[software.{name}]", software, versions)
+    for name in document.profiles:
+        if fault := _origin_fault(name, document.profiles):
+            yield fault
+        else:
+            yield from _own_faults(name, document)
+
+
+def _origin_fault(name: str, profiles: Mapping[str, ProfileTable]) -> str:
+    """Why the row can't take what it lacks from where it says; empty where it can."""
+    if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", name):
+        return (
+            f"[profiles.{name!r}] can't be part of an image's tag: call it by small letters, digits and single dashes"
+        )
+    seen = [name]
+    while origin := profiles[seen[-1]].from_:
+        if origin not in profiles:
+            near = difflib.get_close_matches(origin, profiles, n=1)
+            return (
+                f"[profiles.{seen[-1]}] comes from {origin}, and there is no such row: name "
+                f"{near[0] if near else 'one of ' + ', '.join(profiles)}"
+            )
+        if origin in seen:
+            return f"[profiles.{seen[-1]}] comes from {origin}, which comes from it: take one `from` out"
+        seen.append(origin)
+    return ""
 
 
 def _file_faults(key: str, file: FileTable) -> Iterator[str]:
@@ -216,10 +273,32 @@ def _file_faults(key: str, file: FileTable) -> Iterator[str]:
         yield f"{table} lacks key_url or key_fingerprint: its signature is checked by both"
 
 
-def _profile_faults(name: str, profile: ProfileTable, files: Mapping[str, FileTable]) -> Iterator[str]:
-    table = f"[profiles.{name}]"
+def _own_faults(name: str, document: Document) -> Iterator[str]:
+    """What is wrong in a row, without what is of the row that it comes from, which is said there."""
+    origin = document.profiles[name].from_
+    inherited = set(_profile_faults(name, _row(document.profiles, origin).table, document)) if origin else set()
+    for fault in _profile_faults(name, _row(document.profiles, name).table, document):
+        if fault not in inherited:
+            yield fault
+
+
+def _profile_faults(name: str, profile: ProfileTable, document: Document) -> Iterator[str]:
+    table, sets = f"[profiles.{name}]", ", ".join(document.software)
+    if not profile.torch:
+        yield f"torch of {table} is missing"
+    if profile.software not in document.software:
+        near = difflib.get_close_matches(profile.software, document.software, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"name one of {sets}"
+        what = (
+            f"{profile.software}, which there is not ({hint})" if profile.software else f"missing (name one of {sets})"
+        )
+        yield f"software of {table} is {what}"
+    else:
+        for image in document.software[profile.software].images:
+            if image in IMAGES and not getattr(profile.budget, image):
+                yield f"{image} of [profiles.{name}.budget] is missing"
     for part, version in profile.file_parts.items():
-        if f"{part}-{version}" not in files:
+        if f"{part}-{version}" not in document.files:
             yield (
                 f'{table} takes {part} {version}, and there is no [files."{part}-{version}"]: add its url and sha256, '
                 f'or write {part} = "{NONE}"'

@@ -86,7 +86,7 @@ def test_a_fetch_that_is_ended_by_the_system_leaves_nothing_behind(tmp_path: Pat
         os.close(held)
 
 
-ROWS = [((), ["cpu", "cu130", "cu124"]), (("--profile", "cu124"), ["cu124"])]
+ROWS = [((), list(pins.load().profiles)), (("--profile", "cu124"), ["cu124"])]
 
 
 @pytest.fixture
