@@ -42,7 +42,7 @@ export UV_HTTP_TIMEOUT ?= 120
 
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
 LINKS := $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(call pip_setting,find-links))
-TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml)
+TORCH_INDEX := $(firstword $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml))
 TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 
 # The parts of `make test` build on each other, and two of them would fight for the cores.
@@ -103,13 +103,16 @@ images: engine setup ## build both images
 
 # Options of `build.py build`, such as `--without efa --without smddp`, or `--mirror FOLDER`.
 BUILD_OPTIONS ?=
-GPU_PROFILES ?= $(shell sed -n 's/^\[profiles\.\(cu[0-9]*\)\]$$/\1/p' docker/pins.toml)
+GPU_PROFILES ?= $(shell sed -n 's/^\[profiles\.\(cu[0-9][a-z0-9-]*\)\]$$/\1/p' docker/pins.toml)
 .PHONY: gpu-images
 gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
 	@took=""; for profile in $(GPU_PROFILES); do \
 	  began=$$SECONDS; $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
 	  took+="$$profile built in $$((SECONDS - began)) s"; \
-	  began=$$SECONDS; BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/registry/test_push.py tests/local_mode; \
+	  began=$$SECONDS; case $$profile in \
+	    *-*) $(PYTHON) build.py test all --profile $$profile ;; \
+	    *) BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/registry/test_push.py tests/local_mode ;; \
+	  esac; \
 	  $(PYTHON) build.py size all --profile $$profile; \
 	  took+=" and tested in $$((SECONDS - began)) s, "; \
 	done; echo "took: $${took}in all $$SECONDS s"; docker system df

@@ -14,6 +14,9 @@ KIT = "berth.kit"
 PROFILE = "berth.profile"
 """The row of docker/pins.toml that an image was built from."""
 
+SOFTWARE = "berth.software"
+"""The set of docker/pins.toml that an image carries."""
+
 RUN = "berth.run"
 """The run's id, on the containers and the network of one `run train` or `run serve`."""
 

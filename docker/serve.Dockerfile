@@ -37,6 +37,8 @@
 # pins: begin
 ARG BASE_IMAGE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 ARG PROFILE=cpu
+ARG HARDWARE=cpu
+ARG SOFTWARE=current
 ARG PYTHON=3.11
 ARG CUDA=none
 ARG CUDNN=none
@@ -58,10 +60,15 @@ FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 
 # What the layers of this profile install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so
 # that another one's rebuild nothing here, and because the CPU build of torch would pass for the plain version as well.
+# Up to torch both are those of the row that has the hardware, so that these layers are the same whatever stands on them.
 # The brackets let a folder be absent: a pattern may match nothing, where a name must be there.
 FROM scratch AS inputs
+ARG HARDWARE
 ARG PROFILE
+COPY docker/locks/${HARDWARE} /locks
 COPY docker/locks/${PROFILE} /locks
+WORKDIR /torch
+COPY docker/wheel[s]/${HARDWARE}/* ./
 WORKDIR /wheels
 COPY docker/wheel[s]/${PROFILE}/* ./
 
@@ -108,7 +115,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cuda.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh cuda "${CUDA}"
 
 FROM cuda AS math
@@ -119,7 +126,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/math.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh math "${CUDA}"
 
 FROM math AS cudnn
@@ -130,7 +137,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cudnn.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh cudnn "${CUDNN}"
 
 FROM cudnn AS nccl
@@ -141,7 +148,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/nccl.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh nccl "${NCCL}"
 
 FROM nccl AS pytorch
@@ -153,7 +160,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
     --mount=type=bind,from=inputs,source=/locks/pytorch.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/pytorch.sh "${TORCH}" "${TORCH_INDEX}"
 
 FROM pytorch AS compiler
@@ -234,10 +241,12 @@ RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
+    --mount=type=bind,from=inputs,source=/locks/software.json,target=/tmp/software.json \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
     /tmp/layers/kit.sh serve
 
 ARG PROFILE
+ARG SOFTWARE
 ARG TORCH
 ARG TRANSFORMERS
 ARG OPENVINO
@@ -247,6 +256,7 @@ ARG NCCL
 ARG CUDA_COMPAT
 LABEL berth.kit="serve" \
     berth.profile="${PROFILE}" \
+    berth.software="${SOFTWARE}" \
     berth.torch="${TORCH}" \
     berth.transformers="${TRANSFORMERS}" \
     berth.openvino="${OPENVINO}" \

@@ -4,10 +4,15 @@ FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 
 # What the layers of this profile install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so
 # that another one's rebuild nothing here, and because the CPU build of torch would pass for the plain version as well.
+# Up to torch both are those of the row that has the hardware, so that these layers are the same whatever stands on them.
 # The brackets let a folder be absent: a pattern may match nothing, where a name must be there.
 FROM scratch AS inputs
+ARG HARDWARE
 ARG PROFILE
+COPY docker/locks/${HARDWARE} /locks
 COPY docker/locks/${PROFILE} /locks
+WORKDIR /torch
+COPY docker/wheel[s]/${HARDWARE}/* ./
 WORKDIR /wheels
 COPY docker/wheel[s]/${PROFILE}/* ./
 
@@ -54,7 +59,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cuda.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh cuda "${CUDA}"
 
 FROM cuda AS math
@@ -65,7 +70,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/math.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh math "${CUDA}"
 
 FROM math AS cudnn
@@ -76,7 +81,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cudnn.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh cudnn "${CUDNN}"
 
 FROM cudnn AS nccl
@@ -87,7 +92,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/nccl.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh nccl "${NCCL}"
 
 FROM nccl AS pytorch
@@ -99,7 +104,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
     --mount=type=bind,from=inputs,source=/locks/pytorch.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/pytorch.sh "${TORCH}" "${TORCH_INDEX}"
 
 FROM pytorch AS compiler

@@ -11,7 +11,7 @@
 #                                └─ tools ─┬·· every layer from cuda on
 #   inputs ────────────────────────────────┘
 #
-# Thrown away: inputs (the profile's locks and wheels), driver and files (of docker/files, checked and unpacked),
+# Thrown away: inputs (locks and wheels), driver and files (of docker/files, checked and unpacked),
 # builder (a compiler, uv, strip), tools (what layers call while they are made), source and kit (wheels). Up to
 # openvino, all stages are those of docker/shared.Dockerfile.
 #
@@ -41,6 +41,8 @@
 # pins: begin
 ARG BASE_IMAGE=debian:bookworm-20260918-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 ARG PROFILE=cpu
+ARG HARDWARE=cpu
+ARG SOFTWARE=current
 ARG PYTHON=3.11
 ARG CUDA=none
 ARG CUDNN=none
@@ -74,10 +76,15 @@ FROM --platform=linux/amd64 ${BASE_IMAGE} AS base
 
 # What the layers of this profile install: a lock each, and the wheels of docker/wheels, where there are any. By profile, so
 # that another one's rebuild nothing here, and because the CPU build of torch would pass for the plain version as well.
+# Up to torch both are those of the row that has the hardware, so that these layers are the same whatever stands on them.
 # The brackets let a folder be absent: a pattern may match nothing, where a name must be there.
 FROM scratch AS inputs
+ARG HARDWARE
 ARG PROFILE
+COPY docker/locks/${HARDWARE} /locks
 COPY docker/locks/${PROFILE} /locks
+WORKDIR /torch
+COPY docker/wheel[s]/${HARDWARE}/* ./
 WORKDIR /wheels
 COPY docker/wheel[s]/${PROFILE}/* ./
 
@@ -124,7 +131,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cuda.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh cuda "${CUDA}"
 
 FROM cuda AS math
@@ -135,7 +142,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/math.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh math "${CUDA}"
 
 FROM math AS cudnn
@@ -146,7 +153,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/cudnn.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh cudnn "${CUDNN}"
 
 FROM cudnn AS nccl
@@ -157,7 +164,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/nvidia.sh,target=/tmp/layers/nvidia.sh \
     --mount=type=bind,from=inputs,source=/locks/nccl.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/nvidia.sh nccl "${NCCL}"
 
 FROM nccl AS pytorch
@@ -169,7 +176,7 @@ RUN \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/pytorch.sh,target=/tmp/layers/pytorch.sh \
     --mount=type=bind,from=inputs,source=/locks/pytorch.txt,target=/tmp/lock.txt \
-    --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
+    --mount=type=bind,from=inputs,source=/torch,target=/tmp/wheels \
     /tmp/layers/pytorch.sh "${TORCH}" "${TORCH_INDEX}"
 
 FROM pytorch AS compiler
@@ -314,10 +321,12 @@ RUN \
     --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
     --mount=type=bind,from=tools,target=/tmp/tools \
     --mount=type=bind,source=docker/layers/kit.sh,target=/tmp/layers/kit.sh \
+    --mount=type=bind,from=inputs,source=/locks/software.json,target=/tmp/software.json \
     --mount=type=bind,from=kit,source=/dist,target=/tmp/dist \
     /tmp/layers/kit.sh train
 
 ARG PROFILE
+ARG SOFTWARE
 ARG TORCH
 ARG TRANSFORMERS
 ARG OPENVINO
@@ -331,6 +340,7 @@ ARG GDRCOPY
 ARG CUDA_COMPAT
 LABEL berth.kit="train" \
     berth.profile="${PROFILE}" \
+    berth.software="${SOFTWARE}" \
     berth.torch="${TORCH}" \
     berth.transformers="${TRANSFORMERS}" \
     berth.openvino="${OPENVINO}" \

@@ -320,7 +320,8 @@ def print_uri(
     found: list[dict[str, Any]] = []
     problems: list[str] = []
     notes: list[str] = []
-    for name in which.images if image is None else (None if which is Which.all else which.value,):
+    named = (None if which is Which.all else which.value,)
+    for name in pins.load().profile(profile).of(which.images) if image is None else named:
         local, pushed = _pushed(name, profile, image, kept)
         title = image or str(name)
         problems += uri.choice_problems(title, profile, pushed, registry)

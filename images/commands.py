@@ -33,6 +33,7 @@ from berth.images.prepare import BuildOptions, prepare
 from berth.images.probe import probe_machine
 from berth.images.selection import select_image, select_images
 from berth.images.size import image_size, render_size
+from berth.images.software import render_software
 
 app = command_group()
 
@@ -198,7 +199,9 @@ def render_pins(
         str | None,
         typer.Option(metavar="NAME", help="The row of docker/pins.toml to lock again; without it, every one."),
     ] = None,
-    no_locks: Annotated[bool, typer.Option("--no-locks", help="Render the Dockerfiles only.")] = False,
+    no_locks: Annotated[
+        bool, typer.Option("--no-locks", help="Render the Dockerfiles and software.json only.")
+    ] = False,
     fetch: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Only this: download a file such as smddp-2.6.0 and record its sha256."),
@@ -214,7 +217,9 @@ def render_pins(
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
         return
     written = dockerfiles.render_dockerfiles(kit)
-    if not no_locks:
+    if no_locks:
+        written += render_software([row for row in rows if (locks.LOCKS / row.name).exists()], locks.LOCKS)
+    else:
         written += locks.lock_again(kit, rows, build_network.gather(os.environ).index.folders)
     for path in written:
         result.print(escape(str(path.relative_to(pins.ROOT))))

@@ -23,6 +23,8 @@ def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
     arguments = {
         "BASE_IMAGE": pins.base_image,
         "PROFILE": profile.name,
+        "HARDWARE": profile.hardware,
+        "SOFTWARE": profile.software.name,
         "PYTHON": profile.python,
         **{part.upper(): profile.cuda.get(part, NONE) for part in CUDA_PARTS},
         "TORCH": profile.torch,

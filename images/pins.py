@@ -26,6 +26,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert
 PATH = ROOT / "docker" / "pins.toml"
 DEFAULT_PROFILE = "cpu"
 IMAGES = ("train", "serve")
+KIT_TRANSFORMERS = 5
+"""The first major version of transformers that run_qa and serve are for."""
 NONE = "none"
 UNPINNED = "unpinned"
 CUDA_PARTS = ("cuda", "cudnn", "nccl", "triton")
@@ -81,16 +83,17 @@ class SoftwareSet:
 class Profile:
     """One row of pins.toml, hardware × software.
 
-    `hardware` is the row whose torch layers it has, and whose locks up to torch: its own name, or the one that it comes
-    `from` where torch, its index and CUDA are the same. `packages` are PyPI names and versions, with those of the
-    software set; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no package of an index, by
-    part. None of them has what the row or the set says "none" to. `budget` is compressed megabytes an image.
-    `torch_index` is empty for the default index. `required` are parts of `files` without which a build is refused;
-    `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that the row has and a
-    build goes without why it does, in a word of `labels`.
+    `hardware` is the row whose torch layers it has, and whose locks up to torch: its own name, or that of the row which
+    it comes `from` (`origin`, else empty) where torch, its index and CUDA are the same. `packages` are PyPI names and
+    versions, with those of the software set; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
+    package of an index, by part. None of them has what the row or the set says "none" to. `budget` is compressed
+    megabytes an image. `torch_index` is empty for the default index. `required` are parts of `files` without which a
+    build is refused; `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that
+    the row has and a build goes without why it does, in a word of `labels`.
     """
 
     name: str
+    origin: str
     hardware: str
     python: str
     software: SoftwareSet
@@ -111,6 +114,20 @@ class Profile:
     def images(self) -> tuple[str, ...]:
         """The images that it has, as its software set says."""
         return self.software.images
+
+    @property
+    def runs_kit(self) -> bool:
+        """Whether the kit's own programs, run_qa and serve, run in its images: they are for transformers 5."""
+        return int(self.packages["transformers"].partition(".")[0]) >= KIT_TRANSFORMERS
+
+    def of(self, images: Sequence[str]) -> tuple[str, ...]:
+        """Those of some images that it has; UserError where it has none of them."""
+        if found := tuple(image for image in images if image in self.images):
+            return found
+        raise UserError(
+            f"profile {self.name} has no image {' or '.join(images)}: its software set {self.software.name} is for "
+            f"{' and '.join(self.images)}; name an image that it has, or another profile."
+        )
 
     def openvino(self, image: str) -> str:
         """The version of OpenVINO in an image, or "none": with CUDA the inference image computes on the GPU, while a
@@ -218,6 +235,7 @@ def _profile(
     budget = {image: table.budget.model_dump()[image] for image in software.images}
     return Profile(
         name=name,
+        origin=table.from_,
         hardware=row.hardware,
         python=python,
         software=software,

@@ -14,6 +14,7 @@ from berth.common.engine import BUILDKIT
 from berth.common.errors import UserError
 from berth.common.image_names import build_tag, image_name
 from berth.images import dockerfiles, pins
+from berth.images.lock_check import lock_problem
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def step_count(image: str, root: Path) -> int:
     return 1 + len(re.findall(r"^(RUN|COPY|WORKDIR)\b", text, flags=re.MULTILINE))
 
 
-def refusals(profile: pins.Profile, image: str, locks: Path) -> list[str]:
+def refusals(kit: pins.Pins, profile: pins.Profile, image: str, locks: Path) -> list[str]:
     """Why this image of this profile can't be built, one sentence each; empty where it can."""
     reasons = []
     for part, file in profile.files.items():
@@ -120,12 +121,8 @@ def refusals(profile: pins.Profile, image: str, locks: Path) -> list[str]:
                 f"{part} {file.version} is built for torch {file.torch}, and profile {profile.name} has torch "
                 f"{profile.torch}: change one of the two in docker/pins.toml, or build with --without {part}."
             )
-    if not (locks / profile.name / "pytorch.txt").exists():
-        reasons.append(
-            f"profile {profile.name} has no locks in docker/locks: run `python build.py pins --profile "
-            f"{profile.name}`, which makes them."
-        )
-    return reasons
+    problem = lock_problem(kit, profile, image, locks)
+    return [*reasons, *([problem] if problem else [])]
 
 
 def build_plan(kit: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided) -> BuildPlan:

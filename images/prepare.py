@@ -49,12 +49,11 @@ class Site:
 
 @dataclass(frozen=True)
 class BuildInputs:
-    """What the builds of a profile read besides their checkout: the wheels of this machine that its locks name, the
-    files that are here, and those that are missing.
+    """What the builds of a profile read besides their checkout: the wheels of this machine that locks name, by the
+    profile whose folder they are for, the files that are here, and those that are missing.
     """
 
-    profile: pins.Profile
-    wheels: tuple[Path, ...]
+    wheels: Mapping[str, Sequence[Path]]
     files: tuple[Path, ...]
     missing: tuple[WantedFile, ...]
 
@@ -73,7 +72,9 @@ def prepare(
     network = build_network.gather(os.environ)
     source = downloads.FileSource(downloads.mirror(options.mirror), network.ca)
     site = Site(kit, root, network, source, say, show)
-    row = options.parts.row(kit.profile(options.profile), images)
+    profile = kit.profile(options.profile)
+    images = profile.of(images)
+    row = options.parts.row(profile, images)
     found = {want: _at_hand(site, want) for want in build_files.of_images(row, images)}
     row = _drop_missing_parts(site, images, row, found, options)
     inputs = plan_inputs(row, images, found, local_wheels(network, row, root))
@@ -83,20 +84,23 @@ def prepare(
 
 
 def plan_inputs(
-    row: pins.Profile, images: Sequence[str], found: Mapping[WantedFile, Path | None], wheels: Sequence[Path]
+    row: pins.Profile,
+    images: Sequence[str],
+    found: Mapping[WantedFile, Path | None],
+    wheels: Mapping[str, Sequence[Path]],
 ) -> BuildInputs:
     """What these images of a profile read, and what of it is missing; found: the files by what they are, None where one
     is not here. Pure.
     """
     wanted = build_files.of_images(row, images)
     here = [path for want in wanted if (path := found[want]) is not None]
-    return BuildInputs(row, tuple(wheels), tuple(here), tuple(want for want in wanted if found[want] is None))
+    return BuildInputs(wheels, tuple(here), tuple(want for want in wanted if found[want] is None))
 
 
 def provide(site: Site, inputs: BuildInputs, base_image: str | None) -> Provided:
     """Writes the secrets, links the wheels, fetches the files that are missing, and finds the base, or makes it."""
     secrets = site.network.write_secrets(pins.CACHE / "secrets")
-    link_wheels(inputs.wheels, inputs.profile.name, site.root)
+    link_wheels(inputs.wheels, site.root)
     client = engine.connect()  # where none answers, not after a long download
     fetched = [site.source.fetch(want, build_files.CACHE, site.say, site.show) for want in inputs.missing]
     link_files([*inputs.files, *fetched], site.root / "docker" / "files", same_content)
@@ -109,7 +113,7 @@ def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -
     pasted, and says each; what would be fetched, pulled or made is only said.
     """
     secrets = site.network.write_secrets(pins.CACHE / "secrets", keep_others=True)
-    wheels = link_wheels(inputs.wheels, inputs.profile.name, site.root)
+    wheels = link_wheels(inputs.wheels, site.root)
     files = link_files(inputs.files, site.root / "docker" / "files", same_content)
     if written := [str(path) for path in (*secrets.values(), *wheels, *files)]:
         site.say(f"the lines below read these files, which were written for them and stay: {', '.join(written)}")
@@ -127,15 +131,21 @@ def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -
     return Provided(base, secrets, site.network.proxies)
 
 
-def local_wheels(network: Network, row: pins.Profile, root: Path) -> list[Path]:
-    """The wheels that the profile's locks name, of pip's folders on this machine."""
-    locks = [path.read_text() for path in sorted((root / "docker" / "locks" / row.name).glob("*.txt"))]
-    return build_network.wanted_wheels(network.index.folders, locks)
+def local_wheels(network: Network, row: pins.Profile, root: Path) -> dict[str, list[Path]]:
+    """The wheels of pip's folders on this machine that a profile's locks name, and those of the row whose torch layers
+    it has, by profile.
+    """
+    found = {}
+    for name in dict.fromkeys((row.hardware, row.name)):
+        locks = [path.read_text() for path in sorted((root / "docker" / "locks" / name).glob("*.txt"))]
+        found[name] = build_network.wanted_wheels(network.index.folders, locks)
+    return found
 
 
-def link_wheels(wheels: Sequence[Path], profile: str, root: Path) -> list[Path]:
-    """Puts wheels of a profile's locks where its builds look for them, in the context `root`; their paths there."""
-    return link_files(wheels, root / "docker" / "wheels" / profile, same_size)
+def link_wheels(wheels: Mapping[str, Sequence[Path]], root: Path) -> list[Path]:
+    """Puts wheels where the builds of their profile look for them, in the context `root`; their paths there."""
+    folders = {name: root / "docker" / "wheels" / name for name in wheels}
+    return [path for name in wheels for path in link_files(wheels[name], folders[name], same_size)]
 
 
 def read_checkout(root: Path) -> Checkout:
@@ -162,7 +172,7 @@ def _drop_missing_parts(
     """
     missing = [want for want, path in found.items() if path is None]
     unfit = name_problems(options.base_image)
-    unfit += [reason for image in images for reason in refusals(row, image, site.root / "docker" / "locks")]
+    unfit += [reason for image in images for reason in refusals(site.kit, row, image, site.root / "docker" / "locks")]
     no_hash, unreached = unpinned(row, images), site.source.lacks(missing, ask=not options.dry_run)
     asked_for = options.parts.asked_for(row)
     can_be_had, refused = drop_parts(row, no_hash, asked_for)

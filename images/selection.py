@@ -69,7 +69,7 @@ def select_image(client: DockerClient, kit: str | None, profile: str, name: str 
     such image, where it does not stand on one of the kit's, or on the other one.
     """
     if name is None:
-        pins.load().profile(profile)  # one that there is not is said as that
+        pins.load().profile(profile).of([str(kit)])  # one that there is not is said as that
         name = image_name(str(kit), profile)
         found = find_built_image(client, name)
         return SelectedImage(name, str(found.id), str(kit), profile, derived=False, attrs=found.attrs)
@@ -98,9 +98,11 @@ def select_image(client: DockerClient, kit: str | None, profile: str, name: str 
 
 
 def select_images(client: DockerClient, kits: Sequence[str], profile: str, name: str | None) -> list[SelectedImage]:
-    """What a command for `train`, `serve` or both is for: the one image `name`, or without it those of the kit."""
+    """What a command for `train`, `serve` or both is for: the one image `name`, or without it those of the kit that the
+    profile has.
+    """
     if name is None:
-        return [select_image(client, kit, profile) for kit in kits]
+        return [select_image(client, kit, profile) for kit in pins.load().profile(profile).of(kits)]
     return [select_image(client, kits[0] if len(kits) == 1 else None, profile, name)]
 
 

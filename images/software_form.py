@@ -7,9 +7,10 @@ from datetime import date
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict
 
-from berth.images.pins import IMAGES, NONE
+from berth.images.pins import IMAGES, KIT_TRANSFORMERS, NONE
 
 MAY_BE_NONE = ("openvino", "nncf", "evaluate", "scikit-learn", "pillow", "tensorboardx")
 """The packages that a software set may say "none" to: a training image does without them."""
@@ -61,6 +62,15 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
             yield f'{name} of {table} is "{NONE}", which only {", ".join(MAY_BE_NONE)} may be: write a version'
     if not software.images or set(software.images) - set(IMAGES):
         yield f"images of {table} are not some of {', '.join(IMAGES)}"
+    for name, version in software.versions.items():
+        if version != NONE and _version(version) is None:
+            yield f"{name} of {table} is {version!r}, and no version: write it as 4.46.3"
+    found = _version(software.transformers)
+    if "serve" in software.images and found and found.major < KIT_TRANSFORMERS:
+        yield (
+            f"{table} has transformers {software.transformers}, and serve is for {KIT_TRANSFORMERS} and newer: write "
+            'images = ["train"]; images of other profiles serve its models'
+        )
     for text in (*software.packages, *software.constraints):
         if _requirement(text) is None:
             yield f'{text!r} of {table} is no requirement: write it as pip takes it, such as "peft==0.15.2"'
@@ -81,6 +91,13 @@ def _is_day(text: str) -> bool:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def _requirement(text: str) -> Requirement | None:

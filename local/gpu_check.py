@@ -46,19 +46,19 @@ def measure_gpus(
     log: Callable[[str], None] = print,
     say: Callable[[str], None] = print,
 ) -> bool:
-    """Runs the check in both images of a profile, writes what they found to `target`; whether none of it failed.
+    """Runs the check in the images of a profile, writes what they found to `target`; whether none of it failed.
 
     log takes the containers' lines, say takes ours. UserError before anything starts where the profile has no CUDA, the
     engine passes no GPUs on or an image is not there, and where an image finds no GPU that it can use.
     """
     kit = pins.load()
     if not kit.profile(profile).cuda:
-        others = " or ".join(name for name, each in kit.profiles.items() if each.cuda)
+        others = " or ".join(name for name, each in kit.profiles.items() if each.cuda and each.hardware == name)
         raise UserError(f"The images of profile {profile} have no CUDA and use no GPU: choose --profile {others}.")
     with engine_errors():
         client = connect()
         require_gpus(client, instead="run `python bench/gpu.py`, which needs no Docker")
-        images = [select_image(client, image, profile).name for image in pins.IMAGES]
+        images = [select_image(client, image, profile).name for image in kit.profile(profile).images]
         make_folder(check_writable(target.parent))
         reports = {image: _check(client, image, log, say) for image in images}
         target.write_text(

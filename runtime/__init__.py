@@ -5,6 +5,7 @@ dispatch         process 1: the image's own command, or another in its place
 log              how a line of the log begins
 memory           what of it this container may use, has used and may still take
 pip_environment  what pip gets on a closed network: certificates, wheels, a warm pool's cache
+software         which software set of docker/pins.toml the image carries
 requirements     pip for a user's requirements.txt
 subprocesses     a command or a function in a child process, with a limit that holds
 gpu              the driver and the GPUs: whether torch can run on them, and what they do

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from berth.runtime import software
 from berth.runtime.dispatch import OwnCommand, run_command
 from berth.runtime.gpu import driver, start
 from berth.serve import log
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     start.unblock_signals()
     log.configure(os.environ)
+    carried = software.read()
+    for name, value in carried.environment.items() if carried else ():
+        os.environ.setdefault(name, value)
     own = OwnCommand("serve", _serve, _refusal, _not_run)
     return run_command(sys.argv[1:] if arguments is None else arguments, own)
 
@@ -54,6 +58,8 @@ def _serve() -> int:
     # The image holds every file it needs: a model that names one it lacks must say so, not wait for a hub that can't be
     # reached.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if carried := software.read():
+        logger.info("%s", software.described(carried))
     # Before torch is imported: it would die without a sentence, and on an endpoint without a line in the log. The
     # server can do without a GPU that the driver does not offer.
     gpus = driver.count_gpus(Path("/"), os.environ)

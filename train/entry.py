@@ -20,6 +20,7 @@ from types import FrameType
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions, read_launch_options
+from berth.runtime import software
 from berth.runtime.dispatch import OwnCommand, run_command
 from berth.runtime.gpu import start
 from berth.train import efa, smddp
@@ -85,6 +86,8 @@ def _find_part(
     """Look at this host and decide what it does in the job. `stack` removes what is laid down for that."""
     job = context.job
     try:
+        if job.leads and (found := software.read()):
+            get_logger().info("%s", software.described(found))
         hardware = _usable_hardware()
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
         plan = _decide(job, options, hardware, str(context.paths.run_dir), keys)

@@ -7,6 +7,8 @@ nothing; it never raises, and prints nothing but what berth.train.rank_hook has 
 
 import os
 
+SOFTWARE = "/opt/berth/software.json"
+"""Of berth.runtime.software, which is not loaded here: a dataclass alone would cost each Python several ms."""
 TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
     """Do what is to be done in this process, whose environment is `environ`."""
     try:
+        for name, value in software_variables().items():
+            environ.setdefault(name, value)
         from berth.train import after_import
 
         after_import.register("evaluate.loading", _after_evaluate)
@@ -40,6 +44,21 @@ def _watch_script(environ: "MutableMapping[str, str]") -> None:
         from berth.train import rank_hook
 
         rank_hook.watch_script(environ, _usable_gpus(environ))
+
+
+def software_variables(path: str = SOFTWARE) -> "dict[str, str]":
+    """The environment of the image's software set; nothing outside of an image."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return {}
+    if '"environment": {}' in text:  # as most have it, for json's import takes longer than all else here
+        return {}
+    import json
+
+    found: dict[str, str] = json.loads(text)["environment"]
+    return found
 
 
 def _after_evaluate(loading: "ModuleType") -> None:

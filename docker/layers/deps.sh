@@ -5,11 +5,12 @@ set -eu
 # shellcheck source=docker/layers/network.sh
 . /tmp/tools/network.sh
 image=$1 transformers=$2 index=${3:-}
+locked() { grep -q "^$1==" /tmp/lock.txt; }
 case $image in
 train)
     stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas sklearn PIL pillow.libs torchvision"
     # A build of torchvision for the CPU's torch, which no profile of ours has, lies in the index of that torch.
-    if [ -n "$index" ] && grep -q '^torchvision==' /tmp/lock.txt && ! ls /tmp/wheels/torchvision-*.whl >/dev/null 2>&1; then
+    if [ -n "$index" ] && locked torchvision && ! ls /tmp/wheels/torchvision-*.whl >/dev/null 2>&1; then
         export UV_INDEX="$index"
     fi
     ;;
@@ -22,7 +23,7 @@ install_locked
 rm -f /opt/berth/bin/train
 # NNCF asks for telemetry, which sends figures of each quantisation, and for what its ways through PyTorch compile and draw
 # with. As requirements that are missing they would come back with the next package that pip installs in a job.
-if [ "$image" = train ]; then
+if [ "$image" = train ] && locked nncf; then
     sed -i -E '/^Requires-Dist: (openvino-telemetry|ninja|pydot)\b/d' \
         /opt/berth/lib/python3*/site-packages/nncf-*.dist-info/METADATA
 fi
@@ -38,9 +39,12 @@ pinned = sys.argv[1]
 assert transformers.__version__ == pinned, f"pinned transformers {pinned}, installed {transformers.__version__}"
 PY
 if [ "$image" = train ]; then
-    /opt/berth/bin/python -c 'import evaluate, PIL.Image, sklearn.metrics, tensorboardX'
+    # What of it the software set has.
+    for each in evaluate:evaluate pillow:PIL.Image scikit-learn:sklearn.metrics tensorboardx:tensorboardX; do
+        ! locked "${each%:*}" || /opt/berth/bin/python -c "import ${each#*:}"
+    done
     # Imports, but for its operators, with a torch that it was not built for.
-    if grep -q '^torchvision==' /tmp/lock.txt; then
+    if locked torchvision; then
         /opt/berth/bin/python -c 'import torch, torchvision; torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)'
     fi
 fi
@@ -49,7 +53,24 @@ case $image in
 train) set -- transformers.trainer accelerate datasets pyarrow.parquet sagemaker_training.environment mpi4py.run paramiko ;;
 serve) set -- starlette.applications uvicorn.protocols.http.h11_impl sagemaker_inference.default_inference_handler ;;
 esac
+# A software set may lack some of them.
 # shellcheck disable=SC2086
-/opt/berth/bin/python /tmp/tools/bytecode.py $bert "$@"
+there=$(/opt/berth/bin/python - $bert "$@" <<'PY'
+import sys
+from importlib.util import find_spec
+
+
+def is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+print(*filter(is_there, sys.argv[1:]))
+PY
+)
+# shellcheck disable=SC2086
+/opt/berth/bin/python /tmp/tools/bytecode.py $there
 # What sagemaker-training makes where it is imported outside of a job, with the time in its name.
 rm -rf /root/sagemaker_local

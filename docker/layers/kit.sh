@@ -7,6 +7,8 @@ set -eu
 # uv's note of when the wheel was written, which differs from build to build.
 info=$(echo /opt/berth/lib/python3*/site-packages/berth-*.dist-info)
 sed -i '/\/uv_cache\.json,/d' "$info/RECORD" && rm "$info/uv_cache.json"
+# Which software set this is, and what it wants in the environment of each Python (berth.runtime.software).
+install -m 0644 /tmp/software.json /opt/berth/software.json
 # One wheel has both commands; each image answers to its own.
 case $1 in
 train)

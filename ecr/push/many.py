@@ -20,6 +20,7 @@ from berth.ecr.push.one import PushResult, push_one
 from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import Preflight, PushTask, run_preflight
 from berth.ecr.repository_client import open_repositories
+from berth.images import pins
 from berth.images.inventory import debian, sbom
 from berth.images.local_image import LocalImage
 from berth.images.selection import SelectedImage, select_images
@@ -125,6 +126,6 @@ def _write_bill(client: DockerClient, image: LocalImage, dist: Path, say: Say) -
     made = sbom.image_bill(client, image.id)
     if image.derived:
         return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
-    if moved := debian.moved_on(debian.record_path(image.profile).read_text(), made.packages, image.profile):
+    if moved := debian.moved_on(debian.record_of(pins.load(), image.profile), made.packages):
         say(moved)
     return sbom.write(made, dist / sbom.file_name(image.image, image.exact))

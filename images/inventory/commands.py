@@ -43,7 +43,7 @@ def write_bills(
 ) -> None:
     """Write the bill of materials of built images. It has each package's version, hash and licence."""
     if record and (which is not Which.all or image is not None):
-        raise UserError("--record is for both images together: leave out which image, or the option.")
+        raise UserError("--record is for all images together: leave out which image, or the option.")
     made = _bills(which.images, profile, image)
     packages = [package for each in made.values() for package in each.packages]
     for file, each in made.items():
@@ -51,7 +51,7 @@ def write_bills(
         result.print(escape(f"{path}  {len(each.packages)} packages"))
     if record:
         result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))
-    elif image is None and (moved := debian.moved_on(debian.record_path(profile).read_text(), packages, profile)):
+    elif image is None and (moved := debian.moved_on(debian.record_of(pins.load(), profile), packages)):
         say(moved)
 
 
@@ -128,7 +128,7 @@ def show_outdated(
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
-    images = [image_name(image, name) for name in profiles for image in pins.IMAGES]
+    images = [image_name(image, name) for name in profiles for image in kit.profile(name).images]
     here = build_network.gather(os.environ)
     with doing("asking the package index") as step:
         found = outdated.find_outdated(kit, profiles, outdated.Services(here, osv_url), images=images, step=step)

@@ -51,6 +51,16 @@ def record_path(profile: str, records: Path = RECORDS) -> Path:
     return records / f"{profile}.txt"
 
 
+def record_of(kit: pins.Pins, profile: str, records: Path = RECORDS) -> Path | None:
+    """Where the versions of a profile's images stand: its own record, or that of the row that it comes from; None where
+    there is neither.
+    """
+    names = [profile]
+    while origin := kit.profile(names[-1]).origin:
+        names.append(origin)
+    return next((path for name in names if (path := record_path(name, records)).exists()), None)
+
+
 def record(packages: Iterable[BillPackage]) -> str:
     """The text of a record: a line `name version` for each of Debian's packages, in both images of a profile."""
     lines = sorted({f"{package.name} {package.version}\n" for package in packages if package.kind == "deb"})
@@ -72,12 +82,15 @@ def write_record(packages: Iterable[BillPackage], profile: str, records: Path = 
     return path
 
 
-def moved_on(text: str, packages: Iterable[BillPackage], profile: str) -> str:
-    """What of an image's packages is not as recorded, and what to do, in one sentence; empty where all is.
+def moved_on(kept: Path | None, packages: Iterable[BillPackage]) -> str:
+    """What of an image's packages is not as recorded, and what to do, in one sentence; empty where all is, or nothing
+    is recorded.
 
-    text: that of the profile's record. A package that is recorded and not in the image is of the other image.
+    kept: the profile's record. A package that is recorded and not in the image is of the other image.
     """
-    versions = recorded(text)
+    if kept is None:
+        return ""
+    versions = recorded(kept.read_text())
     changes = [
         f"{package.name} {versions.get(package.name, 'not recorded')} → {package.version}"
         for package in packages
@@ -87,7 +100,7 @@ def moved_on(text: str, packages: Iterable[BillPackage], profile: str) -> str:
         return ""
     more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
     return (
-        f"Debian's archive has moved on since docker/debian/{profile}.txt was recorded: "
+        f"Debian's archive has moved on since docker/debian/{kept.name} was recorded: "
         f"{', '.join(changes[:_NAMED])}{more}; test the images, then record what they hold."
     )
 

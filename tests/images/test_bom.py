@@ -117,7 +117,9 @@ def test_debians_versions_are_the_recorded_ones_or_newer(
     bill: cyclonedx.Bill, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
     """The archive moves on, never back; another base may bring packages that are not recorded."""
-    versions = debian.recorded(debian.record_path(profile.name).read_text())
+    kept = debian.record_of(pins.load(), profile.name)
+    assert kept is not None
+    versions = debian.recorded(kept.read_text())
     others = [
         each for each in bill.packages if each.kind == "deb" and each.version != versions.get(each.name, each.version)
     ]

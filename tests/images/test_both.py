@@ -9,7 +9,7 @@ from docker.models.images import Image
 from testinfra.host import Host
 
 from berth.images import pins
-from berth.images.locks import LOCKS, NVIDIA_LAYERS
+from berth.images.locks import LOCKS, image_locks
 from berth.images.size import image_size
 
 
@@ -36,6 +36,7 @@ def test_one_linux_amd64_image_whose_labels_say_what_is_inside(image: Image, pro
     assert (image.attrs["Os"], image.attrs["Architecture"]) == ("linux", "amd64")
     labels = image.labels
     assert labels["berth.profile"] == profile.name
+    assert labels["berth.software"] == profile.software.name
     assert labels["berth.torch"] == profile.torch
     assert labels["berth.transformers"] == profile.packages["transformers"]
     assert labels["berth.openvino"] == profile.openvino(name_of(image))
@@ -105,13 +106,9 @@ def test_installed_packages_are_the_locked_ones(
     )
     said = client.containers.run(image.id, ["python", "-c", listing], network_mode="none", remove=True).decode()
     installed = dict(line.split() for line in said.splitlines())
-    layers = [*NVIDIA_LAYERS, "pytorch", *(["openmpi"] if name == "train" else []), "deps", "source"]
-    layers += ["openvino"] if profile.openvino(name) != pins.NONE else []
     locked: dict[str, str] = {"berth": pins.version()}
-    for layer in layers:
-        files = [LOCKS / profile.name / f"{layer}.txt", LOCKS / profile.name / f"{layer}-{name}.txt"]
-        for file in (file for file in files if file.exists()):
-            locked |= dict(re.findall(r"^([a-z0-9-]+)==(\S+)", file.read_text(), flags=re.MULTILINE))
+    for path in image_locks(profile, name):
+        locked |= dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (LOCKS / path).read_text(), flags=re.MULTILINE))
     assert installed == locked
 
 

@@ -100,7 +100,8 @@ def test_without_such_labels_the_same_image_could_go(machine: Machine, make_imag
     place = f"{machine.ecr.host()}/berth-train"
     assert done.stdout.splitlines() == [
         f"{place}: will be created: immutable tags, scan on push, AES-256, a lifecycle policy (all of release-*, "
-        "5 of *-dirty, 20 of *-cpu-*, 20 of *-cu130-*, 20 of *-cu124-*, untagged for 30 days)",
+        "5 of *-dirty, 20 of *-cpu-hf4-*, 20 of *-cu124-hf4-*, "
+        "20 of *-cpu-*, 20 of *-cu130-*, 20 of *-cu124-*, untagged for 30 days)",
         f"{place}:0.1.0-{PROFILE}-{REVISION} will be pushed",
         f"{place}:1.0 will be pushed",
     ]

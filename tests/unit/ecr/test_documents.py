@@ -21,9 +21,10 @@ PUSH = json.loads((documents.POLICIES / "push-iam.json").read_text())
 def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_what_has_no_tag() -> None:
     policy = documents.lifecycle_policy(keep=5, days=7)
     assert documents.summary(policy) == (
-        "all of release-*, 5 of *-dirty, 5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, untagged for 7 days"
+        "all of release-*, 5 of *-dirty, 5 of *-cpu-hf4-*, 5 of *-cu124-hf4-*, "
+        "5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, untagged for 7 days"
     )
-    assert policy["rules"][2] == {
+    assert policy["rules"][4] == {
         "rulePriority": 10,
         "description": "Keep the last builds of the profile cpu",
         "selection": {
@@ -39,7 +40,9 @@ def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_wha
 def test_each_profile_has_a_rule_of_its_own() -> None:
     """With one rule for all, twenty pushes of one profile would expire the last build of another."""
     patterns = [rule["selection"].get("tagPatternList") for rule in documents.lifecycle_policy()["rules"][2:-1]]
-    assert patterns == [[f"*-{profile}-*"] for profile in pins.load(pins.ROOT / "docker" / "pins.toml").profiles]
+    profiles = pins.load(pins.ROOT / "docker" / "pins.toml").profiles
+    # The first rule that matches counts, and *-cpu-* matches the tags of cpu-hf4 as well.
+    assert patterns == [[f"*-{profile}-*"] for profile in sorted(profiles, key=lambda name: "-" not in name)]
 
 
 def test_the_pull_policy_names_accounts_and_sagemaker_for_them() -> None:

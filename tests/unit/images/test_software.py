@@ -12,6 +12,7 @@ KIT = pins.load()
 
 OWN = """
 [software.own]
+images = ["train"]
 transformers = "4.46.3"
 accelerate = "1.1.1"
 datasets = "3.1.0"
@@ -39,7 +40,7 @@ def with_text(tmp_path: Path, text: str) -> pins.Pins:
 def test_a_set_is_read_whole(tmp_path: Path) -> None:
     assert with_text(tmp_path, OWN).software["own"] == pins.SoftwareSet(
         name="own",
-        images=("train", "serve"),
+        images=("train",),
         packages={
             "transformers": "4.46.3",
             "accelerate": "1.1.1",
@@ -71,7 +72,8 @@ def test_a_row_has_the_packages_of_its_set_and_else_those_of_every_profile(tmp_p
 
 
 def test_a_row_takes_what_it_does_not_say_from_another(tmp_path: Path) -> None:
-    row, cpu = with_text(tmp_path, f"{OWN}[profiles.own.budget]\ntrain = 500\n").profile("own"), KIT.profile("cpu")
+    both = OWN.replace('images = ["train"]\ntransformers = "4.46.3"', 'transformers = "5.0.0"')
+    row, cpu = with_text(tmp_path, f"{both}[profiles.own.budget]\ntrain = 500\n").profile("own"), KIT.profile("cpu")
     assert (row.torch, row.torch_index, row.hardware) == (cpu.torch, cpu.torch_index, "cpu")
     assert row.budget == {"train": 500, "serve": cpu.budget["serve"]}
     assert row.instances == cpu.instances
@@ -99,7 +101,7 @@ def test_the_set_for_older_scripts_is_of_the_training_image_and_stands_on_the_ha
     for row in rows.values():
         assert (row.openvino("train"), "nncf" in row.packages) == (pins.NONE, False)
         assert set(row.budget) == {"train"}
-        assert row.software.environment == {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+        assert not row.runs_kit
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,9 @@ def test_the_set_for_older_scripts_is_of_the_training_image_and_stands_on_the_ha
         ('"2024-12-01"', '"December"', "day of [software.own] is 'December', and no day: write it as 2024-12-01"),
         ('"2024-12-01"', "2024-12-01", "day of [software.own] is not a text in quotes"),
         ("TOKENIZERS_P", '"A B"=""\nP', "'A B' of the environment of [software.own] is no variable's name"),
-        ("packages =", 'images = ["serving"]\npackages =', "images of [software.own] are not some of train, serve"),
+        ('images = ["train"]', 'images = ["serving"]', "images of [software.own] are not some of train, serve"),
+        ('images = ["train"]\n', "", "[software.own] has transformers 4.46.3, and serve is for 5 and newer: write"),
+        ('"4.46.3"', '"latest"', "transformers of [software.own] is 'latest', and no version"),
         ('from = "cpu"', 'from = "cpo"', "[profiles.own] comes from cpo, and there is no such row: name cpu"),
         ('from = "cpu"', 'from = "own"', "[profiles.own] comes from own, which comes from it: take one `from` out"),
         ('from = "cpu"', "", "torch of [profiles.own] is missing. Also, train of [profiles.own.budget] is missing."),

@@ -145,6 +145,20 @@ def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
     )
 
 
+def test_a_software_sets_image_has_what_its_locks_put_above_those_of_torch() -> None:
+    texts = {
+        "cpu/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
+        "cpu/deps-train.txt": "transformers==5.23.0\n",
+        "cpu-hf4/deps-train.txt": "fsspec==2023.9.2\n",
+    }
+    assert locked_packages.packages_of(KIT, ["cpu", "cpu-hf4"], texts) == [
+        LockedPackage("fsspec", "2023.9.2", ("train",), ("cpu-hf4",), pinned=False),
+        LockedPackage("fsspec", "2026.9.0", BOTH, ("cpu",), pinned=False),
+        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu", "cpu-hf4"), pinned=True),
+        LockedPackage("transformers", "5.23.0", ("train",), ("cpu",), pinned=True),
+    ]
+
+
 def test_the_index_is_asked_once_a_name(service: str) -> None:
     newer, silent = releases.ask_index([RICH, TORCH, OLD_TORCH], network(f"{service}/simple/"), "3.11")
     assert newer == [Newer(RICH, "15.0.0"), Newer(OLD_TORCH, "2.13.0")]

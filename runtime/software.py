@@ -1,0 +1,44 @@
+"""Which software set this image carries: /opt/berth/software.json, which the build lays there from docker/pins.toml.
+
+`read` gives it, `described` is the line of a log that says it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PATH = Path("/opt/berth/software.json")
+SHOWN = ("transformers", "accelerate", "datasets", "torch")
+
+
+@dataclass(frozen=True)
+class Software:
+    """The set's name, the profile that it is in, and the variables that it wants in every Python's environment."""
+
+    name: str
+    profile: str
+    environment: Mapping[str, str]
+
+
+def read(path: Path = PATH) -> Software | None:
+    """The set of this image; None outside of an image."""
+    try:
+        document = json.loads(path.read_text())
+        return Software(document["name"], document["profile"], document["environment"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def described(software: Software) -> str:
+    """The set in a line, with the versions that a script looks at first."""
+    versions = [f"{name} {found}" for name in SHOWN if (found := _version(name))]
+    return f"software: set {software.name} of profile {software.profile}: {', '.join(versions)}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

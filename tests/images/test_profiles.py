@@ -1,0 +1,32 @@
+"""What the images of several profiles have in common on an engine and in a registry."""
+
+import docker
+import pytest
+
+from berth.common.image_names import image_name
+from berth.images import pins
+from berth.images.layers import names_of
+
+KIT = pins.load()
+
+
+def layers_up_to_torch(client: docker.DockerClient, name: str) -> list[str]:
+    """The digests of an image's layers, lowest first, with torch's as the last."""
+    image = client.images.get(name)
+    digests = image.attrs["RootFS"]["Layers"]
+    made = names_of(image.history(), digests)
+    return digests[: [made[digest] for digest in digests].index("pytorch") + 1]
+
+
+@pytest.mark.kits_own
+def test_the_layers_up_to_torch_are_the_hardwares_whatever_software_set_stands_on_them(
+    client: docker.DockerClient, profile: pins.Profile
+) -> None:
+    """So a host or a registry that has one profile of this hardware has the larger part of the others."""
+    rows = [row for row in KIT.profiles.values() if row.hardware == profile.hardware and "train" in row.images]
+    here = [row.name for row in rows if client.images.list(image_name("train", row.name))]
+    if profile.hardware == pins.DEFAULT_PROFILE:
+        assert {"cpu", "cpu-hf4"} <= {*here}, "run `make images` first"
+    found = {name: layers_up_to_torch(client, image_name("train", name)) for name in here}
+    assert len(found[profile.name]) == 7, "base, python, cuda, math, cudnn, nccl, pytorch"
+    assert [name for name, layers in found.items() if layers != found[profile.name]] == []
