@@ -97,9 +97,12 @@ quick: .venv/tested ## lint, and next to it the unit tests that train nothing an
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
 
+OLDER_PROFILE := cpu-hf4
+OLDER_TESTS := hf4 metrics start_hook
 .PHONY: images
-images: engine setup ## build both images
+images: engine setup ## build both images, and the one for scripts from before transformers 5
 	$(PYTHON) build.py build all
+	$(PYTHON) build.py build train --profile $(OLDER_PROFILE)
 
 # Options of `build.py build`, such as `--without efa --without smddp`, or `--mirror FOLDER`.
 BUILD_OPTIONS ?=
@@ -120,6 +123,7 @@ gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/doc
 .PHONY: image-tests
 image-tests: .venv/tested ## the built images, looked at from inside and run
 	$(PYTHON) -m pytest $(SLOWEST) tests/images
+	BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
 
 .PHONY: registry
 registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults

@@ -121,7 +121,7 @@ def ranks_together(log: Sequence[str]) -> int:
     return min(batches, default=0) // BATCH
 
 
-def run(script: Script, way: Way, code: Path, scratch: Path) -> tuple[str, bool]:
+def run(script: Script, way: Way, code: Path, scratch: Path, image: str = IMAGE) -> tuple[str, bool]:
     """One job to its end: its row of the table, and whether it did what it should."""
     data = {"train": TRAIN_ROWS, "validation": EVAL_ROWS}
     channels = {name: scratch / f"{name}.{script.suffix}" / f"{name}.{script.suffix}" for name in data}
@@ -152,7 +152,7 @@ def run(script: Script, way: Way, code: Path, scratch: Path) -> tuple[str, bool]
         print(line, file=sys.stderr, flush=True)
 
     began = time.monotonic()
-    ended = run_training_job(job, image=IMAGE, log=log, say=lambda line: print(line, file=sys.stderr))
+    ended = run_training_job(job, image=image, log=log, say=lambda line: print(line, file=sys.stderr))
     together = ranks_together(lines)
     figures = ", ".join(f"{found[1]} {found[2]}" for line in lines if (found := _FIGURE.match(line)))
     end = "exit code 0" if ended.exit_code == 0 else f"exit code {ended.exit_code}: {ended.reason}"

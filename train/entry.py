@@ -116,7 +116,8 @@ def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, 
     # Some seconds, for the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
     fabric = efa.detect(environ={**os.environ, **(efa.STRICT if options.efa else {})})
-    return make_plan(job, options, HostFindings(hardware, launcher, library, fabric), os.environ)
+    transformers = software.installed("transformers") if job.program is None else ""
+    return make_plan(job, options, HostFindings(hardware, launcher, library, fabric, transformers), os.environ)
 
 
 def _explain(error: Exception, host: str) -> Outcome:

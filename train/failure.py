@@ -19,6 +19,7 @@ from typing import Any
 from berth.contract.masking import mask_text
 from berth.train.missing_modules import missing_module_hint
 from berth.train.mpirun_refusals import refused_option
+from berth.train.strategy_hint import strategy_hint
 
 FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 SHOWN_CHARACTERS = 1024
@@ -222,6 +223,8 @@ def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]
         from berth.train.removed_apis import removed_api_hint
 
         where += removed_api_hint(kind, message, [frame[0] for frame in frames], Path(code_dir))
+    if kind == "ValueError":
+        where += strategy_hint(message)
     most = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
     return _one_line(f"{kind}: {message}" if message else kind, most) + where
 

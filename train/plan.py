@@ -25,6 +25,8 @@ _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 _OF_ENDPOINTS = ("HF_MODEL_ID", "HF_TASK")
 _CODE_ARTIFACT = "CA_REPOSITORY_ARN"
 _HOSTS_SHOWN = 4
+_OF_RUN_QA = 5
+"""The first version of transformers that run_qa is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +130,15 @@ def _without_equals(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class HostFindings:
     """This host, as far as a plan goes by it: hardware and launcher, what came of trying SMDDP (`library`, None where
-    it was not asked for), and what there is of EFA (`fabric`, None where nobody looked).
+    it was not asked for), what there is of EFA (`fabric`, None where nobody looked), and the image's version of
+    transformers (empty where nobody looked).
     """
 
     hardware: Hardware
     launcher: Launcher
     library: smddp.Library | None = None
     fabric: efa.Fabric | None = None
+    transformers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +209,11 @@ def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
 
 
 def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
-    """What forbids the plan, of what only this host's hardware shows."""
+    """What forbids the plan, of what only this host and its image show."""
     problems = []
     gpus = found.hardware.usable_gpus
+    if job.program is None and found.transformers and int(found.transformers.partition(".")[0]) < _OF_RUN_QA:
+        problems.append(_without_run_qa(found))
     if choice.kind == "mpirun" and gpus and options.processes and options.processes > gpus:
         problems.append(
             f"{options.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or "
@@ -226,6 +232,16 @@ def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Ch
             f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; fix that, or unset it."
         )
     return problems
+
+
+def _without_run_qa(found: HostFindings) -> str:
+    cuda = found.hardware.cuda
+    profile = f"cu{cuda.replace('.', '')}" if cuda else "cpu"
+    return (
+        f"run_qa, the kit's own program, is for transformers {_OF_RUN_QA} and this image has {found.transformers}: "
+        f"train with an image of the profile {profile}, or give a program of your own (entry_point of an estimator, "
+        "the hyperparameter sagemaker_program)."
+    )
 
 
 def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:

@@ -36,12 +36,8 @@ _MODULE_ATTRIBUTE = re.compile(r"module '?([\w.]+?)'? has no attribute '?(\w+)'?
 _ATTRIBUTE = re.compile(r"(?:type object )?'(\w+)'(?: object)? has no attribute '(\w+)'")
 _UNUSED = re.compile(r"Some specified arguments are not used by the HfArgumentParser: \[(.*)")
 _UNRECOGNIZED = re.compile(r"^\S+: error: unrecognized arguments: (.*)$")
-_STRATEGIES = re.compile(
-    r"--load_best_model_at_end requires the save and eval strategy to match, but found\W+"
-    r"Evaluation strategy: (?:\w+\.)?(\w+)"
-)
 _OPTION = re.compile(r"(?:^|[\s'\"])--([A-Za-z][\w-]*)")
-_MESSAGES = (_KEYWORD, _NAME, _MODULE, _MODULE_ATTRIBUTE, _ATTRIBUTE, _UNUSED, _UNRECOGNIZED, _STRATEGIES)
+_MESSAGES = (_KEYWORD, _NAME, _MODULE, _MODULE_ATTRIBUTE, _ATTRIBUTE, _UNUSED, _UNRECOGNIZED)
 
 _NEW_KEYWORDS = {
     "fsdp_min_num_params": "use `fsdp_config`",
@@ -145,11 +141,7 @@ def _hint(message: str, code_dir: Path) -> str:
 
 
 def hint(message: str, own: OwnCode, here: Installed) -> str:
-    """The hint of a message, in which nothing but names of the table counts; and of one that scripts which the older
-    version was lenient with meet in the set hf4.
-    """
-    if strategies := _STRATEGIES.match(message):
-        return f'; add save_strategy="{strategies[1].lower()}", the same as that of the evaluation'
+    """The hint of a message, in which nothing but names of the table counts."""
     missing = [each for each in _missing(message, own) if not _has(here, each)]
     if not missing:
         return ""

@@ -24,6 +24,8 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
 
         after_import.register("evaluate.loading", _after_evaluate)
         after_import.register("datasets", _after_datasets)
+        after_import.register("datasets.features.features", _after_features)
+        after_import.register("transformers.training_args", _after_training_arguments)
         environ.update(interface_variables(environ))
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
@@ -71,6 +73,18 @@ def _after_datasets(datasets: "ModuleType") -> None:
     from berth.train.metrics.loading import after_datasets
 
     after_datasets(datasets)
+
+
+def _after_features(module: "ModuleType") -> None:
+    from berth.train.older_datasets import after_features
+
+    after_features(module)
+
+
+def _after_training_arguments(module: "ModuleType") -> None:
+    from berth.train.cpu_trainer import after_training_arguments
+
+    after_training_arguments(module)
 
 
 def world_size(environ: "Mapping[str, str]") -> int:

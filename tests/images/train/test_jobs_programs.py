@@ -117,10 +117,11 @@ Accelerator()
     ("program", "variables", "note"),
     [
         (PLAIN, {}, "2 ranks ran, but no process group of 2 was formed, without which each does the whole work: "),
-        (
+        pytest.param(
             OTHERS,
             {"ACCELERATE_USE_CPU": "false"},
             "each of the 2 ranks trained a model of its own, for accelerate took ",
+            marks=pytest.mark.transformers5,  # the accelerate of 4.26 takes NCCL then, and says that there is none
         ),
         (OTHERS, {"ACCELERATE_USE_FSDP": "true"}, "fsdp had no effect, for accelerate has none on ranks without a GPU"),
     ],

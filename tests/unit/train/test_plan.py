@@ -356,6 +356,23 @@ def test_all_mistakes_are_told_at_once() -> None:
         assert name in str(error.value)
 
 
+@pytest.mark.parametrize(("hardware", "profile"), [(CPU, "cpu"), (GPU8, "cu130")])
+def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: Hardware, profile: str) -> None:
+    def plan(program: str | None, version: str) -> Plan:
+        options = read_launch_options({}, program, {})
+        return make_plan(job(program=program), options, HostFindings(hardware, LAUNCHER, transformers=version), {})
+
+    with pytest.raises(JobError) as error:
+        plan(None, "4.26.0")
+    assert str(error.value) == (
+        "run_qa, the kit's own program, is for transformers 5 and this image has 4.26.0: train with an image of the "
+        f"profile {profile}, or give a program of your own (entry_point of an estimator, the hyperparameter "
+        "sagemaker_program)."
+    )
+    assert plan("train.py", "4.26.0").name == "train.py"
+    assert plan(None, "5.23.0").kit
+
+
 def test_more_processes_than_gpus_is_refused() -> None:
     with pytest.raises(JobError, match="16 processes per host were asked for but a host has 8 GPUs"):
         plan_of(job(processes_per_host="16"), GPU8, {}, LAUNCHER)

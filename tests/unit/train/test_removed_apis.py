@@ -138,11 +138,6 @@ def test_what_transformers_5_lacks_is_in_hf4(message: str, hint: str) -> None:
             "No module named 'transformers.models.llama'",
             "; transformers 4.26 has no `transformers.models.llama`; run this script in the profile cpu",
         ),
-        (
-            "--load_best_model_at_end requires the save and eval strategy to match, but found - Evaluation strategy: "
-            "IntervalStrategy.EPOCH - Save strategy: IntervalStrategy.STEPS",
-            '; add save_strategy="epoch", the same as that of the evaluation',
-        ),
     ],
 )
 def test_what_transformers_4_lacks_is_in_the_current_set(message: str, hint: str) -> None:
