@@ -55,8 +55,10 @@ _MORE_DISK = (
 )
 # What Open MPI 4.1 says in MPI_Init where its folder for this job, in /tmp, takes no more.
 _NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
-# A shell script with Windows line ends, in the words of bash and of env.
-_WINDOWS_LINE_ENDS = re.compile(r"\$'\\r': command not found|\\r.: No such file or directory")
+# A shell script with Windows line ends, in the words of bash, of env, and of Python that it starts.
+_WINDOWS_LINE_ENDS = re.compile(
+    r"\$'\\r': command not found|unexpected token `\$'[^']*\\r'|\\r.: (?:\[Errno 2\] )?No such file or directory"
+)
 CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save it with LF"
 _MORE_SHM = (
     "give the container more (docker run --shm-size 8g, or shm_size in the local session's container_config), or use "

@@ -4,7 +4,7 @@ A plan can be printed (`render`) and compared; nothing here starts a process or 
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
-from berth.train.job import Job, hosts_left_out, program_arguments
+from berth.train.job import Job, divided_channels, hosts_left_out, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
 
 Backend = Literal["smddp", "nccl", "gloo"]
@@ -23,6 +23,7 @@ Kind = Literal["mpirun", "process"]
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 _OF_ENDPOINTS = ("HF_MODEL_ID", "HF_TASK")
+_CODE_ARTIFACT = "CA_REPOSITORY_ARN"
 _HOSTS_SHOWN = 4
 
 
@@ -251,6 +252,8 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
     if choice.kind == "mpirun" and gpus > choice.ranks:
         idle = gpus - choice.ranks
         reasons.append(f"{idle} of {gpus} GPUs stay idle, for {choice.ranks} processes per host were asked for")
+    if choice.kind == "mpirun" and job.program is not None and (divided := divided_channels(job)):
+        reasons.append(_divided(divided))
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
         reasons.append(_little_shm(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
     if fabric is not None and (fabric.devices or (choice.backend != "gloo" and not alone)):
@@ -277,14 +280,20 @@ def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
 
 
 def _without_effect(environ: Mapping[str, str]) -> list[str]:
-    """What well-known notebooks set for an endpoint, and by the same habit for a training."""
-    names = [name for name in _OF_ENDPOINTS if environ.get(name)]
-    if not names:
-        return []
-    return [
-        f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model by "
-        "the hyperparameter model_name_or_path"
-    ]
+    """What well-known notebooks set for an endpoint, and by the same habit for a training; and what AWS's own images
+    read that would need a client of AWS in the image (sagemaker-training 5.1.4, modules.py: CodeArtifact).
+    """
+    lines = []
+    if names := [name for name in _OF_ENDPOINTS if environ.get(name)]:
+        lines.append(
+            f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model "
+            "by the hyperparameter model_name_or_path"
+        )
+    if environ.get(_CODE_ARTIFACT):
+        lines.append(
+            f"{_CODE_ARTIFACT} has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
+        )
+    return lines
 
 
 def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:
@@ -306,6 +315,15 @@ def _apart(hosts: int) -> str:
         f"{hosts} trainings apart, whose /opt/ml/model all go into one model.tar.gz: of files of one name only one "
         "stays, so save the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one "
         "training on all"
+    )
+
+
+def _divided(channels: Sequence[str]) -> str:
+    """run_qa trains each host on its own part; how the user's program reads a channel nobody here can know."""
+    return (
+        f"each host has other files of {', '.join(channels)} (ShardedByS3Key): a program that shares one data set "
+        "among all ranks, as Trainer and DistributedSampler do, trains on some of it twice and on some never, or "
+        "waits for ever; make it FullyReplicated, or share each host's files among its own ranks, in equal steps"
     )
 
 

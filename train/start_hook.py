@@ -2,7 +2,7 @@
 
 It is there for programs that our entry does not start: SDK v3's ModelTrainer replaces the image's entrypoint, and its
 drivers run torchrun, mpirun or Python themselves. Before it has decided that there is something to do it imports
-nothing; it never raises, and prints nothing.
+nothing; it never raises, and prints nothing but what berth.train.rank_hook has to say under those drivers.
 """
 
 import os
@@ -31,6 +31,8 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
             from berth.train import rank_hook
 
             rank_hook.watch(environ, world_size(environ))
+        elif "SM_MASTER_ADDR" in environ:  # which only SDK v3's drivers set
+            _watch_script(environ)
     except Exception:
         return  # a program must start without this, too
 
@@ -48,6 +50,15 @@ def software_variables(path: str = SOFTWARE) -> "dict[str, str]":
 
     found: dict[str, str] = json.loads(text)["environment"]
     return found
+
+
+def _watch_script(environ: "MutableMapping[str, str]") -> None:
+    from berth.train.sdk3 import driver
+
+    if driver.called_by_driver(name=driver.SCRIPT_DRIVER):
+        from berth.train import rank_hook
+
+        rank_hook.watch_script(environ, _usable_gpus(environ))
 
 
 def _after_evaluate(loading: "ModuleType") -> None:

@@ -199,6 +199,12 @@ BAD_PROGRAMS = {
         "mpirun does not know the option --tag-ouput; correct or remove it in the custom MPI options",
         {**MPI, "sagemaker_mpi_custom_mpi_options": "-verbose --tag-ouput"},
     ),
+    "a custom MPI option with which mpirun starts nothing": Refused(
+        "train.py",
+        "print('ran')",
+        "mpirun ended with exit code 0 and started no rank; remove what has it print something instead",
+        {**MPI, "sagemaker_mpi_custom_mpi_options": "--version"},
+    ),
 }
 
 

@@ -122,8 +122,9 @@ Accelerator()
             {"ACCELERATE_USE_CPU": "false"},
             "each of the 2 ranks trained a model of its own, for accelerate took ",
         ),
+        (OTHERS, {"ACCELERATE_USE_FSDP": "true"}, "fsdp had no effect, for accelerate has none on ranks without a GPU"),
     ],
-    ids=["no group", "accelerate beside the group"],
+    ids=["no group", "accelerate beside the group", "fsdp"],
 )
 def test_ranks_that_train_alone_are_told_so_in_the_last_line(
     program: str, variables: dict[str, str], note: str, user_job: Callable[..., Any]

@@ -249,6 +249,29 @@ def test_a_trace_is_run_qas_own() -> None:
     assert sentence not in plan_of(job(), CPU, environ).reasons
 
 
+@pytest.mark.parametrize(
+    ("hosts", "program", "environ", "said"),
+    [
+        (2, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, True),
+        (1, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, False),
+        (2, "train.py", {}, False),
+        (2, None, {}, False),
+    ],
+    ids=["one training on parts", "one host, which has all", "trainings apart", "run_qa, which knows of parts"],
+)
+def test_a_program_on_several_hosts_is_told_of_channels_that_are_divided(
+    hosts: int, program: str | None, environ: dict[str, str], said: bool
+) -> None:
+    names = tuple(f"algo-{number + 1}" for number in range(hosts))
+    kinds = {"train": "ShardedByS3Key", "eval": "FullyReplicated", "odd": None}
+    channels = {name: {"S3DistributionType": kind} if kind else "File" for name, kind in kinds.items()}
+    plan = plan_of(replace(job(names, program=program), input_data=channels), CPU, environ)
+    found = [reason for reason in plan.reasons if "ShardedByS3Key" in reason]
+    assert [reason.partition(":")[0] for reason in found] == (
+        ["each host has other files of train (ShardedByS3Key)"] if said else []
+    )
+
+
 MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"}
 
 
@@ -419,4 +442,11 @@ def test_a_program_of_an_installed_folder_runs_as_a_module(
 def test_what_is_for_endpoints_is_said_to_have_no_effect(environ: dict[str, str], words: str) -> None:
     assert plan_of(job(), CPU, environ).reasons[-1] == (
         f"{words} in a training job: name the model by the hyperparameter model_name_or_path"
+    )
+
+
+def test_a_repository_of_codeartifact_is_said_to_have_no_effect() -> None:
+    environ = {"CA_REPOSITORY_ARN": "arn:aws:codeartifact:eu-west-1:111122223333:repository/ours/pypi"}
+    assert plan_of(job(), CPU, environ).reasons[-1] == (
+        "CA_REPOSITORY_ARN has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
     )

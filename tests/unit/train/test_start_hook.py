@@ -11,7 +11,8 @@ import pytest
 from berth.images import pins
 from berth.images.software import software_json
 from berth.runtime.gpu import driver
-from berth.train import start_hook
+from berth.train import rank_hook, start_hook
+from berth.train.sdk3 import driver as sdk3
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
 OF_TORCHRUN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "algo-1"}
@@ -134,6 +135,29 @@ def test_gpus_count_where_torch_is_built_for_them(
     environ = dict(OF_TORCHRUN)
     start_hook.start(environ)
     assert ("ACCELERATE_USE_CPU" in environ) == (not usable)
+
+
+@pytest.mark.parametrize(
+    ("environ", "caller", "watched"),
+    [
+        (OF_SDK3, "basic_script_driver.py", True),
+        (OF_SDK3, "mpi_driver.py", False),
+        ({}, "basic_script_driver.py", False),
+        (OF_SDK3 | OF_TORCHRUN, "basic_script_driver.py", False),
+    ],
+    ids=["v3's script", "another of its drivers", "our entry", "a rank"],
+)
+def test_only_a_script_that_v3_runs_once_is_told_of_idle_gpus(
+    environ: dict[str, str], caller: str, watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(driver, "torch_cuda", lambda: "13.0")
+    monkeypatch.setattr(driver, "count_gpus", lambda root, environ: 8)
+    monkeypatch.setattr(sdk3, "called_by_driver", lambda name: name == caller)
+    monkeypatch.setattr(rank_hook, "watch", lambda environ, size: None)
+    monkeypatch.setattr(rank_hook, "watch_script", lambda environ, gpus: seen.append(gpus))
+    start_hook.start(dict(environ))
+    assert seen == ([8] if watched else [])
 
 
 def python(code: str, site: Path, *, environ: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
