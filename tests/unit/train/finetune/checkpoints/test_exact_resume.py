@@ -1,9 +1,12 @@
 """A training that is stopped and goes on ends with the weights of one that was not, on as many ranks and on others."""
 
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from berth.train.finetune.checkpoints import manifest
 
 BY_STEPS = {
     "do_train": "true",
@@ -60,6 +63,11 @@ def test_it_goes_on_to_the_same_bits(
     run(host, whole)
     saved = whole[0].checkpoints()
     assert len(saved) == 2 * steps_of_epoch
+    written = manifest.read(saved[1])
+    assert written is not None
+    assert (written.step, written.ranks, written.kit) == (2, ranks, metadata.version("berth"))
+    state = {"model.safetensors", "optimizer.pt", "scheduler.pt", "random_states.json", "trainer_state.json"}
+    assert state <= written.files.keys()
     again = jobs(new_job, tmp_path / "again", tiny_model, ranks, BY_STEPS)
     for step in (2, steps_of_epoch):
         said = run(host, again, saved[step - 1])
