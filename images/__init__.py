@@ -10,5 +10,7 @@ selection, local_image   an image of the engine                image_tests      
 size, layers, budget     what it weighs                        inventory/           what it holds
 doctor, probe     what this machine lacks                      clean                what the kit made, removed
 apt, pip_settings for build_network: apt's settings, pip's     package_sizes        for size, run inside an image
+index_metadata    what the package index says                  known_releases       what of it is known, with the table
+compatibility_table  docker/compatibility.json                combinations, no_solution   what goes with what
 commands, options arguments of build.py, of this folder and of many
 """

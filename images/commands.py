@@ -12,11 +12,12 @@ from berth.common import engine, labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
-from berth.images import build_network, dockerfiles, doctor, downloads, image_tests, locks, pins
+from berth.images import build_network, compatibility_table, dockerfiles, doctor, downloads, image_tests, locks, pins
 from berth.images.budget import budget_of, likely_over_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.clean import remove_all
+from berth.images.index_metadata import Index
 from berth.images.options import (
     Image,
     ImageArgument,
@@ -207,6 +208,13 @@ def render_pins(
         typer.Option(metavar="NAME", help="Only this: download a file such as smddp-2.6.0 and record its sha256."),
     ] = None,
     mirror: MirrorOption = None,
+    *,
+    table: Annotated[
+        bool,
+        typer.Option(
+            "--table", help="Only this: make docker/compatibility.json again, of the package index's metadata."
+        ),
+    ] = False,
 ) -> None:
     """Bring docker/pins.toml into the Dockerfiles, and lock again. The locks have hashes and are one a profile."""
     kit = pins.load()
@@ -215,6 +223,11 @@ def render_pins(
         with showing_bytes(note) as show:
             pinned = downloads.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
+        return
+    if table:
+        with doing("asking the package index") as step, Index(build_network.gather(os.environ)) as index:
+            compatibility_table.write(compatibility_table.make(index, step))
+        result.print(escape(str(compatibility_table.PATH.relative_to(pins.ROOT))))
         return
     written = dockerfiles.render_dockerfiles(kit)
     if no_locks:

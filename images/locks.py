@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
+from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
 from berth.images.software import render_software
 
@@ -275,7 +276,7 @@ def _check_torch(profile: Profile, locks: Path) -> None:
 
 
 def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], locks: Path) -> str:
-    """The text of a lock, with hashes, as uv resolves it; UserError carries uv's last line where it can't."""
+    """The text of a lock, with hashes, as uv resolves it; UserError says what collides where it can't."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
         raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
@@ -310,7 +311,7 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
         command += ["--output-file", "lock.txt", "pyproject.toml"]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         if done.returncode != 0:
-            raise UserError(f"docker/locks/{request.path} could not be made: {_reason(done.stderr)}")
+            raise UserError(f"docker/locks/{request.path} could not be made: {explained(done.stderr)}.")
         made = (Path(folder) / "lock.txt").read_text()
     return "".join(text for name, version, text in entries(made) if name not in below or below[name][1] != version)
 
@@ -334,12 +335,6 @@ def _joined(locked: Mapping[str, tuple[str, str, str]]) -> str:
 def _text(lock: Path) -> str:
     """The text of a lock; empty where there is none."""
     return lock.read_text() if lock.exists() else ""
-
-
-def _reason(printed: str) -> str:
-    """What uv says to be the cause, over as many lines as it takes, else its last line."""
-    causes = [each.partition("\n\n")[0] for each in re.split(r"^\s*cause: ", printed, flags=re.MULTILINE)[1:]]
-    return " ".join((causes or printed.strip().splitlines() or ["uv printed nothing"])[-1].split())
 
 
 def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:

@@ -218,6 +218,11 @@ def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]
     where = f" (raised at {shown}:{line}" + (f" in {function})" if function and function != "<module>" else ")")
     if own and kind == "ModuleNotFoundError":
         where += missing_module_hint(message, Path(code_dir))
+    if own:
+        # Here, for it costs 25 ms, which each rank that does not fail can do without.
+        from berth.train.removed_apis import removed_api_hint
+
+        where += removed_api_hint(kind, message, [frame[0] for frame in frames], Path(code_dir))
     if kind == "ValueError":
         where += strategy_hint(message)
     most = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
@@ -249,7 +254,11 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
     if last is None:
         return f"{program} failed and wrote nothing to stderr; print the reason there before exiting."
-    return _one_line(f"{program} failed; its last line on stderr was: {last}", SENTENCE_CHARACTERS - _WHO_CHARACTERS)
+    from berth.train.removed_apis import removed_option_hint
+
+    hint = removed_option_hint(last, Path(code_dir))
+    most = SENTENCE_CHARACTERS - _WHO_CHARACTERS - len(hint)
+    return _one_line(f"{program} failed; its last line on stderr was: {last}", most) + hint
 
 
 def stopped_sentence(number: int, *, begun: bool = True, overdue: float = 0.0) -> str:

@@ -96,6 +96,18 @@ def faults_of(job: KilledJob, save_every: int) -> list[str]:
     return faults
 
 
+def shortfall(jobs: Sequence[KilledJob], asked: int) -> str:
+    """What is missing of the kills that were `asked` for, and of a fifth of them in the writing of a checkpoint."""
+    struck = [struck for job in jobs for _, struck in job.kills]
+    saving, wanted = sum(each.saving for each in struck), asked // 5
+    if len(struck) >= asked and saving >= wanted:
+        return ""
+    return (
+        f"Too few: {len(struck)} kills of {asked}, {saving} of them between a checkpoint's first byte and its "
+        f"manifest, where {wanted} are wanted."
+    )
+
+
 def steps_lost(job: KilledJob) -> list[int]:
     """Of each kill in training, the steps that were then done again. A start that was killed before it had looked for a
     checkpoint did none.

@@ -1,4 +1,6 @@
-"""A package index as a company has one: over https, with a certificate of its own CA, and with a login."""
+"""A package index as a company has one: over https, with a certificate of its own CA, and with a login; and one that
+answers as PyPI does, with JSON (PEP 691), parts of files, and where it has them files of METADATA (PEP 658).
+"""
 
 import base64
 import datetime
@@ -6,14 +8,16 @@ import hashlib
 import http.server
 import io
 import ipaddress
+import json
 import ssl
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,12 +26,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 LOGIN = "reader:pa55word"
 
 
-def wheel(name: str, source: str) -> bytes:
-    """A wheel of one module in version 1.0, as pip takes it."""
-    info = f"{name}-1.0.dist-info"
+def wheel(name: str, source: str, version: str = "1.0", headers: str = "") -> bytes:
+    """A wheel of one module, as pip takes it; headers: further lines of its METADATA."""
+    info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": source,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{headers}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = ""
@@ -96,6 +100,90 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
         thread.start()
         place = f"{host}:{server.server_port}/simple"
         yield PackageIndex(f"https://{LOGIN}@{place}", f"https://***@{place}", folder / "ca.pem", asked)
+        server.shutdown()
+        thread.join()
+
+
+@dataclass
+class JsonIndex:
+    """What the double of PyPI serves: files by name, further facts of each (upload-time, yanked, requires-python), and
+    those whose METADATA is a file of its own. With `parts` it serves the part of a file that is asked for. `answers`
+    counts down, and at 0 it closes connections without a word. `asked`: path and Range of all requests.
+    """
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    parts: bool = True
+    answers: int = 1000
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, name: str, version: str, headers: str = "", tag: str = "py3-none-any", **facts: Any) -> str:
+        """A wheel more, and its file's name; `headers` are lines of its METADATA, `facts` have _ in place of -."""
+        file = f"{name}-{version}-{tag}.whl"
+        self.files[file] = wheel(name, "WORD = 1\n", version, headers)
+        self.facts[file] = {key.replace("_", "-"): value for key, value in facts.items()}
+        return file
+
+
+class _JsonHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, *arguments: object, index: JsonIndex) -> None:
+        self.index = index
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        index, wanted = self.index, self.headers.get("Range", "")
+        index.asked.append((self.path, wanted))
+        index.answers -= 1
+        name = self.path.strip("/").rpartition("/")[2]
+        if index.answers < 0:
+            self.close_connection = True
+        elif self.path.startswith("/simple/"):
+            files = [
+                {"filename": each, "url": f"../../files/{each}", "core-metadata": each in index.metadata, **facts}
+                for each, facts in index.facts.items()
+                if each.partition("-")[0].replace("_", "-") == name
+            ]
+            self.answer(200 if files else 404, json.dumps({"name": name, "files": files}).encode())
+        elif name.removesuffix(".metadata") in index.metadata and name.endswith(".metadata"):
+            self.answer(200, index.metadata[name.removesuffix(".metadata")].encode())
+        elif name not in index.files:
+            self.answer(404, b"")
+        elif index.parts and wanted:
+            self.part(index.files[name], *wanted.removeprefix("bytes=").split("-"))
+        else:
+            self.answer(200, index.files[name])
+
+    def part(self, content: bytes, first: str, last: str) -> None:
+        begin = int(first) if first else max(len(content) - int(last), 0)
+        end = min(int(last) + 1, len(content)) if first else len(content)
+        self.answer(206, content[begin:end], f"bytes {begin}-{end - 1}/{len(content)}")
+
+    def answer(self, status: int, body: bytes, part: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+        self.send_header("Content-Length", str(len(body)))
+        if part:
+            self.send_header("Content-Range", part)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def json_index() -> Iterator[JsonIndex]:
+    """An index that answers as PyPI does, of the files that a test adds, without https and login."""
+    index = JsonIndex()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_JsonHandler, index=index)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        index.url = f"http://127.0.0.1:{server.server_port}/simple"
+        yield index
         server.shutdown()
         thread.join()
 

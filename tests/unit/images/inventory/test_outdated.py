@@ -15,6 +15,7 @@ from rich.console import Console
 from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.build_network import Network, PackageIndex
+from berth.images.index_metadata import parse_project
 from berth.images.inventory import advisories, locked_packages, outdated, releases
 from berth.images.inventory.advisories import Vulnerable
 from berth.images.inventory.debian import Update
@@ -100,13 +101,13 @@ def network(url: str, *extra: str) -> Network:
     ],
 )
 def test_the_newest_release_is_the_highest_final_one(files: list[str], expected: str) -> None:
-    assert releases.newest({"files": [file(name) for name in files]}, "3.11") == expected
+    assert releases.newest(parse_project({"files": [file(name) for name in files]}), "3.11") == expected
 
 
 def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -> None:
     files = [file("a-1.0.tar.gz", None), file("a-2.0.tar.gz", ">=3.12"), file("a-3.0.tar.gz", yanked="broken")]
     files += [file("a-1.5.tar.gz", ">=3.11.4"), file("a-9.0.tar.gz", "three")]
-    assert releases.newest({"files": files}, "3.11") == "1.5"
+    assert releases.newest(parse_project({"files": files}), "3.11") == "1.5"
 
 
 @pytest.mark.parametrize(
