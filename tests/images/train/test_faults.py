@@ -321,7 +321,14 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # The inference image is for transformers 5 as well.
+        pytest.param(name, marks=[pytest.mark.transformers5] if refusal.arguments[0] == "serve" else [])
+        for name, refusal in REFUSALS.items()
+    ],
+)
 def test_refusal_before_anything_starts(
     name: str,
     channels: Callable[..., dict[str, Path]],
