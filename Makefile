@@ -42,7 +42,7 @@ export UV_HTTP_TIMEOUT ?= 120
 
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
 LINKS := $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(call pip_setting,find-links))
-TORCH_INDEX := $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml)
+TORCH_INDEX := $(firstword $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml))
 TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 
 # The parts of `make test` build on each other, and two of them would fight for the cores.
@@ -97,19 +97,25 @@ quick: .venv/tested ## lint, and next to it the unit tests that train nothing an
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
 
+OLDER_PROFILE := cpu-hf4
+OLDER_TESTS := hf4 metrics start_hook
 .PHONY: images
-images: engine setup ## build both images
+images: engine setup ## build both images, and the one for scripts from before transformers 5
 	$(PYTHON) build.py build all
+	$(PYTHON) build.py build train --profile $(OLDER_PROFILE)
 
 # Options of `build.py build`, such as `--without efa --without smddp`, or `--mirror FOLDER`.
 BUILD_OPTIONS ?=
-GPU_PROFILES ?= $(shell sed -n 's/^\[profiles\.\(cu[0-9]*\)\]$$/\1/p' docker/pins.toml)
+GPU_PROFILES ?= $(shell sed -n 's/^\[profiles\.\(cu[0-9][a-z0-9-]*\)\]$$/\1/p' docker/pins.toml)
 .PHONY: gpu-images
 gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
 	@took=""; for profile in $(GPU_PROFILES); do \
 	  began=$$SECONDS; $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
 	  took+="$$profile built in $$((SECONDS - began)) s"; \
-	  began=$$SECONDS; BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/registry/test_push.py tests/local_mode; \
+	  began=$$SECONDS; case $$profile in \
+	    *-*) $(PYTHON) build.py test all --profile $$profile ;; \
+	    *) BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/registry/test_push.py tests/local_mode ;; \
+	  esac; \
 	  $(PYTHON) build.py size all --profile $$profile; \
 	  took+=" and tested in $$((SECONDS - began)) s, "; \
 	done; echo "took: $${took}in all $$SECONDS s"; docker system df
@@ -117,6 +123,7 @@ gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/doc
 .PHONY: image-tests
 image-tests: .venv/tested ## the built images, looked at from inside and run
 	$(PYTHON) -m pytest $(SLOWEST) tests/images
+	BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
 
 .PHONY: registry
 registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults

@@ -2,7 +2,8 @@
 
 Usage: python -m bench.clients [--image berth-train:cpu], or `make clients`; writes bench/results/DATE-clients.md.
 
-A user's program joins the group that its launcher describes, and each of its ranks leaves what it saw in the model.
+A user's program joins the group that its launcher describes, and each of its ranks leaves what it saw in the model;
+run_qa's first rank leaves how many trained.
 Ends with exit code 1 if a job failed, or if other ranks trained together than were asked for.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine, program
+from bench.jobs import small
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import pins
@@ -40,6 +42,8 @@ _OF_FRAMEWORKS: Asked = {
 }
 _OF_V2: dict[str, Asked] = {
     "Estimator": {
+        "image_uri alone": (1, 1),
+        "image_uri alone, processes_per_host 2 on two hosts": (2, 4),
         "entry_point .py": (1, 1),
         "entry_point .sh": (1, 1),
         "BERTH_DISTRIBUTION mpi, two hosts": (2, 2),
@@ -48,15 +52,26 @@ _OF_V2: dict[str, Asked] = {
     "HuggingFace": {**_OF_FRAMEWORKS, "smdistributed.dataparallel of git_config": (1, 2)},
 }
 V2 = {f"{client}, {way}": asked for client, ways in _OF_V2.items() for way, asked in ways.items()}
+_OF_TWO = {"process_count_per_node": 2}
+ALONE = "ModelTrainer, image alone"
 # Of SDK v3: the distribution, hosts, ranks together.
 V3: dict[str, tuple[list[Any] | None, int, int]] = {
+    ALONE: (None, 1, 1),
+    f"{ALONE}, two hosts": (None, 2, 2),
     "ModelTrainer, source code": (None, 1, 1),
     "ModelTrainer, source code, two hosts": (None, 2, 1),
-    "ModelTrainer, Torchrun of two": (["Torchrun", {"process_count_per_node": 2}], 1, 2),
-    "ModelTrainer, Torchrun, two hosts": (["Torchrun", {}], 2, 2),
-    "ModelTrainer, MPI of two": (["MPI", {"process_count_per_node": 2}], 1, 2),
-    "ModelTrainer, MPI of two on two hosts": (["MPI", {"process_count_per_node": 2}], 2, 4),
+} | {
+    f"ModelTrainer, {name}{way}": ([name, fields], hosts, together)
+    for name in ("Torchrun", "MPI")
+    for way, fields, hosts, together in (
+        ("", {}, 1, 1),
+        (" of two", _OF_TWO, 1, 2),
+        (", two hosts", {}, 2, 2),
+        (" of two on two hosts", _OF_TWO, 2, 4),
+    )
 }
+# Of run_qa, which an image alone runs.
+SHORT = {"max_steps": 2, "max_seq_length": 128, "doc_stride": 32, "per_device_train_batch_size": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +101,10 @@ class Ended:
 
 def of_v2(image: str, work: Path) -> Iterator[Ended]:
     """All jobs of SDK v2, in one process of its own."""
+    channels = {name: str(folder) for name, folder in small.write_channels(work / "data").items()}
     with moto_server() as s3:
         told = {"image_uri": image, "work": str(work), "jobs": list(V2), "s3": s3}
+        told |= {"data": channels, "hyperparameters": SHORT}
         jobs, _ = sdk.run(PROGRAMS / "jobs_v2.py", json.dumps(told), version=2, work=work)
     for name, done in jobs.items():
         hosts, together = V2[name]
@@ -99,23 +116,31 @@ def of_v3(image: str, work: Path) -> Iterator[Ended]:
     source = work / "source"
     source.mkdir()
     (source / "together.py").write_text((PROGRAMS / "together.py").read_text())
+    code = {"source_code": {"source_dir": str(source), "entry_script": "together.py"}}
+    channels = {name: str(folder) for name, folder in small.write_channels(work / "data").items()}
     for number, (name, (distributed, hosts, together)) in enumerate(V3.items()):
         root = work / f"root-{number}"
         job = {"name": name, "image_uri": image, "root": str(root), "instance_count": hosts}
-        job["source_code"] = {"source_dir": str(source), "entry_script": "together.py"}
+        job |= {"inputs": channels, "hyperparameters": SHORT} if name.startswith(ALONE) else code
         if distributed:
             job["distributed"] = distributed
         began = time.monotonic()
         errors, _ = sdk.run(PROGRAMS / "model_trainer.py", json.dumps([job]), version=3, work=work)
         seconds = time.monotonic() - began
-        seen = [json.loads(path.read_text()) for path in (root / "model").glob("seen-*.json")]
+        left = [path for path in (root / "model").glob("*.json") if path.name.startswith(("seen-", "metrics."))]
+        seen = [json.loads(path.read_text()) for path in left]
         yield ended(f"v3 {name}", (hosts, together), seen, seconds, errors[name])
 
 
 def ended(client: str, asked: tuple[int, int], seen: Sequence[Any], seconds: float, error: str) -> Ended:
-    """A job by what its processes left."""
-    ranks = frozenset(each["ranks"] for each in seen)
-    return Ended(client, *asked, len(seen), ranks, seconds, " ".join(error.split())[:200].replace("|", "/"))
+    """A job by what its processes left, of run_qa the first for all of them."""
+    ranks = [together for each in seen for together in groups(each)]
+    return Ended(client, *asked, len(ranks), frozenset(ranks), seconds, " ".join(error.split())[:200].replace("|", "/"))
+
+
+def groups(left: Any) -> list[int]:
+    """Of how many a group was, by process that `left` speaks of."""
+    return [left["world_size"]] * left["world_size"] if "world_size" in left else [left["ranks"]]
 
 
 def versions(image: str) -> str:
@@ -134,7 +159,8 @@ def report(versions: str, rows: Sequence[Ended]) -> str:
         f"# Every client and way in local mode, {time.strftime('%Y-%m-%d')}",
         "",
         f"`make clients`, {machine.this_cpu()}, {len(machine.cores_of(None))} cores; {versions}.",
-        "Ranks together: of how many a process' group was, by a sum over all ranks; 1 is a process by itself.",
+        "Ranks together: of how many a process' group was, by a sum over all ranks; of `run_qa`, which an",
+        "image alone runs, by its metrics. 1 is a process by itself.",
         "Seconds are from the estimator to its model, for v3 with the SDK's import.",
         "",
         "| client and way | hosts | result | processes | ranks together | seconds |",

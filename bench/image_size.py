@@ -74,14 +74,14 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("profile", nargs="?", default=pins.DEFAULT_PROFILE, help="default: %(default)s")
     profile = pins.load().profile(parser.parse_args(words).profile)
     client = engine.connect()
-    for image in pins.IMAGES:
+    for image in profile.images:
         find_built_image(client, f"berth-{image}:{profile.name}")
     base = base_at_hand(pins.load(), None)
     if base is None:
         raise UserError("the base image is not here: run `python build.py build` first.")
     least = floor(profile)
     rows = []
-    for image in pins.IMAGES:
+    for image in profile.images:
         ours = image_size(client, f"berth-{image}:{profile.name}")
         rows.append((image, ours, plain(image, profile, base)))
 

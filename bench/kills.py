@@ -4,7 +4,8 @@ Usage: python -m bench.kills [--kills 100] [--hosts 1 2] [--ranks-alone] > bench
 
 A kill is SIGKILL or SIGTERM of a rank, of a host's entry, or of all hosts at once; two of five are aimed at the writing
 of a checkpoint. Between two starts S3 brings back what the hosts had in /opt/ml/checkpoints, half-written folders in
-part. The weights must be those of a job that nobody killed, within 1e-4. Ends with exit code 1 if anything was lost.
+part. The weights must be those of a job that nobody killed, within 1e-4. Ends with exit code 1 if anything was lost, or
+if there were fewer kills, or fewer than a fifth of them while a checkpoint was written.
 With --ranks-alone the ranks are processes of this machine, which start within a second: no engine, and no entry.
 """
 
@@ -26,7 +27,7 @@ from bench.jobs.containers import Containers
 from bench.jobs.killing import choose
 from bench.jobs.processes import Ranks
 from bench.jobs.restarting import Ground, Restarting
-from bench.jobs.verdict import KilledJob, faults_of, render
+from bench.jobs.verdict import KilledJob, faults_of, render, shortfall
 from berth.common import engine
 from berth.images import build, pins
 from berth.images.selection import find_built_image
@@ -99,7 +100,9 @@ def main(words: Sequence[str]) -> int:
         ),
     ]
     print(render(f"Jobs that were killed, {time.strftime('%Y-%m-%d')}", lines, jobs, small.SAVE_EVERY))
-    return 1 if any(faults_of(job, small.SAVE_EVERY) for job in jobs) else 0
+    if missing := shortfall(jobs, options.kills):
+        print(f"\n{missing}")
+    return 1 if missing or any(faults_of(job, small.SAVE_EVERY) for job in jobs) else 0
 
 
 if __name__ == "__main__":

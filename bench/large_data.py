@@ -16,11 +16,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from bench import program
 from bench.machine import this_cpu
 from berth.common.errors import UserError
+from berth.images import build, pins
 from berth.local.demo import pretrained_model
 
 STEPS = 20
@@ -158,6 +160,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--memory", type=program.above_zero, default=4.0, help="the limit, GB (default: %(default)s)")
     options = parser.parse_args(words)
     articles, model = read_articles(options.train), pretrained_model()
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
+    versions += f", kit {build.revision(pins.ROOT)}"  # as it is now, for a commit may come meanwhile
     limit = int(options.memory * 1e9)
     with control_group(limit) as group, tempfile.TemporaryDirectory(prefix="berth-large-data-") as scratch:
         base = Path(scratch)
@@ -169,7 +173,9 @@ def main(words: Sequence[str]) -> int:
         copy_to(base / "input/data/train/train.json", articles, int(options.gigabytes * 1e9))
         ran = train(base, group)
     said = f"--train {options.train.name} --gigabytes {options.gigabytes:g} --memory {options.memory:g}"
-    setting = f"`python -m bench.large_data {said}`, MiniLM, {STEPS} steps of 8 windows, one rank, {this_cpu()}."
+    setting = (
+        f"`python -m bench.large_data {said}`, MiniLM, {STEPS} steps of 8 windows, one rank, {this_cpu()}, {versions}."
+    )
     print(render(f"More data than memory, {time.strftime('%Y-%m-%d')}", setting, limit, ran))
     return 0
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from docker.types import Mount
 
 from bench import program
-from berth.common import engine
+from berth.common import engine, labels
 from berth.common.containers import Access, run_once
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
 from berth.images.selection import find_built_image
 
 METRICS = ("squad", "squad_v2", "glue", "accuracy")
@@ -41,7 +41,7 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     check_originals(options.originals)
     client = engine.connect()
-    find_built_image(client, options.image)
+    image = find_built_image(client, options.image)
     mounts = [
         Mount("/originals", str(options.originals.resolve()), type="bind", read_only=True),
         Mount("/bench", str(Path(__file__).parent.resolve()), type="bind", read_only=True),
@@ -52,7 +52,7 @@ def main(words: Sequence[str]) -> int:
     print(f"# Metrics next to their originals, {time.strftime('%Y-%m-%d')}\n")
     print(
         f"`python -m bench.metrics --originals metrics`, of huggingface/evaluate at {options.commit}; "
-        f"{options.image}, kit {build.revision(pins.ROOT)}\n"
+        f"{options.image}, kit {labels.revision(image.labels)}\n"
     )
     print("| metric | sets of rows | rows in all | keys | figures | largest difference | same |")
     print("|---|---|---|---|---|---|---|")

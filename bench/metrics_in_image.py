@@ -57,6 +57,13 @@ def accuracies(chance: random.Random) -> Given:
     return labels(chance, 4) | more
 
 
+def several_labels(chance: random.Random) -> Given:
+    """Rows of three labels each, every one of them there or not."""
+    references = [[chance.randrange(2) for _ in range(3)] for _ in range(ROWS)]
+    predictions = [[label ^ (chance.random() < 0.1) for label in row] for row in references]
+    return {"predictions": predictions, "references": references}
+
+
 def compare(name: str, task: str | None, make: Callable[[random.Random], Given]) -> dict[str, Any]:
     """Both on all sets of rows: the keys, and the largest difference of a figure."""
     chance = random.Random(f"{name} {task}")
@@ -87,6 +94,7 @@ def main() -> None:
         *(("glue", task, lambda chance, n=classes: labels(chance, n)) for task, classes in CLASSES.items()),
         ("glue", "stsb", scores),
         ("accuracy", None, accuracies),
+        ("accuracy", "multilabel", several_labels),
     ]
     for name, task, make in cases:
         print(json.dumps(compare(name, task, make)))

@@ -23,12 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import program
+from berth.common import engine, labels
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.selection import find_built_image
 from berth.local.demo import pretrained_model
 from berth.local.job import TrainingJob, run_training_job
 
 VARIABLE = "BERTH_PUBLISHED_SCRIPTS"
+IMAGE = f"berth-train:{pins.DEFAULT_PROFILE}"
 RENAMED = re.compile(r"\btransformers_\d+\b")
 BATCH, STEPS, TRAIN_ROWS, EVAL_ROWS = 4, 5, 60, 40
 _TOGETHER = re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)")
@@ -118,7 +121,7 @@ def ranks_together(log: Sequence[str]) -> int:
     return min(batches, default=0) // BATCH
 
 
-def run(script: Script, way: Way, code: Path, scratch: Path) -> tuple[str, bool]:
+def run(script: Script, way: Way, code: Path, scratch: Path, image: str = IMAGE) -> tuple[str, bool]:
     """One job to its end: its row of the table, and whether it did what it should."""
     data = {"train": TRAIN_ROWS, "validation": EVAL_ROWS}
     channels = {name: scratch / f"{name}.{script.suffix}" / f"{name}.{script.suffix}" for name in data}
@@ -149,9 +152,7 @@ def run(script: Script, way: Way, code: Path, scratch: Path) -> tuple[str, bool]
         print(line, file=sys.stderr, flush=True)
 
     began = time.monotonic()
-    ended = run_training_job(
-        job, image=f"berth-train:{pins.DEFAULT_PROFILE}", log=log, say=lambda line: print(line, file=sys.stderr)
-    )
+    ended = run_training_job(job, image=image, log=log, say=lambda line: print(line, file=sys.stderr))
     together = ranks_together(lines)
     figures = ", ".join(f"{found[1]} {found[2]}" for line in lines if (found := _FIGURE.match(line)))
     end = "exit code 0" if ended.exit_code == 0 else f"exit code {ended.exit_code}: {ended.reason}"
@@ -173,6 +174,7 @@ def main(words: Sequence[str]) -> int:
         sources = [(script, scratch / f"code of {script.files[0]}") for script in SCRIPTS]
         for script, code in sources:
             copy_script(script, Path(named), code)
+        built = find_built_image(engine.connect(), IMAGE)
         for script, code in sources:
             for way in WAYS:
                 row, well = run(script, way, code, scratch)
@@ -182,7 +184,7 @@ def main(words: Sequence[str]) -> int:
     print(
         f"`{VARIABLE}=FOLDER python -m bench.published_scripts`, scripts of {source}, "
         f"commit {commit or 'unknown'}: {STEPS} steps of {BATCH} rows a rank, {TRAIN_ROWS} rows, {EVAL_ROWS} to "
-        f"evaluate, the demo's MiniLM; berth-train:{pins.DEFAULT_PROFILE}, kit {build.revision(pins.ROOT)}, "
+        f"evaluate, the demo's MiniLM; {IMAGE}, kit {labels.revision(built.labels)}, "
         f"{os.cpu_count()} cores\n"
     )
     print("| script | started as | ended with | ranks together | figures | seconds |\n|---|---|---|---|---|---|")

@@ -9,6 +9,7 @@ import json
 
 _NUMBER = "([0-9.]+)"
 _STEP = "step [0-9]+ of [0-9]+  "
+_TRACE = "trace: steps? [0-9].*  "
 # The name of a metric → what stands before its number in the line; that it names one line alone is for a test to say.
 _BEFORE = {
     # While it trains, every log_seconds.
@@ -26,6 +27,9 @@ _BEFORE = {
     "int8_exact_match": "int8: on .* exact match ",
     # Once, after training.
     **{name: f"{name} = " for name in ("train_loss", "train_runtime", "train_samples_per_second", "epoch")},
+    # Where BERTH_TRACE asks for it.
+    "trace_step_seconds": f"{_TRACE}step: ",
+    **{f"trace_{name}_percent": f"{_TRACE}{name}: " for name in ("compute", "communication", "data", "other")},
     # The table at the end.
     **{
         f"seconds_{phase}": f"summary  {phase}: +"

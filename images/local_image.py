@@ -8,6 +8,7 @@ from berth.common import labels
 from berth.common.image_names import image_name
 from berth.images.selection import SelectedImage
 
+_NO_VERSIONS = ("kit", "profile", "software", "left-out")  # labels of ours that name something else
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
 
@@ -72,7 +73,7 @@ class LocalImage:
         """The versions inside, by part, as its labels name them."""
         prefix = "berth."
         known = {name.removeprefix(prefix): text for name, text in self.labels.items() if name.startswith(prefix)}
-        return {name: text for name, text in sorted(known.items()) if name not in ("kit", "profile", "left-out")}
+        return {name: text for name, text in sorted(known.items()) if name not in _NO_VERSIONS}
 
     @property
     def id_is_config(self) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from berth.images.build_network import without_password
 from berth.images.combinations import can_both_be
 
 _ASKER = "lock"
@@ -40,6 +41,12 @@ def explained(uv_says: str) -> str:
     text = " ".join(line for line in lines if line)
     proof, _, hint = text.partition("hint:")
     if "No solution found" not in proof:
+        if unanswered := re.search(r"Failed to fetch:?\s+`?([^\s`]+)", proof):
+            reason = lines[-1].removeprefix("cause:").removeprefix("Caused by:").strip(" .")
+            return (
+                f"the index did not answer at {without_password(unanswered[1])} ({reason}): see whether this machine "
+                "reaches it, and run the command again when it does"
+            )
         said = [line for line in lines if line and not line.startswith("hint:")]
         return (said[-1] if said else "uv printed nothing").removeprefix("error:").removeprefix("cause:").strip(" .")
     facts = list(_facts(proof))

@@ -66,8 +66,9 @@ class SoftwareSet:
     """One [software.NAME] of pins.toml: what images carry besides torch and what the hardware dictates.
 
     `packages` are its own versions by PyPI's names, also of [packages] where it has another, "none" included;
-    `requirements` further ones, and `constraints` bounds of what all ask for, both as pip writes them. `day` is the one
-    as of which all else is resolved, empty for today. `environment` are variables of every process of its images.
+    `requirements` further ones, and `constraints` bounds of what all ask for, both as pip writes them. `debian` are
+    packages of the base's archive, for the training image. `day` is the one as of which all else is resolved, empty for
+    today. `environment` are variables of every process of its images.
     """
 
     name: str
@@ -75,6 +76,7 @@ class SoftwareSet:
     packages: Mapping[str, str]
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    debian: tuple[str, ...] = ()
     day: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -218,6 +220,7 @@ def _software(name: str, table: "SoftwareTable") -> SoftwareSet:
         packages=table.versions,
         requirements=tuple(table.packages),
         constraints=tuple(table.constraints),
+        debian=tuple(table.debian),
         day=table.day,
         environment=table.environment,
     )

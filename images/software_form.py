@@ -34,6 +34,7 @@ class SoftwareTable(Table):
     images: list[str] = list(IMAGES)
     packages: list[str] = []
     constraints: list[str] = []
+    debian: list[str] = []
     day: str = ""
     environment: dict[str, str] = {}
 
@@ -79,6 +80,9 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
         name = canonicalize_name(asked.name) if asked else ""
         if name in (*known, "torch", "torchvision", "transformers", "accelerate", "datasets"):
             yield f'packages of {table} has {name}, which stands by itself: write {name} = "VERSION"'
+    for text in software.debian:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", text):
+            yield f'{text!r} of {table} is no package of Debian: write its name alone, such as "git"'
     if software.day and not _is_day(software.day):
         yield f"day of {table} is {software.day!r}, and no day: write it as 2024-12-01"
     for name in software.environment:

@@ -4,11 +4,13 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-_STEP = re.compile(r"\bstep (\d+) of (\d+)\s+loss: (\d+(?:\.\d+)?)")
+# As Python writes a float: that of a training that came apart is none.
+_FLOAT = r"(?:-?(?:\d+(?:\.\d+)?|inf)|nan)"
+_STEP = re.compile(rf"\bstep (\d+) of (\d+)\s+loss: ({_FLOAT})")
 _EXAMPLES = re.compile(r"  examples/s: (\d+(?:\.\d+)?)")
 _LEFT = re.compile(r"  left: (?:(\d+):)?(\d+):(\d\d)\b")
 _EVALUATED = re.compile(r"\bevaluation (\d+) % done")
-_METRIC = re.compile(r"(?:^|\s)\w+ = -?\d+(?:\.\d+)?$")
+_METRIC = re.compile(rf"(?:^|\s)\w+ = {_FLOAT}$")
 _ENDED = re.compile(r"berth: the job ends with exit code (\d+)(; )?")
 _INSTALLING = re.compile(r"berth: (?:program: (?:fetching|installing)|pip:)")
 _JOINED = re.compile(r"berth: rendezvous: joined the leader")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from berth.qa.faults import DataError, Fault, Where
-from berth.qa.json_stream import JsonError, JsonStream
+from berth.qa.json_stream import TOO_MANY_DIGITS, JsonError, JsonStream
 
 LAYOUT = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": …}]}]}]}'
 NOT_JSON = "not JSON"
@@ -237,6 +237,10 @@ def _line_rows(path: Path, chunks: Iterable[str]) -> Iterator[Row | Fault]:
             yield _row(where, json.loads(line))
         except json.JSONDecodeError as error:
             yield Fault(where, "", f"{NOT_JSON} ({error.msg})", LIKE_ROWS)
+        except ValueError:
+            yield Fault(where, "", f"{NOT_JSON} ({TOO_MANY_DIGITS})", LIKE_ROWS)
+        except RecursionError:
+            yield _misfit(where, "it is nested too deeply")
     if empty:
         raise DataError(f"{path} is empty: pass rows, one a line, like {ROW}.")
 

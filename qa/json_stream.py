@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+TOO_MANY_DIGITS = "a number has too many digits"
+"""What Python takes of a whole number is 4300 of them (sys.set_int_max_str_digits): else a ValueError of int's own."""
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
 _UNCERTAIN = 16
@@ -61,6 +63,8 @@ class JsonStream:
                 if cut_off and self._more():
                     continue
                 raise self.error(error.msg, error.pos) from None
+            except ValueError:
+                raise self.error(TOO_MANY_DIGITS) from None
             if isinstance(value, int | float) and end > len(self._text) - _UNCERTAIN and self._more():
                 continue  # a number may go on
             self._at = end

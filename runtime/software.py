@@ -1,6 +1,6 @@
 """Which software set this image carries: /opt/berth/software.json, which the build lays there from docker/pins.toml.
 
-`read` gives it, `described` is the line of a log that says it.
+`read` gives it, `described` is the line of a log that says it; `installed` asks for any package's version.
 """
 
 import json
@@ -27,17 +27,18 @@ def read(path: Path = PATH) -> Software | None:
     try:
         document = json.loads(path.read_text())
         return Software(document["name"], document["profile"], document["environment"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def described(software: Software) -> str:
     """The set in a line, with the versions that a script looks at first."""
-    versions = [f"{name} {found}" for name in SHOWN if (found := _version(name))]
+    versions = [f"{name} {found}" for name in SHOWN if (found := installed(name))]
     return f"software: set {software.name} of profile {software.profile}: {', '.join(versions)}"
 
 
-def _version(package: str) -> str:
+def installed(package: str) -> str:
+    """The version of a package in this image; empty for none."""
     try:
         return version(package)
     except PackageNotFoundError:

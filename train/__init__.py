@@ -10,11 +10,14 @@ environment  what environment a rank gets, from the plan to run_qa itself
 hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together
 prepare      brings the user's program and its packages
 launch, rank start the ranks of a host, and what stands around each of them; they meet in a runfolder
-failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure; missing_modules and
-             mpirun_refusals know what helps where a package or a custom MPI option is the cause
+failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure; missing_modules, removed_apis,
+             mpirun_refusals and strategy_hint know what helps where a package, a version of it, a custom MPI option or
+             two settings of Trainer that contradict each other are the cause
 outcome      how the job ended, and what it leaves; output_sizes says how large that is, ownership hands it over
 start_hook   what every Python of the image does at its start, also where SDK v3 replaces the entry; by berth_start.pth
 rank_hook    for start_hook: what a rank does to train together with others; rank_events is what that shows at the end
+cpu_trainer  for start_hook: has transformers before 5 take the CPU where there is no GPU; older_datasets has an older
+             datasets read what newer ones write, and its columns of arrays
 after_import a function called once a module has been imported, for start_hook
 metrics/     the metrics that scripts ask evaluate and datasets for, without a network; start_hook brings them in
 sdk3/        what stands between SDK v3's MPI driver and mpirun

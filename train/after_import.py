@@ -17,14 +17,17 @@ _waiting: "dict[str, list[Callable[[ModuleType], object]]]" = {}
 
 
 def register(name: str, function: "Callable[[ModuleType], object]") -> None:
-    """Have `function` called with the module `name`: at once if it has been imported, else whenever its import is done.
-    A fault in `function` is not the importing program's: it is dropped.
+    """Have `function` called with the module `name`: at once if it has been imported, else whenever its import is done,
+    and once however often it is registered, for a virtual environment's start-up files are run twice. A fault in
+    `function` is not the importing program's: it is dropped.
     """
     module = sys.modules.get(name)
     if module is not None:
         _call(function, module)
         return
-    _waiting.setdefault(name, []).append(function)
+    waiting = _waiting.setdefault(name, [])
+    if function not in waiting:
+        waiting.append(function)
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

@@ -86,7 +86,7 @@ def _find_part(
     """Look at this host and decide what it does in the job. `stack` removes what is laid down for that."""
     job = context.job
     try:
-        if found := software.read():
+        if job.leads and (found := software.read()):
             get_logger().info("%s", software.described(found))
         hardware = _usable_hardware()
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
@@ -116,7 +116,8 @@ def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, 
     # Some seconds, for the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
     fabric = efa.detect(environ={**os.environ, **(efa.STRICT if options.efa else {})})
-    return make_plan(job, options, HostFindings(hardware, launcher, library, fabric), os.environ)
+    transformers = software.installed("transformers") if job.program is None else ""
+    return make_plan(job, options, HostFindings(hardware, launcher, library, fabric, transformers), os.environ)
 
 
 def _explain(error: Exception, host: str) -> Outcome:

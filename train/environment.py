@@ -9,6 +9,7 @@ set_library_variables  in run_qa itself, for the libraries that it loads later
 mpirun carries none of it: `host_environment` travels by each host's run folder (berth.train.runfolder).
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -146,6 +147,7 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
     # Importing the package looks at this variable, and makes folders below the user's home if neither it nor /opt/ml is
     # there.
     os.environ.setdefault("SAGEMAKER_BASE_DIR", str(job.root))
+    from sagemaker_training import mapping
     from sagemaker_training.environment import Environment
 
     environment = Environment(
@@ -155,7 +157,9 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
     )
     variables: dict[str, str] = environment.to_env_vars()
     # nvidia-smi is not in every image and the CPU count there ignores the container's quota: say what the plan went by.
-    variables |= {"SM_NUM_GPUS": str(hardware.gpus), "SM_NUM_CPUS": str(hardware.cpus)}
+    counts = {"num_gpus": hardware.gpus, "num_cpus": hardware.cpus}
+    described = json.loads(variables["SM_TRAINING_ENV"]) | counts
+    variables |= mapping.to_env_vars({**counts, "training_env": described})
     # These it sets in its own process' environment, which its programs inherit (5.1.4, environment.py).
     return variables | {name: os.environ[name] for name in _OF_PROCESS}
 
@@ -174,6 +178,9 @@ def rank_environment(
         ours["LD_LIBRARY_PATH"] = ":".join(part for part in libraries if part)
     if rank is not None and program.world_size:
         ours |= rank.variables()
+        if ours.get("BERTH_BACKEND") == "smddp":
+            # By which a Trainer of transformers 4 takes its GPU; its library's launcher sets it, where there is one.
+            ours["SMDATAPARALLEL_LOCAL_RANK"] = str(rank.local_rank)
     return ours
 
 

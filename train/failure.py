@@ -19,6 +19,7 @@ from typing import Any
 from berth.contract.masking import mask_text
 from berth.train.missing_modules import missing_module_hint
 from berth.train.mpirun_refusals import refused_option
+from berth.train.strategy_hint import strategy_hint
 
 FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 SHOWN_CHARACTERS = 1024
@@ -55,8 +56,10 @@ _MORE_DISK = (
 )
 # What Open MPI 4.1 says in MPI_Init where its folder for this job, in /tmp, takes no more.
 _NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
-# A shell script with Windows line ends, in the words of bash and of env.
-_WINDOWS_LINE_ENDS = re.compile(r"\$'\\r': command not found|\\r.: No such file or directory")
+# A shell script with Windows line ends, in the words of bash, of env, and of Python that it starts.
+_WINDOWS_LINE_ENDS = re.compile(
+    r"\$'\\r': command not found|unexpected token `\$'[^']*\\r'|\\r.: (?:\[Errno 2\] )?No such file or directory"
+)
 CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save it with LF"
 _MORE_SHM = (
     "give the container more (docker run --shm-size 8g, or shm_size in the local session's container_config), or use "
@@ -215,6 +218,13 @@ def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]
     where = f" (raised at {shown}:{line}" + (f" in {function})" if function and function != "<module>" else ")")
     if own and kind == "ModuleNotFoundError":
         where += missing_module_hint(message, Path(code_dir))
+    if own:
+        # Here, for it costs 25 ms, which each rank that does not fail can do without.
+        from berth.train.removed_apis import removed_api_hint
+
+        where += removed_api_hint(kind, message, [frame[0] for frame in frames], Path(code_dir))
+    if kind == "ValueError":
+        where += strategy_hint(message)
     most = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
     return _one_line(f"{kind}: {message}" if message else kind, most) + where
 
@@ -244,7 +254,11 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
     if last is None:
         return f"{program} failed and wrote nothing to stderr; print the reason there before exiting."
-    return _one_line(f"{program} failed; its last line on stderr was: {last}", SENTENCE_CHARACTERS - _WHO_CHARACTERS)
+    from berth.train.removed_apis import removed_option_hint
+
+    hint = removed_option_hint(last, Path(code_dir))
+    most = SENTENCE_CHARACTERS - _WHO_CHARACTERS - len(hint)
+    return _one_line(f"{program} failed; its last line on stderr was: {last}", most) + hint
 
 
 def stopped_sentence(number: int, *, begun: bool = True, overdue: float = 0.0) -> str:

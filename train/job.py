@@ -149,6 +149,17 @@ def hosts_left_out(job: Job) -> list[str]:
     return [str(host) for group in others for host in group.get("hosts", [])]
 
 
+def divided_channels(job: Job) -> list[str]:
+    """The channels of which each host of several has some of the files (S3DistributionType ShardedByS3Key)."""
+    if len(job.hosts) == 1:
+        return []
+    return sorted(
+        name
+        for name, settings in job.input_data.items()
+        if isinstance(settings, dict) and settings.get("S3DistributionType") == "ShardedByS3Key"
+    )
+
+
 def program_arguments(job: Job) -> list[str]:
     """The user program's command line, sorted by name, as sagemaker-training passes it: `--epochs 3 --verbose True -b
     4`.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from berth.train.failure import FailureReport
+from berth.train.failure import FailureReport, save_report
 from berth.train.hosts.events import Events, Exited, LauncherOverdue
 from berth.train.log import get_logger, write_all
 from berth.train.mpirun import without_notices
@@ -25,6 +25,10 @@ _GRACE_SECONDS = 2.0
 _LOOK_EVERY_SECONDS = 1.0
 _OVERDUE_SECONDS = 10.0
 """For mpirun to end a job whose rank has failed. It asks the others, kills them a second later and is gone in three."""
+_NO_RANK = (
+    "mpirun ended with exit code 0 and started no rank; remove what has it print something instead, such as --version, "
+    "from the custom MPI options of distribution."
+)
 
 
 class LocalRun:
@@ -60,7 +64,12 @@ class LocalRun:
     def _wait(self, process: subprocess.Popen[str]) -> None:
         for line in without_notices(self._lines(process)):
             get_logger().info("launcher: %s", line)
-        self._events.put(Exited(process.wait()))
+        code = process.wait()
+        if code == 0 and not self.folder.events():
+            # A rank's wrapper leaves a file as the first thing: nothing was trained, and the job must not end well.
+            code = 1
+            save_report(self.folder.path / "failures", FailureReport(_NO_RANK, when=time.time()))
+        self._events.put(Exited(code))
 
     def _lines(self, process: subprocess.Popen[str]) -> Iterator[str]:
         assert process.stdout is not None

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 # A message, its lines joined by single spaces → what is wrong, in our words.
 _REFUSALS = (
+    # -P is our Python's, whose path an option before it has taken for its value.
+    (r'Error: unknown option "-P"', "the last option lacks its value, or one of its values"),
     (r'Error: unknown option "(?P<option>[^"]+)"', "mpirun does not know the option {option}"),
     (
         r'Error: option "(?P<option>[^"]+)" did not have enough parameters \((?P<count>\d+)\)',
@@ -21,6 +23,10 @@ _REFUSALS = (
     (
         r"does not match the expected format: Option: (?P<option>\S+) Param: (?P<value>\S+)",
         "mpirun's option {option} does not take {value}",
+    ),
+    (
+        r"requested more processes than the ppr for this topology can support.*? PPR: (?P<option>\S+)",
+        "{option} (by -N, -npernode or ppr) is fewer processes on each host than the launch plan has",
     ),
     # A path would be our own Python, missing in an image that was changed.
     (

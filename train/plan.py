@@ -4,7 +4,7 @@ A plan can be printed (`render`) and compared; nothing here starts a process or 
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from berth.contract.masking import STARS, masked, shown
 from berth.train import efa, smddp
 from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
-from berth.train.job import Job, hosts_left_out, program_arguments
+from berth.train.job import Job, divided_channels, hosts_left_out, program_arguments
 from berth.train.mpirun import Launcher, mpirun_command
 
 Backend = Literal["smddp", "nccl", "gloo"]
@@ -23,7 +23,10 @@ Kind = Literal["mpirun", "process"]
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 _OF_ENDPOINTS = ("HF_MODEL_ID", "HF_TASK")
+_CODE_ARTIFACT = "CA_REPOSITORY_ARN"
 _HOSTS_SHOWN = 4
+_OF_RUN_QA = 5
+"""The first version of transformers that run_qa is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +130,15 @@ def _without_equals(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class HostFindings:
     """This host, as far as a plan goes by it: hardware and launcher, what came of trying SMDDP (`library`, None where
-    it was not asked for), and what there is of EFA (`fabric`, None where nobody looked).
+    it was not asked for), what there is of EFA (`fabric`, None where nobody looked), and the image's version of
+    transformers (empty where nobody looked).
     """
 
     hardware: Hardware
     launcher: Launcher
     library: smddp.Library | None = None
     fabric: efa.Fabric | None = None
+    transformers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +209,11 @@ def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
 
 
 def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
-    """What forbids the plan, of what only this host's hardware shows."""
+    """What forbids the plan, of what only this host and its image show."""
     problems = []
     gpus = found.hardware.usable_gpus
+    if job.program is None and found.transformers and int(found.transformers.partition(".")[0]) < _OF_RUN_QA:
+        problems.append(_without_run_qa(found))
     if choice.kind == "mpirun" and gpus and options.processes and options.processes > gpus:
         problems.append(
             f"{options.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or "
@@ -225,6 +232,16 @@ def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Ch
             f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; fix that, or unset it."
         )
     return problems
+
+
+def _without_run_qa(found: HostFindings) -> str:
+    cuda = found.hardware.cuda
+    profile = f"cu{cuda.replace('.', '')}" if cuda else "cpu"
+    return (
+        f"run_qa, the kit's own program, is for transformers {_OF_RUN_QA} and this image has {found.transformers}: "
+        f"train with an image of the profile {profile}, or give a program of your own (entry_point of an estimator, "
+        "the hyperparameter sagemaker_program)."
+    )
 
 
 def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
@@ -251,6 +268,8 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
     if choice.kind == "mpirun" and gpus > choice.ranks:
         idle = gpus - choice.ranks
         reasons.append(f"{idle} of {gpus} GPUs stay idle, for {choice.ranks} processes per host were asked for")
+    if choice.kind == "mpirun" and job.program is not None and (divided := divided_channels(job)):
+        reasons.append(_divided(divided))
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
         reasons.append(_little_shm(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
     if fabric is not None and (fabric.devices or (choice.backend != "gloo" and not alone)):
@@ -277,14 +296,20 @@ def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
 
 
 def _without_effect(environ: Mapping[str, str]) -> list[str]:
-    """What well-known notebooks set for an endpoint, and by the same habit for a training."""
-    names = [name for name in _OF_ENDPOINTS if environ.get(name)]
-    if not names:
-        return []
-    return [
-        f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model by "
-        "the hyperparameter model_name_or_path"
-    ]
+    """What well-known notebooks set for an endpoint, and by the same habit for a training; and what AWS's own images
+    read that would need a client of AWS in the image (sagemaker-training 5.1.4, modules.py: CodeArtifact).
+    """
+    lines = []
+    if names := [name for name in _OF_ENDPOINTS if environ.get(name)]:
+        lines.append(
+            f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model "
+            "by the hyperparameter model_name_or_path"
+        )
+    if environ.get(_CODE_ARTIFACT):
+        lines.append(
+            f"{_CODE_ARTIFACT} has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
+        )
+    return lines
 
 
 def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:
@@ -306,6 +331,15 @@ def _apart(hosts: int) -> str:
         f"{hosts} trainings apart, whose /opt/ml/model all go into one model.tar.gz: of files of one name only one "
         "stays, so save the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one "
         "training on all"
+    )
+
+
+def _divided(channels: Sequence[str]) -> str:
+    """run_qa trains each host on its own part; how the user's program reads a channel nobody here can know."""
+    return (
+        f"each host has other files of {', '.join(channels)} (ShardedByS3Key): a program that shares one data set "
+        "among all ranks, as Trainer and DistributedSampler do, trains on some of it twice and on some never, or "
+        "waits for ever; make it FullyReplicated, or share each host's files among its own ranks, in equal steps"
     )
 
 

@@ -137,7 +137,10 @@ def _requirements(code_dir: Path, environ: Mapping[str, str]) -> list[Wanted]:
     given = environ.get(variables.REQUIREMENTS, "").strip()
     name = given or requirements.FILE
     if (code_dir / name).is_file() and (code_dir / name).resolve().is_relative_to(code_dir.resolve()):
-        return [Wanted(name, ("-r", name))]
+        beside = Path(name).parent
+        # pip is told of wheels in the source folder itself (berth.runtime.pip_environment).
+        links = ("--find-links", str(beside)) if beside.parts and any((code_dir / beside).glob("*.whl")) else ()
+        return [Wanted(name, (*links, "-r", name))]
     if given:
         near = difflib.get_close_matches(given, [path.name for path in code_dir.glob("*.txt")], n=1)
         hint = f"did you mean {near[0]}?" if near else "name a file inside source_dir."

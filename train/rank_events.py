@@ -13,6 +13,8 @@ EVENTS_FILE_VARIABLE = "BERTH_RANK_EVENTS"
 GROUP_ASKED, GROUP = "process group asked for", "process group of "
 MPI = "mpi"
 APART, TOGETHER = "accelerate apart", "accelerate together"
+UNSHARDED = "accelerate without fsdp"
+"""fsdp was asked for and accelerate (1.15) took no notice: on ranks without a GPU, where Trainer then trains by DDP."""
 
 
 def note(path: str, event: str) -> None:
@@ -47,6 +49,11 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
             f"each of the {world_size} ranks trained a model of its own, for accelerate took no part in a process "
             "group: set use_cpu=True in TrainingArguments, or ACCELERATE_USE_CPU to true in the job's environment"
         )
+    if any(UNSHARDED in events for events in ranks):
+        return (
+            "fsdp had no effect, for accelerate has none on ranks without a GPU: each rank held the whole model; leave "
+            "fsdp out, use instances with GPUs, or call torch's fully_shard in the program"
+        )
     # One that was asked for and did not come has a failure of its own.
     failed = any(_last(events, GROUP_ASKED, GROUP) == GROUP_ASKED for events in ranks)
     if failed or largest_group(ranks) >= world_size or any(MPI in events for events in ranks):
@@ -55,6 +62,21 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
         f"{world_size} ranks ran, but no process group of {world_size} was formed, without which each does the whole "
         "work: call torch.distributed.init_process_group() in the program, as Trainer and Accelerator do, or ask for "
         "no distribution to run it once"
+    )
+
+
+def script_sentence(gpus: int, hosts: int) -> str:
+    """What a user must know of a script that SDK v3 runs without distributed=, once on each of so many `hosts` with
+    `gpus` each, and what to set; empty if that leaves nothing idle or apart.
+    """
+    parts = [f"{hosts} hosts may each train a model of their own"] if hosts > 1 else []
+    if gpus > 1:
+        parts.append(f"{gpus - 1} of {gpus} GPUs may stay idle")
+    if not parts:
+        return ""
+    return (
+        f"{' and '.join(parts)}, for ModelTrainer runs your script once per host unless a distribution is asked for: "
+        "give it distributed=Torchrun() to run it once per GPU, or once per host without one, in one training"
     )
 
 

@@ -7,16 +7,30 @@ it does with them it is to do as it would without.
 import atexit
 import contextlib
 import functools
+import json
 import os
+import sys
 import tempfile
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from berth.runtime.log import PREFIX
 from berth.train.after_import import register
-from berth.train.rank_events import APART, EVENTS_FILE_VARIABLE, GROUP, GROUP_ASKED, MPI, TOGETHER, alone_sentence, note
+from berth.train.rank_events import (
+    APART,
+    EVENTS_FILE_VARIABLE,
+    GROUP,
+    GROUP_ASKED,
+    MPI,
+    TOGETHER,
+    UNSHARDED,
+    alone_sentence,
+    largest_group,
+    note,
+    script_sentence,
+)
 
 
 def watch(environ: MutableMapping[str, str], world_size: int) -> None:
@@ -27,9 +41,24 @@ def watch(environ: MutableMapping[str, str], world_size: int) -> None:
     """
     path = environ.get(EVENTS_FILE_VARIABLE)
     if not path and "SM_MASTER_ADDR" in environ:  # which only the drivers' environment has
-        path = environ[EVENTS_FILE_VARIABLE] = _own_file(world_size, speaks=environ.get("RANK") == "0")
-    if not path:
-        return
+        speaks = environ.get("RANK") == "0"
+        path = _own_file(environ, lambda ranks: alone_sentence(ranks, world_size) if speaks else "")
+    if path:
+        _watch(path)
+
+
+def watch_script(environ: MutableMapping[str, str], gpus: int) -> None:
+    """Have a script that SDK v3 runs once on each host say first and last that the host's other `gpus`, or the other
+    hosts, take no part; not last where it has formed a process group with them.
+    """
+    sentence = script_sentence(gpus, len(json.loads(environ.get("SM_HOSTS") or "[]")))
+    if sentence and EVENTS_FILE_VARIABLE not in environ:  # a Python may read its start-up files twice
+        print(f"{PREFIX}{sentence}", flush=True)
+        _watch(_own_file(environ, lambda ranks: sentence if largest_group(ranks) < 2 else ""))
+
+
+def _watch(path: str) -> None:
+    """Note what this process does in the file at `path`."""
 
     def say(event: str) -> None:
         note(path, event)
@@ -41,18 +70,21 @@ def watch(environ: MutableMapping[str, str], world_size: int) -> None:
     register("mpi4py.MPI", lambda _: say(MPI))
 
 
-def _own_file(world_size: int, *, speaks: bool) -> str:
+def _own_file(environ: MutableMapping[str, str], to_say: Callable[[Sequence[Sequence[str]]], str]) -> str:
+    """Make this process' file, known to its children by `environ`. `to_say`: its events → what to print at the end."""
     descriptor, path = tempfile.mkstemp(prefix="berth-rank-")
     os.close(descriptor)
+    environ[EVENTS_FILE_VARIABLE] = path
     owner = os.getpid()
 
     def tell() -> None:
         if os.getpid() != owner:
             return  # a fork of this process, which ends on its own
         with contextlib.suppress(OSError):  # the program may have emptied its temporary folder
-            sentence = alone_sentence([Path(path).read_text("utf-8").splitlines()], world_size)
+            sentence = to_say([Path(path).read_text("utf-8").splitlines()])
             os.unlink(path)
-            if speaks and sentence:
+            # One that failed may have been on its way to the others. Python keeps what it shows a traceback of.
+            if sentence and not hasattr(sys, "last_value"):
                 print(f"{PREFIX}{sentence}", flush=True)
 
     atexit.register(tell)
@@ -83,7 +115,12 @@ def _watch_accelerate(module: ModuleType, say: Callable[[str], None]) -> None:
     def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal last
         original(self, *args, **kwargs)
-        event = APART if self.distributed_type == module.DistributedType.NO else TOGETHER
+        kind = module.DistributedType
+        event = APART if self.distributed_type == kind.NO else TOGETHER
+        # Trainer and accelerate's own launcher say by this variable that fsdp was asked for.
+        asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+        if asked and self.distributed_type == getattr(kind, "MULTI_CPU", None):
+            event = UNSHARDED
         if event != last:
             say(event)
             last = event

@@ -36,7 +36,7 @@ from berth.train.finetune import export, model, ranks
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import choice, global_batch
 from berth.train.finetune.checkpoints.choice import Start
-from berth.train.finetune.checkpoints.saving import WRITE_ERRORS, cause
+from berth.train.finetune.checkpoints.saving import cause, is_write_error
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator
@@ -313,6 +313,7 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
         ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
         found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
+        model.check_numbers(trainer.bare_model)
         if rank.world_size > 1:
             say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
     found |= trainer.lines.overall
@@ -327,20 +328,26 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
 
 def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: Callable[[str], None]) -> None:
     """Write model and tokenizer, by rank 0; a model that is spread over ranks is gathered by Trainer."""
-    if trainer.sharded:
-        trainer.save_model(str(folder))
-    elif trainer.rank.leads:
-        folder.mkdir(parents=True, exist_ok=True)
-        _clear_weights(folder)  # in local mode the folder still holds what the last job wrote
-        try:
+    leads = trainer.rank.leads
+    try:
+        if leads:
+            folder.mkdir(parents=True, exist_ok=True)
+            _clear_weights(folder)  # in local mode the folder still holds what the last job wrote
+        if trainer.sharded:
+            trainer.save_model(str(folder))
+        elif leads:
             trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
             loaded.tokenizer.save_pretrained(folder)
-        except WRITE_ERRORS as error:
-            _clear_weights(folder)  # half of a model is none
-            raise JobError(
-                f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
-                "with checkpoints, started again, it goes on from the last of them."
-            ) from error
+    except Exception as error:
+        if not is_write_error(error):
+            raise
+        if leads:
+            with suppress(OSError):  # read-only
+                _clear_weights(folder)  # half of a model is none
+        raise JobError(
+            f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
+            "with checkpoints, started again, it goes on from the last of them."
+        ) from error
     say(f"model: written to {folder}")
 
 

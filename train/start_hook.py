@@ -2,7 +2,7 @@
 
 It is there for programs that our entry does not start: SDK v3's ModelTrainer replaces the image's entrypoint, and its
 drivers run torchrun, mpirun or Python themselves. Before it has decided that there is something to do it imports
-nothing; it never raises, and prints nothing.
+nothing; it never raises, and prints nothing but what berth.train.rank_hook has to say under those drivers.
 """
 
 import os
@@ -24,6 +24,8 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
 
         after_import.register("evaluate.loading", _after_evaluate)
         after_import.register("datasets", _after_datasets)
+        after_import.register("datasets.features.features", _after_features)
+        after_import.register("transformers.training_args", _after_training_arguments)
         environ.update(interface_variables(environ))
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
@@ -31,8 +33,19 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
             from berth.train import rank_hook
 
             rank_hook.watch(environ, world_size(environ))
+        elif "SM_MASTER_ADDR" in environ:  # which only SDK v3's drivers set
+            _watch_script(environ)
     except Exception:
         return  # a program must start without this, too
+
+
+def _watch_script(environ: "MutableMapping[str, str]") -> None:
+    from berth.train.sdk3 import driver
+
+    if driver.called_by_driver(name=driver.SCRIPT_DRIVER):
+        from berth.train import rank_hook
+
+        rank_hook.watch_script(environ, _usable_gpus(environ))
 
 
 def software_variables(path: str = SOFTWARE) -> "dict[str, str]":
@@ -60,6 +73,18 @@ def _after_datasets(datasets: "ModuleType") -> None:
     from berth.train.metrics.loading import after_datasets
 
     after_datasets(datasets)
+
+
+def _after_features(module: "ModuleType") -> None:
+    from berth.train.older_datasets import after_features
+
+    after_features(module)
+
+
+def _after_training_arguments(module: "ModuleType") -> None:
+    from berth.train.cpu_trainer import after_training_arguments
+
+    after_training_arguments(module)
 
 
 def world_size(environ: "Mapping[str, str]") -> int:

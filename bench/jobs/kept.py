@@ -52,18 +52,31 @@ def whole(folder: Path) -> list[str]:
 
 
 def being_written(folder: Path, known: Container[str] = ()) -> str:
-    """A folder there, none of the `known` ones, that has a first file and no manifest yet; empty if there is none."""
+    """A folder there, none of the `known` ones, that has a first byte and no manifest yet; empty if there is none.
+
+    The kit writes in a folder inside that one, .partial-XXXXXXXX/checkpoint-STEP, the manifest as well.
+    """
     try:
         with os.scandir(folder) as entries:
             new = [entry for entry in entries if entry.name not in known]
     except OSError:
         return ""
     for entry in new:
-        with contextlib.suppress(OSError):
-            names = os.listdir(entry.path) if entry.is_dir() else []
-            if names and MANIFEST not in names:
-                return entry.name
+        if entry.is_dir(follow_symlinks=False) and _begun(entry.path):
+            return entry.name
     return ""
+
+
+def _begun(folder: str) -> bool:
+    """Whether there is a byte in a folder or below it, and no manifest."""
+    begun = False
+    for parent, _, names in os.walk(folder):
+        if MANIFEST in names:
+            return False
+        for name in names:
+            with contextlib.suppress(OSError):  # renamed meanwhile
+                begun = begun or os.lstat(os.path.join(parent, name)).st_size > 0
+    return begun
 
 
 class Bucket:

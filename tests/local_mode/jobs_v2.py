@@ -1,14 +1,16 @@
 """Run by the environment of SDK v2: jobs of its estimators in local mode, one after the other, in one process.
 
-Usage: python jobs_v2.py JSON, with image_uri, work (a folder to write in), jobs (names of JOBS) and s3 (the address of
-moto's server, as a container reaches it). Prints RESULT and, as JSON, for each job its log, its seconds, and what its
-ranks left in the model: the result that they made together.
+Usage: python jobs_v2.py JSON, with image_uri, work (a folder to write in), jobs (names of JOBS), s3 (the address of
+moto's server, as a container reaches it) and, for run_qa, data (channel: folder) and hyperparameters. Prints RESULT
+and, as JSON, for each job its log, its seconds, and what its ranks left in the model, the result that they made
+together.
 """
 
 import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -41,14 +43,14 @@ def mpi(processes: int) -> dict[str, Any]:
 
 
 def smddp_of_a_repository(_: Path) -> tuple[Any, dict[str, Any]]:
-    """A tuner's job, too: the key that it adds is no argument of the program's."""
+    """A tuner's job, too: the key that it adds is no argument of the program's. Its log has mpirun's line."""
     distribution = {"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": OPTIONS}}}
     return HuggingFace, {
         "entry_point": "together.py",
         "git_config": {"repo": f"{REPOSITORIES}examples", "branch": "main"},
         "distribution": distribution,
         "instance_type": AS_ON_GPUS,
-        "environment": TWO_RANKS,
+        "environment": TWO_RANKS | {"BERTH_LOG_LEVEL": "debug"},
         "hyperparameters": {"_tuning_objective_metric": "loss"},
     }
 
@@ -74,10 +76,15 @@ def with_dependencies(source: Path) -> tuple[Any, dict[str, Any]]:
     """Source and dependencies go by S3: local mode leaves dependencies out where it mounts the source."""
     given = {
         "entry_point": "uses_library.py",
-        "source_dir": str(source),
+        "source_dir": str(source / "dependent"),
         "dependencies": [str(source.parent / "library")],
     }
     return PyTorch, {**given, "output_path": None}
+
+
+def run_qa(hosts: int, **given: Any) -> Job:
+    """Of the estimator with an image alone."""
+    return lambda _: (Estimator, {"instance_count": hosts, "hyperparameters": job["hyperparameters"] | given})
 
 
 def framework(estimator: Any) -> dict[str, Job]:
@@ -97,6 +104,8 @@ def framework(estimator: Any) -> dict[str, Job]:
 
 
 JOBS: dict[str, Job] = {
+    "Estimator, image_uri alone": run_qa(1),
+    "Estimator, image_uri alone, processes_per_host 2 on two hosts": run_qa(2, processes_per_host=2),
     "Estimator, entry_point .py": program(Estimator),
     "Estimator, entry_point .sh": shell_script,
     "Estimator, BERTH_DISTRIBUTION mpi, two hosts": program(
@@ -126,7 +135,9 @@ def write_sources(work: Path) -> Path:
         "together.py": TOGETHER,
         "together.sh": "set -e\ncat $SM_CHANNEL_MODEL/weights.txt\npython together.py $@\n",
         "gpu.txt": f"./{WHEEL}\n",
-        "uses_library.py": "import library\nassert library.OWN == 'mine'\nimport together\n",
+        "dependent/uses_library.py": "import library\nassert library.OWN == 'mine'\nimport together\n",
+        "dependent/together.py": TOGETHER,
+        "dependent/requirements.txt": f"./{WHEEL}\n",
         "../library/__init__.py": "OWN = 'mine'\n",
         "packaged/together.py": TOGETHER,
         "packaged/setup.py": SETUP,
@@ -138,6 +149,7 @@ def write_sources(work: Path) -> Path:
         wheel.writestr("of_the_job-7.dist-info/METADATA", "Metadata-Version: 2.1\nName: of-the-job\nVersion: 7\n")
         wheel.writestr("of_the_job-7.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr("of_the_job-7.dist-info/RECORD", "")
+    shutil.copy(source / WHEEL, source / "dependent")
     make_repository(work, {"together.py": TOGETHER})
     return source
 
@@ -167,7 +179,7 @@ def s3() -> Any:
 
 
 def left(estimator: Any) -> list[Any]:
-    """What the ranks of a job left in its model."""
+    """What the ranks of a job left in its model; of run_qa the metrics, which the first rank writes."""
     archive = estimator.model_data
     if archive.startswith("s3://"):
         bucket, _, key = archive.removeprefix("s3://").partition("/")
@@ -175,7 +187,7 @@ def left(estimator: Any) -> list[Any]:
     else:
         body = io.BytesIO(Path(archive.removeprefix("file://")).read_bytes())
     with tarfile.open(fileobj=body) as tar:
-        files = [tar.extractfile(member) for member in tar if "seen-" in member.name]
+        files = [tar.extractfile(member) for member in tar if "seen-" in member.name or "metrics.json" in member.name]
         return [json.load(file) for file in files if file is not None]
 
 
@@ -188,7 +200,8 @@ def run(name: str, source: Path) -> dict[str, Any]:
         with contextlib.redirect_stdout(log):
             estimator = make_estimator(name, source)
             result["metrics"] = estimator.metric_definitions
-            estimator.fit()
+            channels = {} if estimator.entry_point else job["data"]
+            estimator.fit({channel: f"file://{folder}" for channel, folder in channels.items()} or None)
         result["seen"] = left(estimator)
     except Exception as error:  # the next job runs all the same
         result["error"] = f"{type(error).__name__}: {error}"

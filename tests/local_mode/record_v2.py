@@ -78,16 +78,18 @@ def smddp(**options: Any) -> dict[str, Any]:
     return {"smdistributed": {"dataparallel": {"enabled": True, **options}}}
 
 
-def tune() -> None:
-    """The request of a tuner: SageMaker adds the values that it tries to what is recorded."""
+def tune(estimator: Any, **given: Any) -> Case:
+    """A case: the request of a tuner. SageMaker adds the values that it tries to what is recorded."""
     metrics = [{"Name": "loss", "Regex": "loss = ([0-9.]+)"}]
-    estimator = PyTorch(
-        **settings(PyTorch, {"entry_point": "train.py", "source_dir": SOURCE, "hyperparameters": {"epochs": 1}})
-    )
-    ranges = {"rate": ContinuousParameter(1e-5, 1e-3)}
-    HyperparameterTuner(estimator, "loss", ranges, metrics, objective_type="Minimize").fit(
-        DATA, job_name=JOB, wait=False
-    )
+    ranges = {"learning_rate": ContinuousParameter(1e-5, 1e-3)}
+
+    def case() -> None:
+        made = estimator(**settings(estimator, {"hyperparameters": {"epochs": 1}} | given))
+        HyperparameterTuner(made, "loss", ranges, metrics, objective_type="Minimize").fit(
+            DATA, job_name=JOB, wait=False
+        )
+
+    return case
 
 
 SEVERAL_HOSTS = {"instance_count": 2}
@@ -110,6 +112,7 @@ GENERIC: dict[str, Case] = {
     ),
     "Estimator, SAGEMAKER_PROGRAM": fit(environment={"SAGEMAKER_PROGRAM": "train.py"}),
     "Estimator, metric_definitions": fit(metric_definitions=[{"Name": "f1", "Regex": "f1 = ([0-9.]+)"}]),
+    "Estimator, a tuner's job": tune(Estimator, hyperparameters={"num_train_epochs": 1, "fp16": True}),
     "Estimator, model_uri": fit(model_uri=f"s3://{BUCKET}/model.tar.gz"),
     "Estimator, checkpoint_s3_uri on spot": fit(
         checkpoint_s3_uri=f"s3://{BUCKET}/checkpoints", use_spot_instances=True, max_run=3600, max_wait=7200
@@ -165,7 +168,7 @@ PYTORCH: dict[str, Case] = {
         instance_groups=GROUPS,
     ),
     "PyTorch, SAGEMAKER_REQUIREMENTS": own(PyTorch, environment={"SAGEMAKER_REQUIREMENTS": "requirements.txt"}),
-    "PyTorch, a tuner's job": tune,
+    "PyTorch, a tuner's job": tune(PyTorch, entry_point="train.py", source_dir=SOURCE),
 }
 
 if __name__ == "__main__":

@@ -54,10 +54,10 @@ def test_a_shell_script_with_a_model_and_requirements_by_another_name(jobs: Any)
     assert re.findall(metric["Regex"], job["log"]) == ["0.5"]
 
 
-def test_dependencies_come_by_s3_with_the_source(jobs: Any) -> None:
+def test_dependencies_come_by_s3_with_the_source_and_its_requirements(jobs: Any) -> None:
     job = ended_well(jobs[DEPENDENCIES])
     (seen,) = job["seen"]
-    assert seen["ranks"] == 1
+    assert (seen["ranks"], seen["package"]) == (1, "7")
 
 
 def test_mpi_on_two_hosts_is_one_training_of_four_ranks(jobs: Any) -> None:
@@ -83,4 +83,6 @@ def test_a_folder_with_setup_py_is_installed_on_both_hosts_and_runs_as_a_module(
 def test_smdistributed_of_a_repository_trains_together_without_the_library(jobs: Any) -> None:
     job = ended_well(jobs[SMDDP])
     assert [(seen["ranks"], seen["nccl_debug"], seen["argv"]) for seen in job["seen"]] == [(2, "VERSION", [])] * 2
+    (line,) = (line for line in job["log"].splitlines() if "launch by mpirun: " in line)
+    assert " -verbose " in line
     assert "smdistributed dataparallel was asked for but can't be used" in job["log"]

@@ -91,10 +91,12 @@ def test_the_recipe_trains_and_its_model_answers(
 
     archive = Path(result["model_data"].removeprefix("file://"))
     with tarfile.open(archive) as tar:
-        names = {member.name.removeprefix("./") for member in tar}
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
-    assert not [name for name in names if name.startswith("checkpoint")]
+        files = {member.name.removeprefix("./"): member for member in tar}
+        metrics = json.loads(tar.extractfile(files["metrics.json"]).read())  # type: ignore[union-attr]
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= files.keys()
+    assert not [name for name in files if name.startswith("checkpoint")]
     assert f"ranks: 1 on each host, {hosts} in all" in result["log"]
+    assert metrics["world_size"] == hosts  # of the group that trained, which run_qa compares with what was planned
 
     deployed = result[way]
     assert deployed["list"] == deployed["answers"]

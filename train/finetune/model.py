@@ -162,3 +162,12 @@ def _set_dropout(config: Any, recipe: Recipe) -> None:
         if target is None:
             raise ModelLoadError(f"{name} can't be set: a {config.model_type} model has no such setting; leave it out.")
         setattr(config, target, value)
+
+
+def check_numbers(trained: Any) -> None:
+    """Raises JobError for weights of a training that came apart: such a model answers nothing, and looks like one."""
+    if not all(bool(weight.isfinite().all()) for weight in trained.state_dict().values()):
+        raise JobError(
+            "The training came apart: the model's weights are not numbers (NaN or infinite), so no model is written; "
+            "train with a lower learning_rate, with warmup_ratio, or with bf16 in place of fp16."
+        )

@@ -383,6 +383,8 @@ def _logging(training: dict[str, Any], found: RankEnvironment, warnings: list[st
     """No progress bars of Trainer's (reporting has lines, and a bar), and about fifty entries of the history."""
     training["disable_tqdm"] = True
     training.setdefault("logging_steps", 0.02)
+    # transformers' own takes the mean so far for a loss that is none, 0 where each step is logged: that looks learnt.
+    training.setdefault("logging_nan_inf_filter", False)
     training["logging_first_step"] = training.get("logging_first_step", True)
     # Where SageMaker's TensorBoard looks, and costs next to nothing where nobody does (records.tensorboard_folder).
     usual = "tensorboard" if training["do_train"] and "tensorboard" in found.reporters else "none"

@@ -18,7 +18,7 @@ from berth.train.finetune.recipe import TrainingSettings
 from berth.train.finetune.stop_signal import StopSignal
 
 STEP_SECONDS = 60.0
-"""From the signal to the end of the step under way. Of SageMaker's 120 s the rest is for the checkpoint."""
+"""From the signal to the end of the step under way at most. Of SageMaker's 120 s the rest is for the checkpoint."""
 SLOW_SECONDS = 1.0
 """A micro-batch that takes longer is worth an answer at once at the end of a step, which costs a millisecond."""
 
@@ -36,6 +36,7 @@ class Stopping(TrainerCallback):
         self._agreement = Agreement(trainer.rank)
         self._answers_at_once = False
         self._told_when = 0.0
+        self._step_seconds = STEP_SECONDS
         self._batches = MicroBatches()
         self._random: dict[str, Any] = {}
         self._state = TrainerState()
@@ -54,8 +55,10 @@ class Stopping(TrainerCallback):
         self._saved_when = time.monotonic()
         if self._settings.keeps_checkpoints and self._rank.leads:
             size = save_time.checkpoint_bytes(others["model"], others["optimizer"])
-            if note := save_time.note(self._settings.checkpoints, size):
-                self._say(note)
+            seconds, line = save_time.measured(self._settings.checkpoints, size)
+            if line:
+                self._say(line)
+            self._step_seconds = step_seconds(seconds)
         self._signal.hold()
 
     def on_step_begin(
@@ -148,7 +151,7 @@ class Stopping(TrainerCallback):
         if self._signal.number:
             wish |= RankRequest.STOP
         waited = now - (self._signal.when or self._told_when)
-        if (self._signal.number or self.told) and overruns(waited, batches_left, mean):
+        if (self._signal.number or self.told) and overruns(waited, batches_left, mean, self._step_seconds):
             wish |= RankRequest.BREAK_OFF
         every = self._settings.save_seconds
         if every and self._rank.leads and now - self._saved_when >= every:
@@ -193,11 +196,16 @@ class MicroBatches:
         self.of_step += 1
 
 
-def overruns(waited: float, batches_left: int, mean: float) -> bool:
-    """Whether the step under way would end too late: `waited` seconds after the signal, with so many micro-batches left
-    that take `mean` seconds each.
+def step_seconds(checkpoint_seconds: float) -> float:
+    """How long after the signal a step may end, so that a checkpoint which takes so long is written in time as well."""
+    return min(STEP_SECONDS, max(0.0, save_time.LIMIT_SECONDS - checkpoint_seconds))
+
+
+def overruns(waited: float, batches_left: int, mean: float, limit: float) -> bool:
+    """Whether the step under way would end later than `limit` seconds after the signal: `waited` of them have gone, and
+    so many micro-batches are left that take `mean` seconds each.
     """
-    return batches_left > 0 and waited + batches_left * mean > STEP_SECONDS
+    return batches_left > 0 and waited + batches_left * mean > limit
 
 
 def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | None, *, uploaded: bool) -> str:

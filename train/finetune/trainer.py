@@ -195,15 +195,19 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         if not self.lines.nothing_left:
             super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
 
-    def _maybe_log_save_evaluate(self, *arguments: Any, **named: Any) -> None:
-        """Trainer's own, but that an evaluation which is broken off leaves the checkpoint to be written."""
+    def _maybe_log_save_evaluate(self, tr_loss: torch.Tensor, *arguments: Any, **named: Any) -> None:
+        """Trainer's own, but that an evaluation which is broken off leaves the checkpoint to be written, and that a
+        loss which is no number does not stay in the sum of the next ones: Trainer takes it off from itself.
+        """
         try:
-            super()._maybe_log_save_evaluate(*arguments, **named)
+            super()._maybe_log_save_evaluate(tr_loss, *arguments, **named)
         except AgreedStop:
             self.control.should_training_stop = True
             self.control.should_evaluate = self.control.should_log = False
             self.control.should_save = self.stopping.save_is_due
-            super()._maybe_log_save_evaluate(*arguments, **named)
+            super()._maybe_log_save_evaluate(tr_loss, *arguments, **named)
+        if self._globalstep_last_logged == self.state.global_step:
+            tr_loss.nan_to_num_()
 
     def _load_best_model(self) -> None:
         """Trainer's own, at the end of a training; one that was stopped goes on from what it is."""

@@ -27,24 +27,30 @@ def after_evaluate(loading: ModuleType) -> None:
 
 
 def after_datasets(datasets: ModuleType) -> None:
-    """For datasets, once it is imported: the `load_metric` that it had before 3.0, for scripts of that time. A user's
-    own module of that name is left alone.
+    """For datasets, once it is imported: the `load_metric` that it had before 3.0, for scripts of that time, and where
+    it has one, ours before it. A user's own module of that name is left alone.
     """
-    if hasattr(datasets, "load_dataset") and not hasattr(datasets, "load_metric"):
-        datasets.load_metric = _load_metric  # type: ignore[attr-defined]
+    if not hasattr(datasets, "load_dataset"):
+        return
+    before = getattr(datasets, "load_metric", None)
+    datasets.load_metric = with_ours(before) if before else _load_metric  # type: ignore[attr-defined]
 
 
 def with_ours(load: Callable[..., Any]) -> Callable[..., Any]:
-    """evaluate's `load` with our metrics. A script of that name in the working directory still goes before them."""
+    """evaluate's `load`, or datasets' own `load_metric`, with our metrics. A script of that name in the working
+    directory still goes before them.
+    """
+    signature = inspect.signature(load)
+    further = next((name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD), "")
 
     @functools.wraps(load)
     def answered(*arguments: Any, **options: Any) -> Any:
-        given = inspect.signature(load).bind(*arguments, **options).arguments
+        given = signature.bind(*arguments, **options).arguments
         if not is_ours(given["path"], given.get("module_type")):
             return load(*arguments, **options)
         from berth.train.metrics import modules
 
-        more = given.pop("init_kwargs", {})
+        more = given.pop(further, {})
         own = {name: value for name, value in given.items() if name not in _OF_THE_DOWNLOAD}
         return getattr(modules, OURS[given["path"]])(**own, **more)
 

@@ -1,4 +1,4 @@
-"""SDK v3's MPI driver, and the hooks that stand before the programs that it calls.
+"""SDK v3's drivers, and the hooks that stand before the programs that its MPI driver calls.
 
 The driver comes with the job, as the channel sm_drivers, and runs mpi_driver.py on every host. A hook acts for that
 caller alone: any other caller of the same name gets the real program, its arguments unchanged.
@@ -13,18 +13,20 @@ HOOKS = "/opt/berth/sdk3"
 REAL_SSHD = "/usr/sbin/sshd.distrib"
 """Where docker/layers/openmpi.sh has moved Debian's own, whose place the hook takes."""
 _CHANNEL = "opt/ml/input/data/sm_drivers"
-_MPI_DRIVER = b"/sm_drivers/distributed_drivers/mpi_driver.py"
+MPI_DRIVER, SCRIPT_DRIVER = "mpi_driver.py", "basic_script_driver.py"
+"""Under MPI(), and of a script without distributed=."""
 
 
-def called_by_driver(root: Path = Path("/")) -> bool:
-    """Whether the process that started this one is SDK v3's MPI driver. `root` is that of the file system."""
+def called_by_driver(root: Path = Path("/"), name: str = MPI_DRIVER) -> bool:
+    """Whether the process that started this one is that driver of SDK v3's. `root` is that of the file system."""
     if not (root / _CHANNEL).is_dir():
         return False
     try:
         command = (root / "proc" / str(os.getppid()) / "cmdline").read_bytes()
     except OSError:
         return False
-    return any(word.endswith(_MPI_DRIVER) for word in command.split(b"\0"))
+    driver = f"/sm_drivers/distributed_drivers/{name}".encode()
+    return any(word.endswith(driver) for word in command.split(b"\0"))
 
 
 def without_hooks(path: str) -> str:

@@ -5,6 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.transformers5
+
 SETTINGS = {"do_train": "True", "per_device_train_batch_size": "4", "save_steps": "1", "save_total_limit": "2"}
 
 

@@ -86,10 +86,10 @@ def test_tensors_can_be_shared_between_data_loaders(train: Host) -> None:
 def test_parquet_and_json_are_read_without_what_was_pruned(train: Host) -> None:
     program = (
         'import pyarrow as a, pyarrow.parquet as p; p.write_table(a.table({"x": [1, 2]}), "/tmp/x.parquet");'
-        "import datasets; datasets.disable_progress_bars();"
+        "import datasets;"
         'print(datasets.load_dataset("parquet", data_files="/tmp/x.parquet", cache_dir="/tmp/c")["train"]["x"][1])'
     )
-    assert output(train, f"python -c '{program}'") == "2"
+    assert output(train, f"python -c '{program}'").splitlines()[-1] == "2"
     output(train, "rm -rf /tmp/x.parquet /tmp/c")
 
 
@@ -99,9 +99,9 @@ def test_parquet_and_json_are_read_without_what_was_pruned(train: Host) -> None:
     ids=["image-alone", "image-train", "replaced-entrypoint"],
 )
 def test_every_way_to_start_it_trains(
-    entrypoint: list[str] | None, command: list[str] | None, client: docker.DockerClient
+    entrypoint: list[str] | None, command: list[str] | None, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
-    """Without any data, so that it says at once what a job needs."""
+    """Without any data, so that it says at once what a job needs; what has no run_qa says that."""
     container = client.containers.create(IMAGE, command, entrypoint=entrypoint, network_mode="none")
     try:
         container.start()
@@ -109,8 +109,11 @@ def test_every_way_to_start_it_trains(
         said = container.logs().decode()
     finally:
         container.remove(force=True)
-    assert "berth: launch plan" in said
-    assert "berth: failed: There is nothing to do: pass SQuAD files as channel train" in said, said
+    if not profile.runs_kit:
+        assert "berth: failed: run_qa, the kit's own program, is for transformers 5" in said, said
+    else:
+        assert "berth: launch plan" in said
+        assert "berth: failed: There is nothing to do: pass SQuAD files as channel train" in said, said
     assert "Traceback" not in said
 
 

@@ -82,6 +82,7 @@ def assert_told(ran: Any, hosts: int, says: tuple[str, ...], since: float) -> tu
     return sentence, seconds
 
 
+@pytest.mark.transformers5
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_that_run_qa_finds(
     name: str,
@@ -108,6 +109,7 @@ def test_mistake_that_run_qa_finds(
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
+@pytest.mark.transformers5
 def test_a_few_answers_beside_their_offsets_are_skipped(
     train_job: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
@@ -199,6 +201,12 @@ BAD_PROGRAMS = {
         "mpirun does not know the option --tag-ouput; correct or remove it in the custom MPI options",
         {**MPI, "sagemaker_mpi_custom_mpi_options": "-verbose --tag-ouput"},
     ),
+    "a custom MPI option with which mpirun starts nothing": Refused(
+        "train.py",
+        "print('ran')",
+        "mpirun ended with exit code 0 and started no rank; remove what has it print something instead",
+        {**MPI, "sagemaker_mpi_custom_mpi_options": "--version"},
+    ),
 }
 
 
@@ -211,6 +219,7 @@ def test_program_that_is_refused(name: str, user_job: Callable[..., Any], fault_
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
+@pytest.mark.transformers5
 def test_a_host_without_a_file_of_a_divided_channel_is_named(
     train_job: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
@@ -235,6 +244,7 @@ def test_model_parallelism_is_refused(
     fault_row("mp_parameters", sentence, ran.outcome.exit_code, seconds)
 
 
+@pytest.mark.transformers5
 def test_host_that_never_comes_is_named(
     lone_hosts: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row, tmp_path: Path
 ) -> None:
@@ -252,6 +262,7 @@ def test_host_that_never_comes_is_named(
     fault_row("one of three hosts never comes, limit 5 s", first["algo-1"], codes["algo-1"], seconds)
 
 
+@pytest.mark.transformers5
 @pytest.mark.parametrize("refused", ["algo-1", "algo-2"], ids=["the leader", "a worker"])
 def test_hosts_do_not_wait_for_one_that_is_refused(
     refused: str,
@@ -310,7 +321,14 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # The inference image is for transformers 5 as well.
+        pytest.param(name, marks=[pytest.mark.transformers5] if refusal.arguments[0] == "serve" else [])
+        for name, refusal in REFUSALS.items()
+    ],
+)
 def test_refusal_before_anything_starts(
     name: str,
     channels: Callable[..., dict[str, Path]],

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Excerpt = Callable[[str, int], dict[str, Any]]
 
 
+@pytest.mark.transformers5
 def test_two_containers_of_one_host_name_meet_and_train(
     lone_hosts: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
@@ -31,6 +34,7 @@ def test_two_containers_of_one_host_name_meet_and_train(
     assert unexpected_lines("\n".join(logs.values())) == []
 
 
+@pytest.mark.transformers5
 def test_hosts_with_different_files_train_together(
     train_job: Callable[..., Any],
     tiny_model: Path,

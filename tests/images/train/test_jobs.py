@@ -17,6 +17,8 @@ from safetensors.numpy import load
 from berth.common import labels
 from berth.local import cleanup
 
+pytestmark = pytest.mark.transformers5
+
 Excerpt = Callable[[str, int], dict[str, Any]]
 # The expressions with which notebooks read metrics out of a job's log.
 PATTERNS = {

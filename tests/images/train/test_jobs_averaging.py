@@ -12,6 +12,8 @@ from tokenizers import Tokenizer
 
 from berth.contract.archive import unpack
 
+pytestmark = pytest.mark.transformers5
+
 Excerpt = Callable[[str, int], dict[str, Any]]
 Weights = dict[str, np.ndarray[Any, Any]]
 PER_HOST = 8

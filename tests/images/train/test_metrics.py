@@ -25,10 +25,13 @@ found = {
         predictions=[{"id": "1", "prediction_text": "eiffel tower"}], references=[squad("The Eiffel Tower")]),
     "squad_v2": load_metric("squad_v2").compute(
         predictions=[{"id": "1", "prediction_text": "", "no_answer_probability": 0.25}], references=[squad()]),
-    "mrpc": load_metric("glue", "mrpc").compute(predictions=[0, 1, 1, 1], references=[0, 1, 0, 1]),
+    "mrpc": load_metric("glue", "mrpc", trust_remote_code=True).compute(
+        predictions=[0, 1, 1, 1], references=[0, 1, 0, 1]),
     "cola": evaluate.load("glue", config_name="cola").compute(predictions=[0, 1, 1, 1], references=[0, 1, 0, 1]),
     "stsb": evaluate.load("glue", "stsb").compute(predictions=[0.0, 1.0, 3.0], references=[0.0, 2.0, 4.0]),
     "accuracy": evaluate.combine(["accuracy"]).compute(predictions=[0, 1], references=[0, 0]),
+    "multilabel": evaluate.load("accuracy", "multilabel").compute(
+        predictions=[[0, 1], [1, 1]], references=[[0, 1], [1, 0]]),
     "batches": evaluate.load("accuracy", experiment_id="mine"),
 }
 metric = found["batches"]
@@ -72,6 +75,7 @@ def test_metrics_answer_without_a_network(client: docker.DockerClient, tmp_path:
         "cola": {"matthews_correlation": pytest.approx(0.5773502691896258)},
         "stsb": {"pearson": pytest.approx(0.9819805060619657), "spearmanr": pytest.approx(1.0)},
         "accuracy": {"accuracy": 0.5},
+        "multilabel": {"accuracy": 0.5},
         "batches": {"accuracy": 1.0},
         "f1": "FileNotFoundError",
         "local": {"mine": 1},

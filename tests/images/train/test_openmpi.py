@@ -92,6 +92,7 @@ def test_a_launcher_that_outlives_its_ranks_is_ended(user_job: Callable[..., Any
     assert max(ran.ended.values()) - ran.when("ValueError: no rows left") < 25
 
 
+@pytest.mark.transformers5
 def test_run_qa_trains_one_model_on_two_hosts(
     train_job: Callable[..., Any],
     tiny_model: Path,

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.published_scripts import question_rows, write_rows
+
+pytestmark = pytest.mark.transformers5
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # One after the other in the same ranks: what takes the time is what they import.

@@ -68,6 +68,7 @@ def signal_when(client: docker.DockerClient, host: str, text: str, told: list[fl
     return thread
 
 
+@pytest.mark.transformers5
 def test_a_signal_to_a_worker_saves_the_training_of_all_and_the_next_job_goes_on(
     train_job: Callable[..., Any],
     client: docker.DockerClient,

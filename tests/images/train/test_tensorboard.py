@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import pytest
 from docker.types import Mount
 
 from berth.common.containers import Access, run_once
 from tests.images.train.conftest import IMAGE
+
+pytestmark = pytest.mark.transformers5
 
 # Records as tensorflow.org/tutorials/load_data/tfrecord has them: a length, its checksum, an event, its checksum.
 READ = """

@@ -23,3 +23,9 @@ def test_a_row(asked: tuple[int, int], ranks: list[int], error: str, row: str) -
     done = ended("v2 A", asked, seen, 7.4, error)
     assert done.row() == row
     assert done.right == ("ended well" in row)
+
+
+@pytest.mark.parametrize(("world_size", "right"), [(4, True), (2, False)])
+def test_run_qa_says_of_all_ranks_in_its_metrics(world_size: int, right: bool) -> None:
+    done = ended("v2 A", (2, 4), [{"world_size": world_size, "eval_f1": 1.0}], 7.4, "")
+    assert (done.processes, done.ranks, done.right) == (world_size, {world_size}, right)

@@ -13,7 +13,7 @@ import pytest
 from bench import kills
 from bench.jobs import kept, small
 from bench.jobs.killing import Kill, Struck, choose
-from bench.jobs.verdict import KilledJob, Start, faults_of, render, steps_lost
+from bench.jobs.verdict import KilledJob, Start, faults_of, render, shortfall, steps_lost
 
 KILL = Kill("rank", signal.SIGKILL, "training", at=0.5, steps=2, which=0.0)
 
@@ -61,12 +61,16 @@ def test_a_checkpoint_is_whole_when_its_manifest_and_its_files_agree(tmp_path: P
 def test_what_is_being_written_is_seen_from_its_first_file_to_its_manifest(tmp_path: Path) -> None:
     known = {write_checkpoint(tmp_path / "checkpoint-3-aa", weights="3").name}
     new = tmp_path / ".partial-6"
-    new.mkdir()
+    inner = new / "checkpoint-6"
+    inner.mkdir(parents=True)
+    (inner / "weights").touch()
     assert kept.being_written(tmp_path, known) == ""
-    (new / "weights").write_text("6")
+    (inner / "weights").write_text("6")
     assert kept.being_written(tmp_path, known) == new.name
     assert kept.being_written(tmp_path, {*known, new.name}) == "", "what an earlier start left is not being written"
-    (new / kept.MANIFEST).write_text("{}")
+    (inner / kept.MANIFEST).touch()
+    assert kept.being_written(tmp_path, known) == "", "between the manifest and the new name nothing can be torn"
+    inner.rename(tmp_path / "checkpoint-6-aa")
     assert kept.being_written(tmp_path, known) == ""
 
 
@@ -142,6 +146,8 @@ def test_who_is_asked_to_stop_loses_no_step() -> None:
 def test_the_page_counts_kills_by_kind_and_what_they_cost() -> None:
     job = KilledJob(2, [NONE, start(WHOLE, "checkpoint-6-aa", 11), ENDS], 1e-6)
     assert steps_lost(job) == [1, 5]
+    early = Start(WHOLE, "", (137,), KILL, Struck(0, saving=False))
+    assert steps_lost(KilledJob(1, [NONE, early, early, ENDS])) == [1]
     page = render("Jobs", ["how"], [job], save_every=3)
     assert "| 2 | rank | SIGKILL | 2 | 0 |" in page
     assert "| jobs, and their starts | 1, 3 |" in page
@@ -151,6 +157,13 @@ def test_the_page_counts_kills_by_kind_and_what_they_cost() -> None:
     )
     assert "No fault" not in page
     assert "No fault" in render("Jobs", ["how"], [KilledJob(2, [NONE, ENDS], 0.0)], save_every=3)
+
+
+def test_too_few_kills_and_too_few_in_the_writing_of_a_checkpoint_are_said() -> None:
+    kills = [Start((), "", (137,), KILL, Struck(3, saving=saving)) for saving in (True, False, False, False, False)]
+    assert shortfall([KilledJob(1, kills), KilledJob(2, kills)], 10) == ""
+    assert shortfall([KilledJob(1, kills)], 10).startswith("Too few: 5 kills of 10, 1 of them between a checkpoint's")
+    assert shortfall([KilledJob(1, kills[1:] + kills[1:])], 5).endswith("manifest, where 1 are wanted.")
 
 
 @pytest.mark.slow

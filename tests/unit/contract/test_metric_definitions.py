@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import botocore.loaders
 import pytest
@@ -15,11 +16,16 @@ from berth.contract.metric_definitions import METRIC_DEFINITIONS, rendered
 from berth.images import pins
 from berth.runtime.engines.quantization import Comparison
 from berth.train.environment import Rank
-from berth.train.finetune.reporting import summary
+from berth.train.finetune.reporting import summary, trace
 from berth.train.finetune.reporting.phases import PHASES
 from berth.train.finetune.reporting.progress import line
 from berth.train.finetune.reporting.throughput import Throughput
 
+OF_A_RANK = {
+    "steps": [10, 11],
+    "seconds": {"compute": 1.4, "communication": 0.4, "data": 0.2, "other": 0.0},
+    "problem": "",
+}
 METRICS = {
     "seconds": {phase: 10.0 + turn for turn, phase in enumerate(PHASES)},
     "examples_per_second": 12.25,
@@ -50,6 +56,13 @@ LINES = {
         "int8_f1": 59.25,
         "int8_exact_match": 46.5,
     },
+    trace.summary([OF_A_RANK, OF_A_RANK], Path("/trace"))[0]: {
+        "trace_step_seconds": 1.0,
+        "trace_compute_percent": 70,
+        "trace_communication_percent": 20,
+        "trace_data_percent": 10,
+        "trace_other_percent": 0,
+    },
     **dict(
         zip(
             summary.table(METRICS, Rank(0, 0, 4, 2), 0.57),
@@ -65,6 +78,7 @@ LINES = {
         )
     ),
     # What is no metric, though it may look like one.
+    trace.summary([OF_A_RANK], Path("/opt/ml/output/data: other: 1"))[1]: {},
     "evaluation 40 % done": {},
     "train data: 600 of 600 questions": {},
     "warning: the checkpoint is at step 20 and the job ends at step 20, so nothing is left to train": {},

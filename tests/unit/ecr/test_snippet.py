@@ -17,3 +17,11 @@ def test_it_is_python_with_the_uri_once_for_each_sdk(image: str, profile: str) -
     strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
     assert strings.count(URI) == 2
     assert not any("{" in string for string in strings if isinstance(string, str))
+
+
+def test_where_there_is_no_run_qa_it_names_a_script() -> None:
+    for profile, run_qa in {"cpu": True, "cpu-hf4": False}.items():
+        text = estimator_snippet("train", profile, URI)
+        assert ("model_name_or_path" in text) == run_qa
+        assert (text.count('"train.py"') == 2) != run_qa
+        assert ("SourceCode" in text) != run_qa

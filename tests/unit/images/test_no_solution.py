@@ -131,7 +131,11 @@ def test_the_two_that_collide_are_named(uv_says: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("uv_says", "expected"),
     [
-        ("error: Failed to fetch: `https://index/simple/torch/`\n  cause: connection refused\n", "connection refused"),
+        (
+            "error: Failed to fetch: `https://index/simple/torch/`\n  cause: connection refused\n",
+            "the index did not answer at https://index/simple/torch/ (connection refused): see whether this machine "
+            "reaches it, and run the command again when it does",
+        ),
         ("", "uv printed nothing"),
         (f"{NO}Because of the moon, we can conclude that all is lost.", "of the moon: all is lost"),
         (
@@ -151,3 +155,18 @@ def test_uvs_frame_is_left_out() -> None:
         f"      we can conclude that lock depends on c<2.\n      And because lock depends on c==2, {END}"
     )
     assert explained(said) == "b 1 wants c <2, and c==2 is asked for: choose another version of one of them"
+
+
+def test_an_index_that_does_not_answer_is_named_without_its_password() -> None:
+    said = explained(
+        "error: Request failed after 3 retries in 10.4s\n"
+        "  cause: Failed to fetch: https://me:secret@download.pytorch.org/whl/cpu/torch/\n"
+        "  cause: error sending request for url (https://me:secret@download.pytorch.org/whl/cpu/torch/)\n"
+        "  cause: dns error\n"
+        "  cause: failed to lookup address information: Name or service not known\n"
+    )
+    assert said.startswith("the index did not answer at https://")
+    assert (
+        "download.pytorch.org/whl/cpu/torch/ (failed to lookup address information: Name or service not known)" in said
+    )
+    assert "secret" not in said

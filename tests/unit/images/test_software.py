@@ -20,6 +20,7 @@ pillow = "11.0.0"
 nncf = "none"
 packages = ["peft==0.13.2"]
 constraints = ["numpy<2"]
+debian = ["git"]
 day = "2024-12-01"
 
 [software.own.environment]
@@ -50,6 +51,7 @@ def test_a_set_is_read_whole(tmp_path: Path) -> None:
         },
         requirements=("peft==0.13.2",),
         constraints=("numpy<2",),
+        debian=("git",),
         day="2024-12-01",
         environment={"TOKENIZERS_PARALLELISM": "false"},
     )
@@ -116,6 +118,7 @@ def test_the_set_for_older_scripts_is_of_the_training_image_and_stands_on_the_ha
         ('"peft==0.13.2"', '"peft=0.13.2"', "'peft=0.13.2' of [software.own] is no requirement: write it as pip"),
         ('"peft==0.13.2"', '"x @ https://host/x.whl"', "of [software.own] is no requirement: write it as pip takes"),
         ('"peft==0.13.2"', '"Scikit_Learn==1"', "packages of [software.own] has scikit-learn, which stands by itself"),
+        ('["git"]', '["git; true"]', "'git; true' of [software.own] is no package of Debian: write its name alone"),
         ('"numpy<2"', '"<2"', "'<2' of [software.own] is no requirement"),
         ('"2024-12-01"', '"December"', "day of [software.own] is 'December', and no day: write it as 2024-12-01"),
         ('"2024-12-01"', "2024-12-01", "day of [software.own] is not a text in quotes"),

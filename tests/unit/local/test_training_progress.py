@@ -1,5 +1,7 @@
 """What the lines of a job's log say of its progress."""
 
+import math
+
 import pytest
 
 from berth.local.training_progress import (
@@ -23,6 +25,7 @@ STEP = "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3 
         pytest.param(f"{STEP}  left: 2:03", TrainingStep(40, 312, 2.13, 12.3, 123), id="with-speed"),
         pytest.param(f"{STEP}  memory: 1.2 GB  left: 1:02:03", TrainingStep(40, 312, 2.13, 12.3, 3723), id="hours"),
         pytest.param("algo-1 | step 1 of 2  loss: 3.0", TrainingStep(1, 2, 3.0), id="step-under-its-host"),
+        pytest.param("step 2 of 9  loss: inf  examples/s: 12.3", TrainingStep(2, 9, math.inf, 12.3), id="infinite"),
         pytest.param("evaluation 20 % done", EvaluationProgress(20), id="evaluation"),
         pytest.param("algo-1 | f1 = 59.3421", None, id="metric"),
         pytest.param("warning: batch size = large", None, id="for-people"),
@@ -31,6 +34,14 @@ STEP = "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3 
 )
 def test_what_a_log_line_says(line: str, says: object) -> None:
     assert read_progress(line) == says
+
+
+def test_a_loss_that_is_no_number_is_shown_as_it_is() -> None:
+    step = read_progress("step 3 of 9  loss: nan  learning rate: 5.00e-05  examples/s: 12.3  left: 0:06")
+    assert isinstance(step, TrainingStep)
+    assert math.isnan(step.loss)
+    assert (step.number, step.examples, step.left) == (3, 12.3, 6)
+    assert states("step 2 of 9  loss: 4.1", "step 3 of 9  loss: nan") == [State.TRAINING] * 2
 
 
 @pytest.mark.parametrize(
@@ -49,6 +60,7 @@ def test_a_line_that_says_how_far_a_job_is(line: str, shown: bool) -> None:
     ("line", "out"),
     [
         ("eval_f1 = 59.3421", True),
+        ("train_loss = nan", True),
         ("warning: fp16 needs a GPU, and there is none in use: the job goes on with 32-bit numbers", True),
         ("berth: warning: /opt/ml/model holds checkpoint-2", True),
         ("berth: failed: rank 1 on algo-2 was killed by SIGKILL", True),

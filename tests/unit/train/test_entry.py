@@ -474,3 +474,23 @@ def test_a_command_is_run_instead() -> None:
     run = "import sys; from berth.train.entry import dispatch; sys.exit(dispatch(['sh', '-c', 'echo hello; exit 3']))"
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "hello\n")
+
+
+REMOVED = """
+from transformers import TrainingArguments
+TrainingArguments(output_dir="out", evaluation_strategy="epoch")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_of_older_transformers_is_told_its_profile(tmp_path: Path) -> None:
+    [process], [failure] = start_hosts(tmp_path, ["127.0.0.1"], REMOVED)
+    text = process.communicate(timeout=120)[0]
+    sentence = (
+        "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy' (raised at "
+        "train.py:3); transformers 5 has no `evaluation_strategy`; run this script in the profile cpu-hf4, or rename "
+        "it to `eval_strategy`"
+    )
+    assert process.returncode == 1
+    assert sentence in text
+    assert sentence in failure.read_text()[:1024]

@@ -64,6 +64,9 @@ def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) ->
         "SAGEMAKER_REGION": "eu-west-1",
     }
     assert {name: variables[name] for name in expected} == expected
+    described = json.loads(variables["SM_TRAINING_ENV"])
+    assert (described["current_host"], described["num_gpus"], described["num_cpus"]) == ("algo-2", 2, 1)
+    assert json.loads(variables["SM_RESOURCE_CONFIG"]) == given
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,8 @@ def test_rank_by_mpirun() -> None:
 
 def test_environment_of_a_rank() -> None:
     given = program({"A": "1", "PMIX_RANK": "old"})
-    environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "SM_CURRENT_HOST": "algo-1", "HOME": "/leader"}
+    environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "HOME": "/leader"}
+    environ |= dict.fromkeys(("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV"), "of the leader")
     assert rank_environment(given, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}) == {
         "A": "1",
         "BERTH_FAILURE_FILE": "/run/berth/why",
@@ -107,6 +111,12 @@ def test_environment_of_a_rank() -> None:
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "1",
     }
+
+
+def test_a_rank_over_smddp_is_told_its_gpu_as_that_library_says_it() -> None:
+    found = rank_environment(program({"BERTH_BACKEND": "smddp"}), Rank(9, 1, 16, 8), {}, {})
+    assert found["SMDATAPARALLEL_LOCAL_RANK"] == "1"
+    assert "SMDATAPARALLEL_LOCAL_RANK" not in rank_environment(program({"BERTH_BACKEND": "nccl"}), Rank(), {}, {})
 
 
 @pytest.mark.parametrize(

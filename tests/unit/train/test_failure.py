@@ -226,6 +226,21 @@ REFUSED = {
     "mpirun: Error: unknown option \"--nonsense\"\nType 'mpirun --help' for usage.": (
         "mpirun does not know the option --nonsense"
     ),
+    # Of `-mca btl`, which takes our Python for its second value.
+    "mpirun: Error: unknown option \"-P\"\nType 'mpirun --help' for usage.": (
+        "the last option lacks its value, or one of its values"
+    ),
+    """\
+Your job has requested more processes than the ppr for
+this topology can support:
+
+  App: /opt/berth/bin/python
+  Number of procs:  2
+  PPR: 1:node
+
+Please revise the conflict and try again.""": (
+        "1:node (by -N, -npernode or ppr) is fewer processes on each host than the launch plan has"
+    ),
     "mpirun: Error: option \"-mca\" did not have enough parameters (2)\nType 'mpirun --help' for usage.": (
         "mpirun's option -mca lacks its values, 2 in all"
     ),
@@ -281,6 +296,9 @@ def test_a_script_with_windows_line_ends_that_the_program_runs() -> None:
     for said in (
         "helper.sh: line 1: $'\\r': command not found",
         "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
+        "helper.sh: line 1: syntax error near unexpected token `$'do\\r''",
+        "helper.sh: line 1: cd: $'/tmp\\r': No such file or directory",
+        "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
     ):
         assert failure.ending_sentence("train.sh", 127, [said, "over"], CODE) == (
             "train.sh failed, for a script that it runs has Windows line ends (CRLF): convert it with "

@@ -50,6 +50,22 @@ def test_a_job_that_ends_is_not_watched_any_longer(tmp_path: Path, events: Event
     assert events.empty()
 
 
+@pytest.mark.parametrize(("ranks", "code"), [(0, 1), (1, 0)])
+def test_a_launcher_that_ends_well_without_a_rank_has_failed(
+    ranks: int, code: int, tmp_path: Path, events: Events
+) -> None:
+    """As mpirun with --version among the user's options does."""
+    with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
+        for rank in range(ranks):
+            (run.folder.path / "events" / str(rank)).touch()
+        run.start([sys.executable, "-c", "print('mpirun (Open MPI) 4.1.8')"], os.environ)
+        assert events.get(timeout=10) == Exited(code)
+        said = [report.sentence for report in run.reports()]
+    assert [sentence.partition(";")[0] for sentence in said] == (
+        [] if ranks else ["mpirun ended with exit code 0 and started no rank"]
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "ends"),
     [

@@ -249,6 +249,29 @@ def test_a_trace_is_run_qas_own() -> None:
     assert sentence not in plan_of(job(), CPU, environ).reasons
 
 
+@pytest.mark.parametrize(
+    ("hosts", "program", "environ", "said"),
+    [
+        (2, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, True),
+        (1, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, False),
+        (2, "train.py", {}, False),
+        (2, None, {}, False),
+    ],
+    ids=["one training on parts", "one host, which has all", "trainings apart", "run_qa, which knows of parts"],
+)
+def test_a_program_on_several_hosts_is_told_of_channels_that_are_divided(
+    hosts: int, program: str | None, environ: dict[str, str], said: bool
+) -> None:
+    names = tuple(f"algo-{number + 1}" for number in range(hosts))
+    kinds = {"train": "ShardedByS3Key", "eval": "FullyReplicated", "odd": None}
+    channels = {name: {"S3DistributionType": kind} if kind else "File" for name, kind in kinds.items()}
+    plan = plan_of(replace(job(names, program=program), input_data=channels), CPU, environ)
+    found = [reason for reason in plan.reasons if "ShardedByS3Key" in reason]
+    assert [reason.partition(":")[0] for reason in found] == (
+        ["each host has other files of train (ShardedByS3Key)"] if said else []
+    )
+
+
 MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"}
 
 
@@ -331,6 +354,23 @@ def test_all_mistakes_are_told_at_once() -> None:
         plan_of(job(mp_parameters="{1}", processes_per_host="-1"), CPU, {"BERTH_DISTRIBUTION": "x"}, LAUNCHER)
     for name in ("mp_parameters", "processes_per_host", "BERTH_DISTRIBUTION"):
         assert name in str(error.value)
+
+
+@pytest.mark.parametrize(("hardware", "profile"), [(CPU, "cpu"), (GPU8, "cu130")])
+def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: Hardware, profile: str) -> None:
+    def plan(program: str | None, version: str) -> Plan:
+        options = read_launch_options({}, program, {})
+        return make_plan(job(program=program), options, HostFindings(hardware, LAUNCHER, transformers=version), {})
+
+    with pytest.raises(JobError) as error:
+        plan(None, "4.26.0")
+    assert str(error.value) == (
+        "run_qa, the kit's own program, is for transformers 5 and this image has 4.26.0: train with an image of the "
+        f"profile {profile}, or give a program of your own (entry_point of an estimator, the hyperparameter "
+        "sagemaker_program)."
+    )
+    assert plan("train.py", "4.26.0").name == "train.py"
+    assert plan(None, "5.23.0").kit
 
 
 def test_more_processes_than_gpus_is_refused() -> None:
@@ -419,4 +459,11 @@ def test_a_program_of_an_installed_folder_runs_as_a_module(
 def test_what_is_for_endpoints_is_said_to_have_no_effect(environ: dict[str, str], words: str) -> None:
     assert plan_of(job(), CPU, environ).reasons[-1] == (
         f"{words} in a training job: name the model by the hyperparameter model_name_or_path"
+    )
+
+
+def test_a_repository_of_codeartifact_is_said_to_have_no_effect() -> None:
+    environ = {"CA_REPOSITORY_ARN": "arn:aws:codeartifact:eu-west-1:111122223333:repository/ours/pypi"}
+    assert plan_of(job(), CPU, environ).reasons[-1] == (
+        "CA_REPOSITORY_ARN has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
     )

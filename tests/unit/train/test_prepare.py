@@ -67,6 +67,12 @@ INSTALLED = {
         "gpu.txt",
         Wanted("gpu.txt", ("-r", "gpu.txt")),
     ),
+    "a file in a folder with wheels beside it": (
+        ["gpu/all.txt", "gpu/a-1.0-py3-none-any.whl"],
+        "train.py",
+        "gpu/all.txt",
+        Wanted("gpu/all.txt", ("--find-links", "gpu", "-r", "gpu/all.txt")),
+    ),
     "a package": (["setup.py"], "train.py", "", Wanted("setup.py", ("--no-build-isolation", "COPY"))),
     "a package that says what builds it": (
         ["setup.py", "pyproject.toml"],
@@ -96,6 +102,7 @@ def test_what_is_installed(
     given = job(tmp_path, program)
     given.code_dir.mkdir()
     for name in files:
+        (given.code_dir / name).parent.mkdir(exist_ok=True)
         (given.code_dir / name).touch()
     installed: list[Wanted] = []
 

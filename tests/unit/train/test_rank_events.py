@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.train.rank_events import alone_sentence, largest_group, note, read_events
+from berth.train.rank_events import alone_sentence, largest_group, note, read_events, script_sentence
 
 JOINED = ["process group asked for", "process group of 4"]
 NONE = "4 ranks ran, but no process group of 4 was formed, without which each does the whole work: call torch."
@@ -26,6 +26,7 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         ([[*JOINED, "accelerate apart"]] * 2, APART),
         ([["accelerate apart"]] * 2, APART),
         ([[*JOINED, "accelerate apart", "accelerate together"]] * 2, ""),
+        ([[*JOINED, "accelerate without fsdp"]] * 2, "fsdp had no effect, for accelerate has none on ranks without a"),
     ],
     ids=[
         "no rank was started",
@@ -40,6 +41,7 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         "accelerate beside the group",
         "accelerate without a group",
         "accelerate, begun again",
+        "accelerate without fsdp",
     ],
 )
 def test_ranks_that_did_not_train_together_are_told_so(ranks: list[list[str]], sentence: str) -> None:
@@ -50,6 +52,20 @@ def test_ranks_that_did_not_train_together_are_told_so(ranks: list[list[str]], s
 
 def test_one_rank_is_never_alone() -> None:
     assert alone_sentence([[]], 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "said"),
+    [
+        (0, 1, ""),
+        (1, 1, ""),
+        (8, 1, "7 of 8 GPUs may stay idle"),
+        (0, 2, "2 hosts may each train a model of their own"),
+        (8, 2, "2 hosts may each train a model of their own and 7 of 8 GPUs may stay idle"),
+    ],
+)
+def test_what_a_script_without_a_distribution_leaves_idle_or_apart(gpus: int, hosts: int, said: str) -> None:
+    assert script_sentence(gpus, hosts).partition(",")[0] == said
 
 
 def test_the_largest_group_that_a_rank_joined() -> None:

@@ -20,19 +20,19 @@ print(Accelerator().num_processes)
 """
 
 
-def run_ranks(code: str, folder: Path, **environ: str) -> list[str]:
-    """What two ranks print that run `code`, each in a folder of its own."""
+def run_ranks(text: str, folder: Path, code: int = 0, **environ: str) -> list[str]:
+    """What two ranks print that run `text`, each in a folder of its own, and end with `code`."""
     ranks = []
     for rank in range(2):
         (folder / str(rank)).mkdir()
         variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29611}
         environment = {**os.environ, **{name: str(value) for name, value in variables.items()}, **environ}
         environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-        command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(code)}"]
+        command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(text)}"]
         pipe = subprocess.PIPE
         ranks.append(subprocess.Popen(command, cwd=folder / str(rank), env=environment, stdout=pipe, text=True))
     said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert [rank.returncode for rank in ranks] == [code, code]
     return said
 
 
@@ -41,6 +41,13 @@ def events(folder: Path) -> list[list[str]]:
     return [(folder / str(rank) / "events").read_text().splitlines() for rank in range(2)]
 
 
+# As Trainer asks for it, which then trains by DDP.
+SHARDED = """
+import os
+from accelerate import Accelerator
+os.environ["ACCELERATE_USE_FSDP"] = "true"
+print(Accelerator().distributed_type)
+"""
 MADE = "open('events', 'w').close()"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {START!r}], check=True)"
 ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
@@ -59,6 +66,36 @@ def test_under_a_driver_of_sdk_v3_the_first_rank_says_so_itself_and_once(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
+def test_under_a_driver_of_sdk_v3_a_program_that_failed_is_told_nothing_more(tmp_path: Path) -> None:
+    assert run_ranks("import not_installed", tmp_path, code=1, SM_MASTER_ADDR="algo-1") == ["", ""]
+
+
+SCRIPT = "from berth.train import rank_hook; import os; [rank_hook.watch_script(os.environ, 8) for _ in '12']"
+IDLE, APART = "berth: 7 of 8 GPUs may stay idle", "berth: 2 hosts may each train a model of their own"
+NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
+
+
+@pytest.mark.parametrize(
+    ("script", "hosts", "said"),
+    [
+        (SCRIPT, '["algo-1"]', [IDLE, "ran", IDLE]),
+        (f"{SCRIPT}; {NOTED}", '["algo-1"]', [IDLE, "ran"]),
+        (SCRIPT.replace(" 8", " 1"), '["algo-1"]', ["ran"]),
+        (SCRIPT.replace(" 8", " 0"), '["algo-1", "algo-2"]', [APART, "ran", APART]),
+    ],
+    ids=["GPUs idle", "a process for each GPU", "one GPU", "two hosts"],
+)
+def test_a_script_that_v3_runs_once_says_first_and_last_what_is_idle(
+    script: str, hosts: str, said: list[str], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "SM_HOSTS": hosts, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", f"{script}; print('ran')"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == said
+    assert done.stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_our_entry_and_v3s_drivers_nothing_is_said(tmp_path: Path) -> None:
     assert run_ranks(CHILD, tmp_path) == ["", ""]
 
@@ -68,4 +105,11 @@ def test_accelerate_is_seen_to_train_apart_beside_a_group_and_then_together(tmp_
     """It joins a group of both ranks in either case. The start-up file would have set the variable."""
     run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
     seen = ["process group asked for", "process group of 2", "accelerate apart", "accelerate together"]
+    assert events(tmp_path) == [seen, seen]
+
+
+@pytest.mark.slow
+def test_accelerate_is_seen_to_take_no_notice_of_fsdp_without_a_gpu(tmp_path: Path) -> None:
+    assert run_ranks(MADE + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
+    seen = ["process group asked for", "process group of 2", "accelerate without fsdp"]
     assert events(tmp_path) == [seen, seen]

@@ -22,6 +22,7 @@ EXPECTED = {
     "v2 Estimator, BERTH_PROCESSES_PER_HOST": (MPI, 2, 2),
     "v2 Estimator, SAGEMAKER_PROGRAM": (ONCE, 1, 1),
     "v2 Estimator, ShardedByS3Key": (RUN_QA, 1, 8),
+    "v2 Estimator, a tuner's job": (RUN_QA, 1, 8),
     "v2 Estimator, checkpoint_s3_uri on spot": (RUN_QA, 1, 8),
     "v2 Estimator, dependencies": (ONCE, 1, 1),
     "v2 Estimator, distribution": (RUN_QA, 1, 8),

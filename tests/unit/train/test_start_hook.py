@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from berth.images import pins
+from berth.images.software import software_json
 from berth.runtime.gpu import driver
-from berth.train import start_hook
+from berth.train import rank_hook, start_hook
+from berth.train.sdk3 import driver as sdk3
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
 OF_TORCHRUN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "algo-1"}
@@ -44,6 +46,34 @@ def test_a_rank_gets_what_its_program_needs_to_train_together(
     environ: dict[str, str], gpus: int, added: dict[str, str]
 ) -> None:
     assert start_hook.rank_variables(environ, gpus) == added
+
+
+def test_the_software_sets_variables_are_those_of_the_image(tmp_path: Path) -> None:
+    path = tmp_path / "software.json"
+    assert start_hook.software_variables(str(path)) == {}, "outside of an image"
+    for name, row in pins.load().profiles.items():
+        path.write_text(software_json(row))
+        assert start_hook.software_variables(str(path)) == row.software.environment, name
+
+
+def test_most_images_pay_no_import_for_their_software_set(tmp_path: Path) -> None:
+    path = tmp_path / "software.json"
+    program = (
+        "import sys; before = {*sys.modules}\nfrom berth.train import start_hook\n"
+        f"start_hook.software_variables({str(path)!r}); print('json' in {{*sys.modules}} - before)"
+    )
+    for profile, loaded in {"cpu": "False", "cpu-hf4": "True"}.items():
+        path.write_text(software_json(pins.load().profile(profile)))
+        command = [sys.executable, "-S", "-c", program]
+        environ = {"PYTHONPATH": str(pins.ROOT)}
+        assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip() == loaded
+
+
+def test_what_a_job_has_set_is_not_set_by_the_software_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_hook, "software_variables", lambda: {"A": "of the set", "B": "of the set"})
+    environ = {"A": "of the job"}
+    start_hook.start(environ)
+    assert environ == {"A": "of the job", "B": "of the set"}
 
 
 ETHWE = {"SM_NETWORK_INTERFACE_NAME": "ethwe"}
@@ -105,6 +135,29 @@ def test_gpus_count_where_torch_is_built_for_them(
     environ = dict(OF_TORCHRUN)
     start_hook.start(environ)
     assert ("ACCELERATE_USE_CPU" in environ) == (not usable)
+
+
+@pytest.mark.parametrize(
+    ("environ", "caller", "watched"),
+    [
+        (OF_SDK3, "basic_script_driver.py", True),
+        (OF_SDK3, "mpi_driver.py", False),
+        ({}, "basic_script_driver.py", False),
+        (OF_SDK3 | OF_TORCHRUN, "basic_script_driver.py", False),
+    ],
+    ids=["v3's script", "another of its drivers", "our entry", "a rank"],
+)
+def test_only_a_script_that_v3_runs_once_is_told_of_idle_gpus(
+    environ: dict[str, str], caller: str, watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(driver, "torch_cuda", lambda: "13.0")
+    monkeypatch.setattr(driver, "count_gpus", lambda root, environ: 8)
+    monkeypatch.setattr(sdk3, "called_by_driver", lambda name: name == caller)
+    monkeypatch.setattr(rank_hook, "watch", lambda environ, size: None)
+    monkeypatch.setattr(rank_hook, "watch_script", lambda environ, gpus: seen.append(gpus))
+    start_hook.start(dict(environ))
+    assert seen == ([8] if watched else [])
 
 
 def python(code: str, site: Path, *, environ: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:

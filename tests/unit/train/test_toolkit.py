@@ -36,36 +36,51 @@ ONLY_OURS = {
     "PYTHONUNBUFFERED",
 }
 DIFFERENT = {"PYTHONPATH"}
+# The kit counts by the container's share and the driver's files: the same on some machines only.
+COUNTS = ("num_cpus", "num_gpus")
+CHANNELS = ("train", "val", "validation", "test")
+PYTORCH = "v2 PyTorch, hyperparameters of all kinds"
+# A framework's values come as JSON, a generic Estimator's as text: SM_HP_* of YES, NO, LIST, DICT, EMPTY and NONE.
+KINDS = {
+    PYTORCH: ("true", "false", "[1,2]", '{"a":1}', "", ""),
+    "v2 Estimator, hyperparameters of all kinds": ("True", "False", "[1,2]", "{'a': 1}", "", "None"),
+}
 
 
-def job() -> Request:
-    """What PyTorch sends of values of all kinds, with a tuner's key and a boolean that is false."""
-    request = requests()["v2 PyTorch, hyperparameters of all kinds"]
-    given = {**request.hyperparameters, "no": "false", "_tuning_objective_metric": '"loss"'}
-    del given["sagemaker_submit_directory"]  # the code lies there already, as in local mode
-    return Request(request.name, {**request.fields, "HyperParameters": given})
+def job(name: str) -> Request:
+    """What an estimator sends of values of all kinds, with a tuner's key, a boolean that is false and more channels."""
+    request = requests()[name]
+    no, metric = ("false", '"loss"') if request.hyperparameters["yes"] == "true" else ("False", "loss")
+    given = {**request.hyperparameters, "no": no, "_tuning_objective_metric": metric}
+    given.pop("sagemaker_submit_directory", "")  # the code lies there already, as in local mode
+    (channel,) = request.fields["InputDataConfig"]
+    channels = [{**channel, "ChannelName": each} for each in CHANNELS]
+    return Request(name, {**request.fields, "HyperParameters": given, "InputDataConfig": channels})
 
 
-def start(code: str, folder: Path, host: str, hosts: tuple[str, ...], port: int) -> tuple[Path, subprocess.Popen[str]]:
+def start(
+    code: str, request: Request, folder: Path, host: str, hosts: tuple[str, ...], port: int
+) -> tuple[Path, subprocess.Popen[str]]:
     """One host of the job, in a folder of its own that stands for /opt/ml."""
     root = folder / host
-    job().lay_out(root)
+    request.lay_out(root)
     resources = {"hosts": hosts, "current_host": host, "network_interface_name": "lo", "current_instance_type": "local"}
     (root / "input/config/resourceconfig.json").write_text(json.dumps(resources))
-    for place in ("code", "input/data/train", "output/data"):
+    for place in ("code", *(f"input/data/{name}" for name in CHANNELS), "output/data"):
         (root / place).mkdir(parents=True)
     (root / "code/train.py").write_text(SEEN)
     command = [sys.executable, "-P", "-c", code, str(root), str(folder / f"run-{host}"), str(port)]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder.parent), "SAGEMAKER_BASE_DIR": str(root)}
+    environment["SAGEMAKER_PROGRAM"] = "train.py"
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return root, subprocess.Popen(command, env=environment, text=True, **output)  # type: ignore[call-overload,no-any-return]
 
 
-def seen(code: str, folder: Path, hosts: tuple[str, ...]) -> list[Any]:
+def seen(code: str, request: Request, folder: Path, hosts: tuple[str, ...]) -> list[Any]:
     """What the program of each host saw, with ROOT for its /opt/ml."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    started = [start(code, folder, host, hosts, port) for host in hosts]
+    started = [start(code, request, folder, host, hosts, port) for host in hosts]
     found = []
     for root, process in started:
         log, _ = process.communicate(timeout=120)
@@ -76,25 +91,35 @@ def seen(code: str, folder: Path, hosts: tuple[str, ...]) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [HOSTS[:1], HOSTS], ids=["one host", "two hosts"])
-def test_a_program_gets_what_sagemaker_training_gives(hosts: tuple[str, ...], tmp_path: Path) -> None:
-    theirs, ours = (seen(code, tmp_path / name, hosts) for name, code in (("theirs", TOOLKIT), ("ours", START)))
+@pytest.mark.parametrize(("name", "values_of_kinds"), KINDS.items(), ids=["JSON", "plain text"])
+def test_a_program_gets_what_sagemaker_training_gives(
+    name: str, values_of_kinds: tuple[str, ...], hosts: tuple[str, ...], tmp_path: Path
+) -> None:
+    request = job(name)
+    theirs, ours = (seen(code, request, tmp_path / side, hosts) for side, code in (("t", TOOLKIT), ("o", START)))
     for host, of_theirs, of_ours in zip(hosts, theirs, ours, strict=True):
         assert (of_ours["argv"], of_ours["cwd"]) == (of_theirs["argv"], of_theirs["cwd"])
         assert len(of_ours["argv"]) == 23
+        for environ in (of_ours["environ"], of_theirs["environ"]):
+            described = json.loads(environ["SM_TRAINING_ENV"])
+            counted = [(int(environ.pop(f"SM_{name.upper()}")), described.pop(name)) for name in COUNTS]
+            assert all(alone == within for alone, within in counted)
+            environ["SM_TRAINING_ENV"] = json.dumps(described)
         names = of_ours["environ"].keys() | of_theirs["environ"].keys()
         different = {name for name in names if of_ours["environ"].get(name) != of_theirs["environ"].get(name)}
         assert {name for name in different if not name.startswith(PREFIX)} == ONLY_OURS | DIFFERENT
         values = of_ours["environ"]
         assert (values["SM_CURRENT_HOST"], values["CURRENT_HOST"]) == (host, host)
         assert json.loads(values["SM_TRAINING_ENV"])["current_host"] == host
-        assert [values[f"SM_HP_{name}"] for name in ("YES", "NO", "LIST", "DICT", "EMPTY", "NONE")] == [
-            *("true", "false", "[1,2]", '{"a":1}', "", ""),
-        ]
+        found = tuple(values[f"SM_HP_{name}"] for name in ("YES", "NO", "LIST", "DICT", "EMPTY", "NONE"))
+        assert found == values_of_kinds
+        places = [values[f"SM_CHANNEL_{name.upper()}"] for name in CHANNELS]
+        assert places == [f"ROOT/input/data/{name}" for name in CHANNELS]
 
 
 def test_an_option_that_says_nothing_and_kills_scripts_of_today_is_left_out(tmp_path: Path) -> None:
     """A notebook's mp_parameters that asks for nothing; HfArgumentParser of transformers 5 knows no such option."""
-    fields = {**job().fields, "HyperParameters": {"mp_parameters": "{}", "epochs": "1"}}
+    fields = {**job(PYTORCH).fields, "HyperParameters": {"mp_parameters": "{}", "epochs": "1"}}
     read = Request("", fields).job(tmp_path)
     assert program_arguments(read) == ["--epochs", "1"]
     assert decoded_hyperparameters(read) == {"epochs": 1}

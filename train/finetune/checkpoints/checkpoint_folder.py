@@ -12,10 +12,13 @@ import os
 import re
 import secrets
 import shutil
+import zipfile
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 from berth.contract.model_files import WEIGHTS
 from berth.train.finetune.checkpoints import manifest
@@ -23,6 +26,7 @@ from berth.train.finetune.checkpoints.manifest import MANIFEST, CheckpointManife
 
 ASIDE = ".partial-"
 STATE = "trainer_state.json"  # of its own checkpoints Trainer writes it last
+INCOMPLETE = "checkpoint-is-incomplete.txt"  # there while Trainer saves at a signal (trainer_jit_checkpoint.py)
 OF_ANOTHER_VERSION = f"{MANIFEST} is of another version of the kit"
 _OURS = re.compile(r"checkpoint-(\d+)-[0-9a-f]{8}")
 _TRAINERS = re.compile(r"checkpoint-(\d+)")
@@ -70,10 +74,12 @@ def look(folder: Path) -> Listing:
     """What lies in a folder; it may be missing."""
     found = Listing()
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if path.is_symlink() or not path.is_dir():
+        if path.is_symlink():
             continue
         if path.name.startswith(ASIDE):
             found.aside.append(path)
+        elif not path.is_dir():
+            continue
         elif match := _OURS.fullmatch(path.name):
             content = manifest.read(path)
             if content is None and not manifest.is_cut_off(path):
@@ -87,19 +93,58 @@ def look(folder: Path) -> Listing:
                 found.passed_over[path] = fault
             else:
                 found.whole.append(Checkpoint(path, int(match[1]), None))
+        elif path.name.startswith("checkpoint"):
+            found.passed_over[path] = "its name is neither the kit's nor Trainer's"
     found.whole.sort(key=lambda each: each.age)
     return found
 
 
 def fault_of_trainers(path: Path) -> str:
     """What keeps a folder without our manifest from being a checkpoint of Trainer's; empty if nothing."""
+    if (path / INCOMPLETE).exists():
+        return f"Trainer calls it incomplete ({INCOMPLETE})"
     if not any((path / name).is_file() for name in WEIGHTS):
         return "its weights are missing"
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return f"{STATE} is missing or cut off"
-    return "" if isinstance(state, dict) else f"{STATE} is not Trainer's"
+    if not isinstance(state, dict):
+        return f"{STATE} is not Trainer's"
+    files = sorted(file for file in path.iterdir() if file.is_file())
+    return next((f"{file.name} is cut off" for file in files if _is_cut_off(file)), _missing_shard(path))
+
+
+def _is_cut_off(file: Path) -> bool:
+    """Whether S3 brought half of a file back that says itself how long it is: safetensors, and torch's zip archives."""
+    if file.suffix == ".safetensors":
+        try:
+            with safe_open(file, "pt"):
+                return False
+        except (OSError, SafetensorError):
+            return True
+    if file.suffix in (".bin", ".pt", ".pth"):
+        with file.open("rb") as content:
+            begin = content.read(4)
+        return not begin or (begin == b"PK\x03\x04" and not zipfile.is_zipfile(file))
+    return False
+
+
+def _missing_shard(path: Path) -> str:
+    """Of weights in several files, the first that is missing."""
+    for index in path.glob("*.index.json"):
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            return f"{index.name} is missing or cut off"
+        if missing := sorted(name for name in names if not (path / str(name)).is_file()):
+            return f"{missing[0]} is missing"
+    return ""
+
+
+def has_optimizer(path: Path) -> bool:
+    """Whether a checkpoint of Trainer's own has what Trainer goes on with; without one of both it takes neither."""
+    return any(path.glob("optimizer*")) and (path / "scheduler.pt").is_file()
 
 
 def new_name(step: int) -> str:
@@ -144,9 +189,14 @@ def superfluous(checkpoints: Sequence[Path], limit: int | None, best: Path | Non
 
 
 def remove(paths: Collection[Path]) -> None:
-    """Delete folders as far as the disk lets us; the manifest first, so that one cut off here is no checkpoint."""
+    """Delete folders, and files aside, as far as the disk lets us; the manifest first, so that one cut off here is no
+    checkpoint.
+    """
     for path in paths:
         try:
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+                continue
             (path / MANIFEST).unlink(missing_ok=True)
         except OSError:
             continue

@@ -63,6 +63,8 @@ def choose(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str]
     if chosen:
         why = "overwrite_output_dir true would start from the beginning" if resume else "this job wrote it"
         say(f"going on from {chosen.path} ({why})")
+        if chosen.manifest is None and not checkpoint_folder.has_optimizer(chosen.path):
+            say(f"warning: {chosen.path} has no optimizer and scheduler, which begin anew")
     return Start(listing, chosen, job)
 
 

@@ -1,6 +1,7 @@
 """What a training is of: digests of its model, its tokenizer and its data. A checkpoint of another one is not its own.
 
-model      the architecture: class and configuration, not weights, nor what may change between two runs (dropout)
+model      the architecture: class and configuration, not what may change between two runs (dropout)
+weights    those that the training starts from, as they were loaded: two models of one architecture are two models
 tokenizer  vocabulary and rules
 data       every window with its labels, in order (so max_seq_length and doc_stride as well), and by which order an
            epoch takes them: train_sampling_strategy and seed
@@ -8,8 +9,10 @@ data       every window with its labels, in order (so max_seq_length and doc_str
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from berth.contract.model_files import NULL_THRESHOLD
 from berth.train.environment import Rank
@@ -21,6 +24,7 @@ _VOLATILE = {"transformers_version", "dtype", "torch_dtype", "architectures", NU
 _VOLATILE.update(name for names in DROPOUTS.values() for name in names)
 WORDS = {
     "model": ("another model", "pass the model that it was written with"),
+    "weights": ("a model of other weights", "pass the model that it was written with"),
     "tokenizer": ("another tokenizer", "pass the tokenizer that it was written with"),
     "data": (
         "other training data, or another max_seq_length, doc_stride, seed or train_sampling_strategy",
@@ -35,6 +39,15 @@ def of_model(config: Any) -> str:
     settings = {name: value for name, value in config.to_diff_dict().items() if name not in _VOLATILE}
     kept = {name: value for name, value in settings.items() if not name.startswith("_")}
     return _digest([type(config).__name__, kept])
+
+
+def of_weights(model: torch.nn.Module, fresh: Collection[str]) -> str:
+    """Of what was loaded, whatever its names and order; the parts of the model that start from random weights are
+    `fresh`, and follow from the seed.
+    """
+    loaded = (weight for name, weight in model.named_parameters() if name.partition(".")[0] not in fresh)
+    numbers = (weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().data for weight in loaded)
+    return _digest(sorted(hashlib.sha256(each).hexdigest() for each in numbers))
 
 
 def of_tokenizer(tokenizer: Any) -> str:
@@ -56,14 +69,16 @@ def of_windows(dataset: WindowDataset, order: Sequence[Any]) -> str:
 def of_training(
     loaded: Loaded, dataset: WindowDataset, order: Sequence[Any], rank: Rank, *, divided: bool
 ) -> dict[str, str]:
-    """The three digests; all ranks must call it. Of a `divided` channel the data is that of all hosts."""
+    """The digests; all ranks must call it. Of a `divided` channel the data is that of all hosts."""
+    weights = gather(of_weights(loaded.model, loaded.fresh) if rank.leads else "", rank)[0]
     parts = gather(of_windows(dataset, order) if rank.local_rank == 0 else "", rank)
     data = _digest(sorted(filter(None, parts))) if divided else str(parts[0])
-    return {"model": of_model(loaded.model.config), "tokenizer": of_tokenizer(loaded.tokenizer), "data": data}
+    model, tokenizer = of_model(loaded.model.config), of_tokenizer(loaded.tokenizer)
+    return {"model": model, "weights": weights, "tokenizer": tokenizer, "data": data}
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """The first of model, tokenizer and data in which two trainings differ; empty if they do not."""
+    """The first of model, weights, tokenizer and data in which two trainings differ; empty if they do not."""
     return next((name for name in WORDS if one.get(name) != other.get(name)), "")
 
 

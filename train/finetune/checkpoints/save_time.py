@@ -42,15 +42,16 @@ def write_speed(folder: Path) -> float:
         probe.unlink(missing_ok=True)
 
 
-def note(folder: Path, size: int) -> str:
-    """A line for the log if a checkpoint of `size` bytes can't be written there in time; empty if it can."""
+def measured(folder: Path, size: int) -> tuple[float, str]:
+    """How many seconds a checkpoint of `size` bytes takes there, and a line for the log if that is too long. Where none
+    can be written 0, and a line that says so.
+    """
     try:
         speed = write_speed(folder)
     except OSError as error:
-        return (
-            f"warning: no checkpoint can be written to {folder} ({error.strerror}): a job that is stopped begins again"
-        )
-    return too_slow(folder, size, speed)
+        can_not = f"no checkpoint can be written to {folder} ({error.strerror})"
+        return 0.0, f"warning: {can_not}: a job that is stopped begins again"
+    return size / speed, too_slow(folder, size, speed)
 
 
 def too_slow(folder: Path, size: int, speed: float) -> str:

@@ -24,8 +24,7 @@ from berth.train.finetune.inputs.divided import HostWindows
 from berth.train.hosts.rendezvous import kit_version
 
 RANDOM_STATES = "random_states.json"
-WRITE_ERRORS = (OSError, SafetensorError)
-"""What a disk that is full, or read-only, makes of writing a model."""
+_OF_RUST = " (os error "
 
 
 @dataclass(slots=True)
@@ -239,8 +238,17 @@ class CheckpointTrainer(Trainer):
 def _noting_in(saving: _Saving) -> Iterator[None]:
     try:
         yield
-    except (*WRITE_ERRORS, RuntimeError) as error:  # torch's own writer raises that
+    except Exception as error:
+        if not (is_write_error(error) or isinstance(error, RuntimeError)):  # torch's own writer raises that
+            raise
         saving.fault = saving.fault or cause(error)
+
+
+def is_write_error(error: Exception) -> bool:
+    """Whether it is what a disk that is full, or read-only, makes of writing a model, or a tokenizer, whose library
+    raises a bare Exception (tokenizers 0.23: `No space left on device (os error 28)`).
+    """
+    return isinstance(error, (OSError, SafetensorError)) or (type(error) is Exception and _OF_RUST in str(error))
 
 
 def cause(error: Exception) -> str:
@@ -248,4 +256,4 @@ def cause(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) else None
     if "inline_container" in str(error):  # torch's writer counts bytes, and knows no more
         text = "a file was cut off, as on a disk that is full"
-    return text or str(error).partition("\n")[0] or type(error).__name__
+    return text or str(error).partition("\n")[0].partition(_OF_RUST)[0] or type(error).__name__

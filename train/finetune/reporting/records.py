@@ -3,6 +3,7 @@ curve, training.svg, in output.tar.gz.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,12 +24,14 @@ from one has the history of the jobs before it.
 
 def history(log: TrainerLog) -> list[dict[str, float]]:
     """Items {step, loss, learning_rate, examples_per_second, tokens_per_second}, one every logging_steps, and
-    {step, f1, exact_match}, one for each evaluation.
+    {step, f1, exact_match}, one for each evaluation. A figure that is no number, as the loss of a training that came
+    apart, is left out: JSON has none such.
     """
     found = []
     for entry in log:
         if "loss" in entry:
-            found.append({"step": entry["step"]} | {name: entry[name] for name in _OF_TRAINING if name in entry})
+            figures = {name: entry[name] for name in _OF_TRAINING if name in entry}
+            found.append({"step": entry["step"]} | _numbers(figures))
         elif "eval_f1" in entry:
             scores = {"f1": entry["eval_f1"], "exact_match": entry["eval_exact_match"]}
             found.append({"step": entry["step"]} | scores)
@@ -40,7 +43,7 @@ def finish(paths: Paths, lines: LineCallback, metrics: Mapping[str, Any], price:
     seconds = lines.clock.spent()
     metrics = {**metrics, "seconds": seconds, **summary.cost(sum(seconds.values()), lines.rank.hosts, price)}
     for folder in (paths.model, paths.output_data):
-        report.save(folder / "metrics.json", metrics)
+        report.save(folder / "metrics.json", _numbers(metrics))
         report.save(folder / "history.json", history(log))
     _write_curve(paths.output_data, log)
     for line in summary.table(metrics, lines.rank, price):
@@ -73,6 +76,11 @@ def tensorboard_folder(paths: Paths, logging_dir: str | None, environment: Mappi
         if path := json.loads(paths.tensorboard_config.read_text("utf-8")).get("LocalPath"):
             return str(path)
     return str(paths.tensorboard)
+
+
+def _numbers(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Without NaN and infinity."""
+    return {name: value for name, value in figures.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _write_curve(folder: Path, log: TrainerLog) -> None:

@@ -190,6 +190,23 @@ def host(clean_environment: dict[str, str]) -> Iterator[Host]:
     host.end()
 
 
+@pytest.fixture
+def mounted() -> Iterator[Callable[[Path, str], None]]:
+    """`mounted(folder, "size=64k")`: a disk of its own there, by mount's options, which goes at the end."""
+    folders: list[Path] = []
+
+    def mount(folder: Path, options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
+        if done.returncode:
+            pytest.skip(f"no disk can be mounted here: {done.stderr.decode().strip()}")
+        folders.append(folder)
+
+    yield mount
+    for folder in folders:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 @pytest.fixture(scope="session")
 def new_job() -> type[Job]:
     """`new_job(folder, model, hyperparameters)` lays out a job."""

@@ -59,7 +59,29 @@ def measured(log: str) -> dict[str, list[float]]:
     return {name: found for name, found in values.items() if found}
 
 
+FIGURES = re.compile(r"step \d+ of \d+  |trace: step|summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
+FIGURE = re.compile(r"([\w/]+(?: [\w/]+)*)(?: =|:) +(\d[\w.+-]*)")
+
+
+def without_a_metric(log: str) -> set[str]:
+    """The names of figures in a log, of its lines of figures, that no definition reads."""
+    names = set()
+    for line in filter(FIGURES.match, log.splitlines()):
+        read = {match.start(1) for each in METRIC_DEFINITIONS if (match := re.search(each["Regex"], line))}
+        names |= {each[1] for each in FIGURE.finditer(line) if each.start(2) not in read}
+    return names
+
+
+ONE_LOSS_IS_NONE = """
+import itertools, transformers
+whole, number = transformers.Trainer.training_step, itertools.count()
+def training_step(self, *arguments):
+    return whole(self, *arguments) * (float("nan") if next(number) == 1 else 1)
+transformers.Trainer.training_step = training_step
+"""
 OF_LINES = {"loss", "learning_rate", "examples_per_second", "tokens_per_second", "padding_percent", "memory_gb"}
+# Time left is no number; the table's scores have lines of their own, `eval_f1 = …`.
+READ_ELSEWHERE = {"left", "exact match", "F1"}
 OF_EVERY_JOB = {
     *OF_LINES,
     *("epoch", "train_loss", "train_runtime", "train_samples_per_second"),
@@ -88,6 +110,7 @@ def test_notebook_hyperparameters_unchanged(
     out, err = ended.stdout, ended.stderr
     assert ended.returncode == 0, err
     values, kept = measured(out + err), job.metrics()
+    assert without_a_metric(out + err) == READ_ELSEWHERE
     assert values.keys() == OF_EVERY_JOB | {"cost_dollars"}
     assert [len(values[name]) for name in ("loss", "tokens_per_second")] == [2, 2], "the first step and the last"
     assert all(len(values[name]) == 1 for name in values.keys() - OF_LINES)
@@ -148,6 +171,43 @@ def test_two_ranks_train_together(
     for name in ("eval_f1", "eval_exact_match"):
         assert pair[0].metrics()[name] == joint.metrics()[name]
     assert pair[0].metrics()["eval_loss"] == pytest.approx(joint.metrics()["eval_loss"], abs=1e-4)
+
+
+def losses_are_numbers(log: str) -> list[bool]:
+    """For each line of progress whether its loss is a number."""
+    return [not loss.startswith(("nan", "inf")) for loss in re.findall(r"loss: (\S+)", log)]
+
+
+@pytest.mark.slow
+def test_a_training_that_comes_apart_leaves_no_model(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Its loss is no number from the second step on; transformers would keep 0 for it."""
+    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, asked | {"learning_rate": "1e38", "max_grad_norm": "0"})
+    (end,) = host.run(job)
+    assert end.code == 1
+    assert "The training came apart: the model's weights are not numbers" in end.err
+    assert losses_are_numbers(end.out) == [True, False, False, False, False]
+    history = json.loads((job.base / "output/data/history.json").read_text())
+    assert ["loss" in entry for entry in history] == [True, False, False, False, False]
+    assert not list((job.base / "model").glob("*.safetensors"))
+
+
+@pytest.mark.slow
+def test_one_loss_that_is_no_number_does_not_spoil_those_behind_it(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, asked)
+    job.before = ONE_LOSS_IS_NONE
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    assert losses_are_numbers(end.out) == [True, False, True, True, True]
+    assert ["loss" in entry for entry in job.history()] == [True, False, True, True, True]
+    assert "train_loss = nan" in end.out
+    assert "train_loss" not in measured(end.out)
+    assert "train_loss" not in job.metrics()
 
 
 @pytest.mark.slow
@@ -222,6 +282,7 @@ def test_dataset_by_name_and_packed_model(
     assert json.loads((tmp_path / "model/config.json").read_text())["null_score_diff_threshold"] == -0.5
     of_kinds = {f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")}
     values = measured(end.out + end.err)
+    assert without_a_metric(end.out + end.err) == READ_ELSEWHERE
     assert values.keys() == OF_EVERY_JOB | of_kinds | {"test_exact_match", "test_f1"}
     assert values["NoAns_total"] == [4]
     assert values["test_f1"] == [pytest.approx(job.metrics()["test_f1"], abs=1e-4)]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -13,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from berth.train.environment import Rank
 from berth.train.finetune.agreement import Agreement, RankRequest
 from berth.train.finetune.checkpoints import save_time
-from berth.train.finetune.stopping import MicroBatches, overruns, stopped_where
+from berth.train.finetune.stopping import STEP_SECONDS, MicroBatches, overruns, step_seconds, stopped_where
 
 # Sends itself SIGTERM in the `at`-th call of a function, and gives the thread that hears it the time to.
 SIGNAL_IN = """
@@ -79,7 +80,13 @@ def test_the_sentence_says_how_far_the_job_came_and_how_it_goes_on(given: tuple[
 def test_a_step_is_broken_off_that_would_end_a_minute_after_the_signal(
     waited: float, left: int, mean: float, breaks_off: bool
 ) -> None:
-    assert overruns(waited, left, mean) == breaks_off
+    assert overruns(waited, left, mean, STEP_SECONDS) == breaks_off
+
+
+@pytest.mark.parametrize(("checkpoint", "step"), [(0, 60), (40, 60), (70, 30), (300, 0)])
+def test_a_step_leaves_a_large_checkpoint_the_time_that_it_takes(checkpoint: float, step: float) -> None:
+    """Together they end 100 s after the signal at most, of SageMaker's 120."""
+    assert step_seconds(checkpoint) == step
 
 
 def test_ranks_learn_a_round_later_what_any_of_them_asked_for_or_wait_for_it() -> None:
@@ -121,13 +128,26 @@ def test_a_checkpoint_that_takes_longer_than_a_stop_leaves_is_said(gigabytes: fl
     assert said in line
 
 
+def test_a_checkpoint_is_as_large_as_reckoned(tmp_path: Path) -> None:
+    model = torch.nn.Linear(500, 500)
+    optimizer = torch.optim.AdamW(model.parameters())
+    reckoned = save_time.checkpoint_bytes(model, optimizer)
+    model(torch.zeros(1, 500)).sum().backward()
+    optimizer.step()
+    for name, content in (("weights", model.state_dict()), ("optimizer", optimizer.state_dict())):
+        torch.save(content, tmp_path / name)
+    written = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert reckoned == pytest.approx(written, rel=0.01)
+
+
 def test_the_speed_of_a_folder_is_measured_and_nothing_stays_there(tmp_path: Path) -> None:
     assert save_time.write_speed(tmp_path / "checkpoints") > 1e5
     assert list((tmp_path / "checkpoints").iterdir()) == []
     (tmp_path / "file").write_text("")
-    assert save_time.note(tmp_path / "file", 1).startswith(
-        f"warning: no checkpoint can be written to {tmp_path}/file ("
-    )
+    seconds, line = save_time.measured(tmp_path / "file", 1)
+    assert seconds == 0
+    assert line.startswith(f"warning: no checkpoint can be written to {tmp_path}/file (")
+    assert 0 < save_time.measured(tmp_path, 1000)[0] < 1
 
 
 def checkpoints(job: Any) -> list[str]:
@@ -183,6 +203,27 @@ def test_a_signal_to_one_rank_saves_all_and_the_job_ends_as_if_it_had_never_stop
     assert pair[0].metrics()["weights_sha256"] == whole[0].metrics()["weights_sha256"]
 
 
+# Whatever a checkpoint takes.
+TAKES_TOO_LONG = """
+from berth.train.finetune.checkpoints import save_time
+save_time.LIMIT_SECONDS = 0.0
+"""
+
+
+@pytest.mark.slow
+def test_a_step_is_broken_off_for_a_checkpoint_that_takes_all_the_time(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    job = new_job(tmp_path, tiny_model, few_steps | {"gradient_accumulation_steps": "4"})
+    (tmp_path / "checkpoints").mkdir()
+    job.before = signal_in(STEP, 6, TAKES_TOO_LONG)
+    (end,) = host.run(job)
+    assert end.code == 143
+    assert "stopping: step 2 would take too long, and is broken off" in end.out
+    (saved,) = checkpoints(job)
+    assert f"(SIGTERM) at step 1 of 5: {tmp_path}/checkpoints/{saved} holds all that was trained" in end.err
+
+
 @pytest.mark.slow
 def test_without_a_checkpoint_folder_the_model_is_left_as_it_is(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
@@ -211,6 +252,35 @@ def test_of_a_checkpoint_folder_that_may_go_with_the_container_the_model_is_left
     assert f"model as it was then is in {tmp_path}/model, and the job goes on from {saved} if that is still" in end.err
     assert job.metrics()["train_steps"] == 3
     assert job.weights().keys() == load_file(saved / "model.safetensors").keys()
+
+
+@pytest.mark.parametrize(
+    ("disk", "cause"),
+    [("ro", "Read-only file system"), ("size=64k", "No space left on device")],
+    ids=["read-only", "full"],
+)
+@pytest.mark.slow
+def test_where_no_checkpoint_can_be_written_a_stop_leaves_the_model(
+    disk: str,
+    cause: str,
+    tmp_path: Path,
+    tiny_model: Path,
+    host: Any,
+    new_job: Any,
+    few_steps: dict[str, str],
+    mounted: Any,
+) -> None:
+    job = new_job(tmp_path, tiny_model, few_steps)
+    mounted(tmp_path / "checkpoints", disk)
+    job.before = signal_in(STEP, 3)
+    (end,) = host.run(job)
+    assert end.code == 143
+    assert f"(SIGTERM) at step 3 of 5: the model as it was then is in {tmp_path}/model, but there is no" in end.err
+    assert "Traceback" not in end.err
+    assert f"warning: no checkpoint can be written to {tmp_path}/checkpoints ({cause})" in end.out
+    assert end.out.count("warning: no checkpoint of step 3 could be written into ") == 1
+    assert job.metrics()["train_steps"] == 3
+    assert job.weights()
 
 
 @pytest.mark.slow
@@ -298,6 +368,12 @@ def test_a_second_signal_ends_a_rank_that_waits_inside_a_library(
     assert end.err == ""
 
 
+SLOW_DISK = """
+from berth.train.finetune.checkpoints import save_time
+save_time.write_speed = lambda folder: 1.0
+"""
+
+
 @pytest.mark.slow
 def test_a_job_of_one_epoch_saves_by_time(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
@@ -311,8 +387,11 @@ def test_a_job_of_one_epoch_saves_by_time(
     }
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
     share_checkpoints(pair)
+    pair[0].before = SLOW_DISK
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
+    (slow,) = [line for line in ends[0].out.splitlines() if line.startswith("warning: a checkpoint is about ")]
+    assert ends[0].out.index(slow) < ends[0].out.index("step 1 of ")
     assert "checkpoints: epoch and every 0.0001 minutes, in " in ends[0].out
     assert len(checkpoints(pair[0])) > 2
     assert step_of(checkpoints(pair[0])[-1]) == pair[0].metrics()["train_steps"]

@@ -1,11 +1,13 @@
 """Which names evaluate.load answers with ours; that they are answered is seen in the image."""
 
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from berth.train import metrics
 from berth.train.metrics import loading
 
 
@@ -52,11 +54,28 @@ def test_any_other_name_goes_its_usual_way_with_all_that_was_given() -> None:
     assert asked == [("f1", "multi", None, {"seed": 1}), ("squad", None, "comparison", {})]
 
 
-def test_a_load_metric_of_datasets_own_stays() -> None:
+def test_load_metric_knows_ours_before_datasets_own_and_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def own(path: str, config_name: str | None = None, **metric_init_kwargs: Any) -> str:
+        asked.append((path, config_name, metric_init_kwargs))
+        return "theirs"
+
     old = ModuleType("datasets")
-    old.load_metric = own = object()  # type: ignore[attr-defined]
+    old.load_metric = own  # type: ignore[attr-defined]
     loading.after_datasets(old)
-    assert old.load_metric is own
+    assert old.load_metric is own, "a user's own datasets.py"
+    old.load_dataset = None  # type: ignore[attr-defined]
+    loading.after_datasets(old)
+    assert old.load_metric("f1", "multi", seed=1) == "theirs"
+    assert asked == [("f1", "multi", {"seed": 1})]
+    ours = ModuleType("berth.train.metrics.modules")  # evaluate, which the real one imports, is only in the image
+    ours.Glue = lambda **given: given  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, ours.__name__, ours)
+    monkeypatch.setattr(metrics, "modules", ours, raising=False)
+    assert old.load_metric("glue", "mrpc", seed=1) == {"config_name": "mrpc", "seed": 1}
+    assert len(asked) == 1
+
     new = ModuleType("datasets")
     loading.after_datasets(new)
     assert not hasattr(new, "load_metric"), "a user's own datasets.py"

@@ -32,6 +32,11 @@ def test_the_driver_is_known_by_its_channel_and_its_command(
     if parent is not None:
         (process / "cmdline").write_bytes("\0".join([*parent, ""]).encode())
     assert driver.called_by_driver(tmp_path) is called
+    (process / "cmdline").write_bytes(
+        b"python3\0/" + DRIVER.replace("mpi_driver", "basic_script_driver").encode() + b"\0"
+    )
+    assert driver.called_by_driver(tmp_path, driver.SCRIPT_DRIVER) is channel
+    assert not driver.called_by_driver(tmp_path)
 
 
 def test_our_launcher_finds_the_real_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

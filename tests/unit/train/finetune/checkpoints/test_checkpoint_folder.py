@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from berth.train.environment import Rank
 from berth.train.finetune import ranks
@@ -16,7 +18,7 @@ from berth.train.finetune.checkpoints.choice import CheckpointError, Start
 from berth.train.finetune.checkpoints.manifest import MANIFEST, CheckpointManifest
 from berth.train.finetune.recipe import Recipe, TrainingSettings
 
-IDENTITY = {"model": "1", "tokenizer": "2", "data": "3"}
+IDENTITY = {"model": "1", "weights": "4", "tokenizer": "2", "data": "3"}
 WRITTEN = CheckpointManifest(
     step=20,
     sequence=1,
@@ -47,7 +49,9 @@ def save(folder: Path, step: int, sequence: int = 1, *, resumable: bool = True, 
 def trainers_own(folder: Path, step: int, state: str = "{}") -> Path:
     path = folder / f"checkpoint-{step}"
     path.mkdir()
-    (path / "model.safetensors").write_bytes(b"weights")
+    save_file({"weights": torch.zeros(9)}, path / "model.safetensors")
+    for name in ("optimizer.pt", "scheduler.pt"):
+        torch.save({"momenta": torch.zeros(9)}, path / name)
     (path / "trainer_state.json").write_text(state)
     return path
 
@@ -131,6 +135,15 @@ def test_what_another_version_of_the_kit_wrote_is_passed_over_and_stays(
         choice.given(str(made))
 
 
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
+def test_that_trainers_own_has_no_optimizer_is_said(name: str, tmp_path: Path) -> None:
+    own = trainers_own(tmp_path, 20)
+    (own / name).unlink()
+    found, said = start(tmp_path)
+    assert found.chosen is not None
+    assert said[1:] == [f"warning: {own} has no optimizer and scheduler, which begin anew"]
+
+
 def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) -> None:
     (tmp_path / ".partial-0a1b2c3d/checkpoint-60").mkdir(parents=True)
     weights_alone = save(tmp_path, 80, 9, resumable=False)
@@ -142,6 +155,8 @@ def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) 
     (tmp_path / "checkpoint-99-0123abce").write_text("a file")
     (tmp_path / "checkpoint-98-0123abce").symlink_to(own)
     (tmp_path / "notes").mkdir()
+    (tmp_path / "checkpoint-best").mkdir()
+    (tmp_path / ".partial-speed").write_text("half of a probe")
     there = {path.name for path in tmp_path.iterdir()}
     found, said = start(tmp_path)
     assert found.chosen is not None
@@ -151,11 +166,44 @@ def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) 
         f"{tmp_path / 'checkpoint-70'} is passed over: its weights are missing",
         f"{weights_alone} is passed over: it has weights alone (save_only_model)",
         f"{torn} is passed over: {MANIFEST} is missing or cut off",
+        f"{tmp_path / 'checkpoint-best'} is passed over: its name is neither the kit's nor Trainer's",
     ]
     assert {path.name for path in tmp_path.iterdir()} == there, "nothing goes before the identities were compared"
     checkpoint_folder.remove([*found.listing.torn, *found.listing.aside])
-    assert {path.name for path in tmp_path.iterdir()} == there - {".partial-0a1b2c3d", torn.name}
+    assert {path.name for path in tmp_path.iterdir()} == there - {".partial-0a1b2c3d", ".partial-speed", torn.name}
     assert cut_state.is_dir()
+
+
+def two_shards(path: Path) -> None:
+    (path / "model.safetensors").rename(path / "model-1.safetensors")
+    shards = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (cut("model.safetensors", 90), "model.safetensors is cut off"),
+        (cut("model.safetensors", 0), "model.safetensors is cut off"),
+        (cut("optimizer.pt", 300), "optimizer.pt is cut off"),
+        (cut("optimizer.pt", 0), "optimizer.pt is cut off"),
+        (two_shards, "model-2.safetensors is missing"),
+        (
+            lambda path: (path / "checkpoint-is-incomplete.txt").touch(),
+            "Trainer calls it incomplete (checkpoint-is-incomplete.txt)",
+        ),
+    ],
+)
+def test_of_trainers_own_too_what_s3_brought_back_half_is_passed_over(
+    spoil: Callable[[Path], Any], reason: str, tmp_path: Path
+) -> None:
+    older, newest = trainers_own(tmp_path, 20), trainers_own(tmp_path, 40)
+    spoil(newest)
+    found, said = start(tmp_path)
+    assert said[0] == f"{newest} is passed over: {reason}"
+    assert found.chosen is not None
+    assert found.chosen.path == older
+    assert newest.is_dir(), "never deleted"
 
 
 def test_the_newest_is_that_of_the_training_which_began_last(tmp_path: Path) -> None:
@@ -244,6 +292,7 @@ def test_a_removal_that_is_cut_off_leaves_no_checkpoint(tmp_path: Path, monkeypa
     ("changed", "differs"),
     [
         ("model", "another model than this job's: pass the model"),
+        ("weights", "a model of other weights than this job's: pass the model"),
         ("tokenizer", "another tokenizer than this job's: pass the tokenizer"),
         ("data", "other training data, or another max_seq_length, doc_stride, seed or train_sampling_strategy than"),
     ],

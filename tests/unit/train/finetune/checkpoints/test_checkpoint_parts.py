@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, BertConfig
+from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
 
 from berth.qa.windows import Window
 from berth.train.finetune.checkpoints import global_batch, identity, random_states
@@ -113,6 +113,15 @@ def test_a_model_is_its_architecture(change: dict[str, Any], same: bool, config:
     for name, value in change.items():
         setattr(config, name, value)
     assert (identity.of_model(config) == before) is same
+
+
+def test_the_weights_that_were_loaded_count_and_random_ones_do_not(config: BertConfig) -> None:
+    model = BertForQuestionAnswering(config)
+    before = identity.of_weights(model, ("qa_outputs",))
+    torch.nn.init.ones_(model.qa_outputs.weight)
+    assert identity.of_weights(model, ("qa_outputs",)) == before
+    model.load_state_dict(BertForQuestionAnswering(config).state_dict())
+    assert identity.of_weights(model, ("qa_outputs",)) != before
 
 
 def test_a_tokenizer_is_its_vocabulary_and_rules(tiny_model: Path) -> None:

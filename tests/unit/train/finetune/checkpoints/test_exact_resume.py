@@ -1,9 +1,12 @@
 """A training that is stopped and goes on ends with the weights of one that was not, on as many ranks and on others."""
 
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from berth.train.finetune.checkpoints import manifest
 
 BY_STEPS = {
     "do_train": "true",
@@ -60,6 +63,11 @@ def test_it_goes_on_to_the_same_bits(
     run(host, whole)
     saved = whole[0].checkpoints()
     assert len(saved) == 2 * steps_of_epoch
+    written = manifest.read(saved[1])
+    assert written is not None
+    assert (written.step, written.ranks, written.kit) == (2, ranks, metadata.version("berth"))
+    state = {"model.safetensors", "optimizer.pt", "scheduler.pt", "random_states.json", "trainer_state.json"}
+    assert state <= written.files.keys()
     again = jobs(new_job, tmp_path / "again", tiny_model, ranks, BY_STEPS)
     for step in (2, steps_of_epoch):
         said = run(host, again, saved[step - 1])
@@ -92,23 +100,49 @@ def test_it_goes_on_with_another_number_of_ranks(
     assert difference(other[0], whole[0]) < 1e-5
 
 
-@pytest.mark.parametrize("where", ["full", "read-only"])
+NO_TOKENIZER = """
+from transformers import PreTrainedTokenizerFast
+def save(self, **named):
+    self.backend_tokenizer.save("/dev/full")
+PreTrainedTokenizerFast._save_pretrained = save
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "cause"),
+    [
+        ("weights", "a file was cut off, as on a disk that is full"),
+        ("tokenizer", "No space left on device"),
+        ("no folder", "No such file or directory"),
+        ("read-only", "Read-only file system"),
+    ],
+)
 @pytest.mark.slow
 def test_a_checkpoint_that_can_not_be_written_costs_no_training(
-    where: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
+    where: str, cause: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, mounted: Any
 ) -> None:
-    """The optimizer's state is larger than the disk takes, or nothing can be made in the folder."""
+    """The optimizer's state, or the last file, is larger than the disk takes, or nothing can be made in the folder."""
     given = BY_STEPS | {"save_steps": "5"}
-    folder = "/proc/sys" if where == "read-only" else str(tmp_path / "rank0/checkpoints")
+    folder = "/proc/sys" if where == "no folder" else str(tmp_path / "rank0/checkpoints")
     pair = jobs(new_job, tmp_path, tiny_model, 2, given | {"output_dir": folder})
-    ends = host.run(*pair, LARGEST_FILE="60000" if where == "full" else "0")
-    assert [end.code for end in ends] == [0, 0], ends
+    if where == "read-only":
+        mounted(Path(folder), "ro")
+    if where == "tokenizer":
+        pair[0].before = NO_TOKENIZER
+        (tmp_path / "rank0/model").mkdir()
+    ends = host.run(*pair, LARGEST_FILE="60000" if where == "weights" else "0")
     said = [line for line in ends[0].out.splitlines() if "could be written" in line]
     assert [line.partition(" could")[0] for line in said] == [
         f"warning: no checkpoint of step {step}" for step in (5, 8)
     ]
-    cause = "a file was cut off, as on a disk that is full" if where == "full" else "No such file or directory"
     assert all(f" into {folder} ({cause}): the training goes on without it; free space" in line for line in said)
-    assert (pair[0].base / "model/model.safetensors").is_file()
-    if where == "full":
+    if where == "tokenizer":  # which the model's own folder can't take either
+        assert ends[0].code == 1
+        assert f"The model can't be written to {tmp_path}/rank0/model ({cause}): give the job a" in ends[0].err
+        assert "Traceback" not in ends[0].err
+        assert not list((tmp_path / "rank0/model").glob("*.safetensors"))
+    else:
+        assert [end.code for end in ends] == [0, 0], ends
+        assert (pair[0].base / "model/model.safetensors").is_file()
+    if where in ("weights", "tokenizer"):
         assert not list(Path(folder).iterdir())

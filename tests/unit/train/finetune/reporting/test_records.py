@@ -46,6 +46,19 @@ def test_history_of_trainers_log() -> None:
     assert records.history([]) == []
 
 
+def test_figures_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+    log = [{**LOG[0], "loss": math.nan}, {**LOG[2], "loss": math.inf}]
+    lines = LineCallback(Rank(), lambda text: None, PhaseClock(3.0, lambda: 0.0), 10)
+    records.finish(Paths(tmp_path), lines, {"train_loss": math.nan, "train_steps": 20}, None, log)
+    for name in ("metrics.json", "history.json"):
+        text = (tmp_path / "model" / name).read_text()
+        assert "NaN" not in text
+        assert "Infinity" not in text
+    assert [entry["step"] for entry in records.history(log)] == [10, 20]
+    assert json.loads((tmp_path / "model/metrics.json").read_text()).keys() == {"train_steps", "seconds"}
+    assert texts((tmp_path / "output/data/training.svg").read_text())[1] == "throughput"
+
+
 def test_the_table() -> None:
     seconds = dict(zip(PHASES, (4.1, 2.0, 310.5, 44.2, 3.9), strict=True))
     metrics = {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.train.environment import Rank
 from berth.train.finetune.reporting.trace import TraceCallback, joined_events, requested, summary
 
@@ -37,6 +38,11 @@ def test_a_trace_of_two_ranks(
     assert list(shares) == ["compute", "communication", "data", "other"]
     assert sum(shares.values()) == 100
     assert shares["compute"] > 0
+    read = {each["Name"]: re.search(each["Regex"], lines[0]) for each in METRIC_DEFINITIONS}
+    assert {name: float(match[1]) for name, match in read.items() if match} == {
+        "trace_step_seconds": float(lines[0].partition("  step: ")[2].split()[0]),
+        **{f"trace_{name}_percent": share for name, share in shares.items()},
+    }
     assert lines[1:] == [f"trace: a file per rank for ui.perfetto.dev is in {pair[0].base}/output/data/trace"]
     for rank, job in enumerate(pair):
         (file,) = (job.base / "output/data/trace").iterdir()

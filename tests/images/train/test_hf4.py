@@ -1,0 +1,168 @@
+"""The profile cpu-hf4: scripts written before transformers 5 run as they are, and the cpu image serves their models."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from docker.types import Mount
+
+from bench import older_scripts
+from bench.published_scripts import question_rows, write_rows
+from berth.common.containers import Access, run_once
+from berth.contract.archive import unpack
+from berth.images import pins
+from tests.images.serve.served import Served
+from tests.images.train.conftest import IMAGE
+
+SCRIPTS = Path(__file__).parent / "scripts"
+MODEL = "/opt/ml/input/data/model"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`rows("csv")`, `rows("json")`: a folder with 16 questions, in a file of that kind."""
+
+    def write(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp("rows") / kind
+        write_rows(folder / f"rows.{kind}", question_rows("heldout", 16))
+        return folder
+
+    return write
+
+
+def test_two_ranks_of_a_script_of_that_time_are_one_training(
+    user_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path]
+) -> None:
+    ran = user_job(
+        {"train.py": (SCRIPTS / "glue_of_2023.py").read_text()},
+        "train.py",
+        {"model_name": MODEL, "fp16": "True"},
+        channels={"train": rows("csv")},
+        model=tiny_model,
+        environment={"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"},
+    )
+    assert ran.outcome.exit_code == 0, ran.log
+    lines = [line for line in ran.of("algo-1") if "glue: rank" in line]
+    found = [re.search(r"rank (\d) of 2, step (\d+), (\[.*\]), weights (\w+)", line) for line in lines]
+    ends = sorted(match.groups() for match in found if match)
+    assert [(rank, step) for rank, step, _, _ in ends] == [("0", "8"), ("1", "8")], "16 rows, 2 a rank, 2 epochs"
+    assert len({weights for *_, weights in ends}) == 1, "one model"
+    assert all("'eval_accuracy'" in figures and "'eval_f1'" in figures for _, _, figures, _ in ends)
+    assert "Total train batch size (w. parallel, distributed & accumulation) = 4" in ran.log
+    assert "Continuing training from global step 4" in ran.log
+    assert ran.log.count("berth: fp16 is off, for this host has no GPU that torch can use") == 2, "once a Trainer"
+    assert ran.of("algo-1")[-1] == "berth: the job ends with exit code 0"
+
+
+@pytest.fixture(scope="module")
+def trained(
+    user_job: Callable[..., Any],
+    tiny_model: Path,
+    rows: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """What the other script leaves as its model."""
+    ran = user_job(
+        {"train.py": (SCRIPTS / "qa_of_2023.py").read_text()},
+        "train.py",
+        {"model_name": MODEL},
+        channels={"train": rows("json")},
+        model=tiny_model,
+    )
+    assert ran.outcome.exit_code == 0, ran.log
+    said = next(line for line in ran.of("algo-1") if line.startswith("qa: "))
+    assert said.startswith("qa: step 4, ")
+    assert "'eval_exact_match', 'eval_f1'" in said
+    assert "Continuing training from global step 2" in ran.log
+    assert ran.outcome.model_archive is not None
+    folder: Path = tmp_path_factory.mktemp("trained") / "model"
+    unpack(ran.outcome.model_archive, folder)
+    return folder
+
+
+@pytest.fixture
+def serve(client: docker.DockerClient) -> Iterator[Callable[[Path], Served]]:
+    """`serve(model)`: a container of the inference image of the profile cpu, ready."""
+    made = []
+
+    def start(model: Path) -> Served:
+        container = client.containers.run(
+            f"berth-serve:{pins.DEFAULT_PROFILE}",
+            detach=True,
+            volumes=[f"{model}:/opt/ml/model:ro"],
+            ports={"8080/tcp": ("127.0.0.1", None)},
+            labels={"berth.test": "1"},
+        )
+        made.append(container)
+        served = Served(container)
+        served.wait_until_ready()
+        return served
+
+    yield start
+    for container in made:
+        container.remove(force=True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "file"), [(".", "pytorch_model.bin"), ("safe", "model.safetensors")], ids=["bin", "safetensors"]
+)
+def test_the_cpu_image_serves_what_such_a_script_saves(
+    folder: str, file: str, trained: Path, serve: Callable[[Path], Served]
+) -> None:
+    assert (trained / folder / file).is_file()
+    served = serve(trained / folder)
+    status, answer, _ = served.ask({"question": "Where is it?", "context": "It is in the house by the sea."})
+    assert status == 200, answer
+    assert answer["answer"] in "It is in the house by the sea."
+
+
+def test_run_qa_is_refused_in_a_sentence(
+    train_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path]
+) -> None:
+    ran = train_job({"train": rows("json")}, model=tiny_model, hyperparameters={"do_train": "True"})
+    assert ran.outcome.exit_code == 1
+    assert ran.sentences() == {
+        "algo-1": "run_qa, the kit's own program, is for transformers 5 and this image has 4.26.0: train with an image "
+        "of the profile cpu, or give a program of your own (entry_point of an estimator, the hyperparameter "
+        "sagemaker_program)."
+    }
+
+
+ARRAYS = """
+import numpy as np
+from datasets import Array2D, Dataset, Features, load_from_disk
+rows = Dataset.from_dict({"n": [1, 2]})
+features = Features({**rows.features, "pixels": Array2D(dtype="float32", shape=(2, 2))})
+def draw(batch):
+    return {**batch, "pixels": [np.full((2, 2), n, dtype="float32") for n in batch["n"]]}
+rows.map(draw, batched=True, features=features).save_to_disk("/tmp/rows")
+print(load_from_disk("/tmp/rows").with_format("numpy")[1]["pixels"].tolist())
+"""
+
+
+def test_columns_of_arrays_are_kept_and_read(client: docker.DockerClient) -> None:
+    said = run_once(client, IMAGE, ["python", "-c", ARRAYS]).decode()
+    assert said.splitlines()[-1] == "[[2.0, 2.0], [2.0, 2.0]]"
+
+
+def test_lists_that_a_newer_datasets_has_saved_are_read(client: docker.DockerClient, tmp_path: Path) -> None:
+    access = Access([Mount("/rows", str(tmp_path), type="bind")])
+    columns = "{'tokens': [[1, 2], [3]], 'answers': [[{'text': 'a'}], []]}"
+    save = f"from datasets import Dataset; Dataset.from_dict({columns}).save_to_disk('/rows/made')"
+    run_once(client, f"berth-train:{pins.DEFAULT_PROFILE}", ["python", "-c", save], access)
+    read = "from datasets import load_from_disk; print(load_from_disk('/rows/made')[0])"
+    said = run_once(client, IMAGE, ["python", "-c", read], access).decode()
+    assert said.splitlines()[-1] == "{'tokens': [1, 2], 'answers': [{'text': 'a'}]}"
+
+
+@pytest.mark.skipif(
+    not os.environ.get(older_scripts.VARIABLE),
+    reason=f"{older_scripts.VARIABLE} names no folder with checkouts of transformers and of the notebooks",
+)
+def test_published_scripts_of_that_time_end_as_expected() -> None:
+    rows: list[str] = []
+    assert older_scripts.run_all(older_scripts.scripts_folder(), rows.append), "\n".join(rows)

@@ -1,0 +1,58 @@
+"""Run by the environment of SDK v2: a job with checkpoints on spot instances, asked of moto's control plane, and of
+local mode, which refuses each of its two halves.
+
+Usage: python spot_job.py ADDRESS, of moto's server. Prints RESULT and, as JSON, the job as DescribeTrainingJob has it,
+and the sentences of local mode.
+"""
+
+import sys
+from typing import Any
+
+import boto3
+from recording import BUCKET, IMAGE, JOB, only_the_result
+from sagemaker.estimator import Estimator
+from sagemaker.local import LocalSession
+from sagemaker.session import Session
+
+CHECKPOINTS = {"checkpoint_s3_uri": f"s3://{BUCKET}/checkpoints"}
+SPOT = {"use_spot_instances": True, "max_run": 3600, "max_wait": 7200}
+SETTINGS = {
+    "image_uri": IMAGE,
+    "role": "arn:aws:iam::111122223333:role/any",
+    "instance_count": 1,
+    "output_path": f"s3://{BUCKET}/models",  # else the SDK asks for a bucket
+}
+
+
+def described(address: str) -> dict[str, Any]:
+    """What SageMaker knows of the job after `fit`."""
+    boto_session = boto3.Session(region_name="eu-west-1")
+    client = boto_session.client("sagemaker", endpoint_url=address)
+    session = Session(boto_session, sagemaker_client=client, default_bucket=BUCKET)
+    estimator = Estimator(
+        **SETTINGS,
+        **CHECKPOINTS,
+        **SPOT,
+        instance_type="ml.c5.xlarge",
+        sagemaker_session=session,
+        debugger_hook_config=False,
+        disable_profiler=True,
+    )
+    estimator.fit({"train": f"s3://{BUCKET}/train"}, wait=False, job_name=JOB)
+    found: dict[str, Any] = client.describe_training_job(TrainingJobName=JOB)
+    return {name: found.get(name) for name in ("CheckpointConfig", "EnableManagedSpotTraining", "StoppingCondition")}
+
+
+def refusal(given: dict[str, Any]) -> str:
+    """Local mode's sentence."""
+    session = LocalSession(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)
+    try:
+        Estimator(**SETTINGS, **given, instance_type="local", sagemaker_session=session).fit()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    with only_the_result() as end:
+        end({"job": described(sys.argv[1]), "checkpoints": refusal(CHECKPOINTS), "spot": refusal(SPOT)})

@@ -1,0 +1,31 @@
+"""Which software set an image says that it carries."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from berth.images import pins
+from berth.images.software import software_json
+from berth.runtime import software
+
+
+def test_what_the_build_wrote_is_read(tmp_path: Path) -> None:
+    row = pins.load().profile("cpu-hf4")
+    path = tmp_path / "software.json"
+    path.write_text(software_json(row))
+    assert software.read(path) == software.Software("hf4", "cpu-hf4", row.software.environment)
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[1]", '{"name": "hf4"}'])
+def test_what_is_no_such_file_says_nothing(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "software.json"
+    if text is not None:
+        path.write_text(text)
+    assert software.read(path) is None
+
+
+def test_the_line_has_the_versions_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "SHOWN", ("pip", "no-such-package", "pytest"))
+    said = software.described(software.Software("hf4", "cpu-hf4", {}))
+    assert said == f"software: set hf4 of profile cpu-hf4: pip {version('pip')}, pytest {version('pytest')}"
