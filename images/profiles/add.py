@@ -80,7 +80,10 @@ def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, P
     text = path.read_text()
     new = folder / path.name
     new.write_text(appended(text, tables(whole, pins.load(path))))
-    kit = pins.load(new)
+    try:
+        kit = pins.load(new)
+    except UserError as error:
+        raise UserError(str(error).replace(str(new), str(path))) from None
     return kit, kit.profile(whole.asked.name)
 
 
@@ -120,8 +123,7 @@ def remove_profile(name: str, checkout: Checkout | None = None) -> list[str]:
     text = without(places.pins.read_text(), gone)
     with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
         new.write_text(text)
-    folder = places.locks / name
-    if folder.is_dir():
-        with explain_os_errors(places.locks, name):
-            shutil.rmtree(folder)
+    with explain_os_errors(places.locks, name), TemporaryDirectory(dir=places.locks.parent, prefix=".locks-") as folder:
+        if (places.locks / name).is_dir():  # at once: half a folder would be taken for a profile's
+            (places.locks / name).rename(Path(folder) / name)
     return [f"[{table}]" for table in gone] + [f"docker/locks/{name}"]

@@ -55,16 +55,24 @@ def complete(
         _refuse([each.rstrip(".") for each in faults(wanted, known)])
         versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
         still_open = dict.fromkeys(open_packages(asked))
-        of_day = dict.fromkeys(FOR_SCRIPTS if day else ())
-        for name in [name for name in {**still_open, **dict.fromkeys(SETS_OWN), **of_day} if name not in exact]:
+        known, of_day = _too_late(index, known, row, day)
+        for name in [name for name in {**still_open, **dict.fromkeys([*SETS_OWN, *of_day])} if name not in exact]:
             step(f"asking for the newest {name} that fits")
             versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
+        _refuse([each.rstrip(".") for each in faults(combination(asked, kit, versions, day), known)])
     hardware = _hardware(row, torch, known) if torch != row.torch else {}
     if hardware:
         check_torch(torch, row.torch_index, network)
     packages = [f"{each}=={versions[each]}" if each in still_open else each for each in map(_spelt, asked.packages)]
-    packages += [f"{each}=={versions[each]}" for each in of_day if each not in still_open and each not in exact]
+    packages += [f"{each}=={versions[each]}" for each in of_day if each not in {**still_open, **exact}]
     return CompleteProfile(asked, torch, versions, packages, day, hardware)
+
+
+def _too_late(index: Index, known: Known, row: Profile, day: str) -> tuple[Known, list[str]]:
+    """What every profile has for scripts in a version that came out after the day, and would want what did as well."""
+    names = [name for name in FOR_SCRIPTS if day and name in row.packages]
+    known = _ask_all(index, known, dict.fromkeys(names, ""))
+    return known, [name for name in names if known.row(name, row.packages[name]).day > day]
 
 
 def _spelt(requirement: str) -> str:
