@@ -31,7 +31,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Checkout:
+class Places:
     """The two places that a profile is written to."""
 
     pins: Path = pins.PATH
@@ -43,10 +43,10 @@ def add_profile(
     network: Network,
     proof: Proof,
     step: Callable[[str], None] = lambda done: None,
-    checkout: Checkout | None = None,
+    checkout: Places | None = None,
 ) -> Added:
     """Adds a profile; UserError, with the checkout as it was, where it can't be."""
-    places = checkout or Checkout()
+    places = checkout or Places()
     whole = complete(asked, pins.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
@@ -59,13 +59,13 @@ def add_profile(
         shutil.rmtree(new / profile.name, ignore_errors=True)
         write_locks(kit, profile, network.index.folders, new)
         proved = Prover(new, network.index.folders, proof, step).prove(kit, profile)
-        if proved.remedies:
-            whole = _with_variables(whole, {each.variable: each.value for each in proved.remedies})
+        if proved.needed:
+            whole = _with_variables(whole, {each.variable: each.value for each in proved.needed})
             kit, profile = _with_row(whole, places.pins, Path(folder))
             render_software([profile], new)
         _lay(whole, new / profile.name, places)
     wanted = [
-        f"{each.variable}={each.value} is set in the images of {profile.name}: {each.says}." for each in proved.remedies
+        f"{each.variable}={each.value} is set in the images of {profile.name}: {each.says}." for each in proved.needed
     ]
     return Added(profile, [*wanted, *proved.unproved])
 
@@ -87,7 +87,7 @@ def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, P
     return kit, kit.profile(whole.asked.name)
 
 
-def _lay(whole: CompleteProfile, made: Path, places: Checkout) -> None:
+def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
     """The locks, then the row: a folder of locks without a row is nothing, and the next `add` of that name replaces it.
 
     Into what pins.toml says by now: another `add` may have ended in these minutes.
@@ -105,9 +105,9 @@ def _lay(whole: CompleteProfile, made: Path, places: Checkout) -> None:
         raise
 
 
-def remove_profile(name: str, checkout: Checkout | None = None) -> list[str]:
+def remove_profile(name: str, checkout: Places | None = None) -> list[str]:
     """Removes a row, its locks, and its software set where no other row names it; what went, by name."""
-    places = checkout or Checkout()
+    places = checkout or Places()
     kit = pins.load(places.pins)
     profile = kit.profile(name)
     if name == pins.DEFAULT_PROFILE:

@@ -21,6 +21,32 @@ profile_app = command_group("List, show, add and remove profiles. A profile is h
 app.add_typer(profile_app, name="profile")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The profile.")]
+PackageOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REQUIREMENT", help='A further package, such as "peft==0.15.0"; may be given many times.'),
+]
+ConstraintOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REQUIREMENT", help='A bound of what others ask for, such as "numpy<2"; many times.'),
+]
+EnvironmentOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A variable of every Python of its images; many times."),
+]
+DayOption = Annotated[
+    str,
+    typer.Option(
+        metavar="YYYY-MM-DD",
+        help="All else is resolved as of that day; without it, a month after the newest version that is asked for.",
+    ),
+]
+ProofOption = Annotated[
+    Proof,
+    typer.Option(
+        metavar="cpu|whole|none",
+        help="Proved on the CPU by the CPU build of torch, by its own wheels (with CUDA some gigabytes), or not.",
+    ),
+]
 
 
 def _version_option(what: str) -> object:
@@ -61,32 +87,11 @@ def add(
     ] = "",
     accelerate: Annotated[str, _version_option("accelerate")] = "",
     datasets: Annotated[str, _version_option("datasets")] = "",
-    package: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REQUIREMENT", help='A further package, such as "peft==0.15.0"; may be given many times.'),
-    ] = None,
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REQUIREMENT", help='A bound of what others ask for, such as "numpy<2"; many times.'),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A variable of every Python of its images; many times."),
-    ] = None,
-    day: Annotated[
-        str,
-        typer.Option(
-            metavar="YYYY-MM-DD",
-            help="All else is resolved as of that day; without it, a month after the newest version that is asked for.",
-        ),
-    ] = "",
-    proof: Annotated[
-        Proof,
-        typer.Option(
-            metavar="cpu|whole|none",
-            help="Proved on the CPU by the CPU build of torch, by its own wheels (with CUDA some gigabytes), or not.",
-        ),
-    ] = Proof.cpu,
+    package: PackageOption = None,
+    constraint: ConstraintOption = None,
+    env: EnvironmentOption = None,
+    day: DayOption = "",
+    proof: ProofOption = Proof.cpu,
 ) -> None:
     """Add a profile. Its versions are locked and proved by a small training first.
 

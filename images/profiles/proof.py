@@ -27,7 +27,7 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Remedy:
+class NeededVariable:
     """A variable that helps against failures whose traceback has `pattern`, and what a user has to know of it."""
 
     pattern: str
@@ -36,15 +36,15 @@ class Remedy:
     says: str
 
 
-REMEDIES = (
-    Remedy(
+NEEDED = (
+    NeededVariable(
         "Weights only load failed",
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",
         "1",
         "its transformers resumes from files that this torch refuses otherwise, and so checkpoints may run code: load "
         "none that you do not trust",
     ),
-    Remedy(
+    NeededVariable(
         "Descriptors cannot be created directly",
         "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
         "python",
@@ -55,10 +55,10 @@ REMEDIES = (
 
 @dataclass(frozen=True)
 class Proved:
-    """What a proof gave: sentences on what was not proved, and the remedies that it wanted."""
+    """What a proof gave: sentences on what was not proved, and the variables that it wanted."""
 
     unproved: list[str]
-    remedies: list[Remedy]
+    needed: list[NeededVariable]
 
 
 class Proof(StrEnum):
@@ -79,7 +79,7 @@ class Prover:
     step: Step = lambda done: None
 
     def prove(self, kit: Pins, profile: Profile) -> Proved:
-        """Proves each image of a profile; UserError where something fails that no remedy is known of."""
+        """Proves each image of a profile; UserError where something fails that no variable is known for."""
         if self.proof is Proof.none:
             return Proved([f"Nothing of {profile.name} was run: that its versions work together is not proved."], [])
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -88,15 +88,15 @@ class Prover:
                 f"{sys.platform}/{platform.machine()}: run the command on such a one, or add --proof none."
             )
         replaced = stand_in(kit, profile, self) if profile.cuda and self.proof is Proof.cpu else None
-        remedies: list[Remedy] = []
+        needed: list[NeededVariable] = []
         for image in profile.images:
-            self._prove_image(profile, image, replaced, remedies)
-        return Proved(unproved(profile, self.proof), remedies)
+            self._prove_image(profile, image, replaced, needed)
+        return Proved(unproved(profile, self.proof), needed)
 
     def _prove_image(
-        self, profile: Profile, image: str, replaced: Mapping[str, str] | None, remedies: list[Remedy]
+        self, profile: Profile, image: str, replaced: Mapping[str, str] | None, needed: list[NeededVariable]
     ) -> None:
-        """Runs the script until it ends well; what it wanted for that is added to `remedies`."""
+        """Runs the script until it ends well; what it wanted for that is added to `needed`."""
         texts = [path.read_text() for lock in image_locks(profile, image) if (path := self.locks / lock).exists()]
         locked = proof_lock(texts, profile, replaced)
         with TemporaryDirectory(prefix="berth-proof-") as folder:
@@ -105,14 +105,14 @@ class Prover:
             what = "all" if image == "train" else "imports"
             while True:
                 self.step(f"{profile.name}, {image}: the proof")
-                home = Path(folder) / f"run-{len(remedies)}"
+                home = Path(folder) / f"run-{len(needed)}"
                 home.mkdir()
                 command = [str(python), "-P", str(SCRIPT), str(home), what, *to_import(profile, locked)]
-                variables = {each.variable: each.value for each in remedies} | dict(profile.software.environment)
+                variables = {each.variable: each.value for each in needed} | dict(profile.software.environment)
                 wanted = run_script(command, profile.name, home, variables)
                 if wanted is None:
                     return
-                remedies.append(wanted)
+                needed.append(wanted)
 
     def _environment(self, home: Path, profile: Profile, lock: str) -> Path:
         """An environment of these packages; its Python."""
@@ -171,8 +171,8 @@ def stand_in(kit: Pins, profile: Profile, prover: Prover) -> dict[str, str]:
     return {name: entry for name, _, entry in entries(text)}
 
 
-def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping[str, str]) -> Remedy | None:
-    """Runs the proof's script with the set's variables; the remedy for its failure, None where it ends well. UserError
+def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping[str, str]) -> NeededVariable | None:
+    """Runs the proof's script with the set's variables; the variable that its failure wants, None where it ends well.
     names the step that failed, with the last line of its traceback, where none is known.
     """
     environment = script_environment(home, variables)
@@ -187,9 +187,9 @@ def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping
         ) from None
     if done.returncode == 0:
         return None
-    remedy = next((each for each in REMEDIES if each.pattern in done.stderr), None)
-    if remedy and remedy.variable not in variables:
-        return remedy
+    known = next((each for each in NEEDED if each.pattern in done.stderr), None)
+    if known and known.variable not in variables:
+        return known
     steps = [line.removeprefix("step: ") for line in done.stdout.splitlines() if line.startswith("step: ")]
     what = last_error(done.stderr) if done.returncode > 0 else f"it died of signal {-done.returncode}"
     raise UserError(
