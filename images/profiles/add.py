@@ -43,10 +43,10 @@ def add_profile(
     network: Network,
     proof: Proof,
     step: Callable[[str], None] = lambda done: None,
-    checkout: Places | None = None,
+    places: Places | None = None,
 ) -> Added:
-    """Adds a profile; UserError, with the checkout as it was, where it can't be."""
-    places = checkout or Places()
+    """Adds a profile; UserError, with all files as they were, where it can't be."""
+    places = places or Places()
     whole = complete(asked, pins.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
@@ -105,9 +105,9 @@ def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
         raise
 
 
-def remove_profile(name: str, checkout: Places | None = None) -> list[str]:
+def remove_profile(name: str, places: Places | None = None) -> list[str]:
     """Removes a row, its locks, and its software set where no other row names it; what went, by name."""
-    places = checkout or Places()
+    places = places or Places()
     kit = pins.load(places.pins)
     profile = kit.profile(name)
     if name == pins.DEFAULT_PROFILE:

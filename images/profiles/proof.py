@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
 from berth.images.locks import LockRequest, entries, image_locks, resolve
+from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
 from berth.images.uv import find_uv, last_words, uv_environment
 
@@ -129,8 +130,8 @@ class Prover:
             done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
             if done.returncode != 0:
                 raise UserError(
-                    f"The environment to prove {profile.name} in could not be made: {last_words(done.stderr)}: run the "
-                    "command again when that is mended, or with --proof none."
+                    f"The environment to prove {profile.name} in could not be made ({explained(done.stderr)}): run "
+                    "the command again when that is mended, or with --proof none."
                 )
         return python
 
@@ -173,7 +174,8 @@ def stand_in(kit: Pins, profile: Profile, prover: Prover) -> dict[str, str]:
 
 def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping[str, str]) -> NeededVariable | None:
     """Runs the proof's script with the set's variables; the variable that its failure wants, None where it ends well.
-    names the step that failed, with the last line of its traceback, where none is known.
+
+    UserError names the step that failed, with the last line of its traceback, where none is known.
     """
     environment = script_environment(home, variables)
     try:

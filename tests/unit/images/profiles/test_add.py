@@ -1,0 +1,154 @@
+"""A profile comes and goes whole or not at all, whatever ends the command in between."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images import pins
+from berth.images.build_network import Network, PackageIndex
+from berth.images.locks import LOCKS
+from berth.images.profiles import add
+from berth.images.profiles.add import Places, add_profile, remove_profile
+from berth.images.profiles.asked import AskedProfile, CompleteProfile
+from berth.images.profiles.proof import NEEDED, Proof, Proved, Prover
+
+NETWORK = Network(None, PackageIndex(), (), "", "", "")
+HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
+Files = Callable[[], dict[str, bytes]]
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    """Pins and locks of the test's own, for which no index is asked, and which uv does not make."""
+    shutil.copytree(LOCKS, tmp_path / "locks")
+    shutil.copy(pins.PATH, tmp_path / "pins.toml")
+    monkeypatch.setattr(add, "complete", lambda asked, *_: CompleteProfile(asked, "2.13.0+cpu", HF, [], ""))
+    monkeypatch.setattr(add, "write_locks", write)
+    monkeypatch.setattr(Prover, "prove", lambda *_: Proved([], []))
+    return Places(tmp_path / "pins.toml", tmp_path / "locks")
+
+
+@pytest.fixture
+def files(places: Places) -> Files:
+    """What all files are at the moment."""
+    root = places.pins.parent
+    return lambda: {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*") if each.is_file()}
+
+
+def write(kit: pins.Pins, profile: pins.Profile, folders: object, made: Path) -> list[Path]:
+    (made / profile.name).mkdir()
+    (made / profile.name / "deps-train.txt").write_text("a==1\n")
+    return []
+
+
+def added(places: Places, name: str = "own") -> add.Added:
+    return add_profile(AskedProfile(name), NETWORK, Proof.cpu, places=places)
+
+
+def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
+    before = files()
+    assert added(places).profile.packages["transformers"] == "4.46.3"
+    assert set(files()) - set(before) == {"locks/own/deps-train.txt"}
+    assert pins.load(places.pins).profile("own").software.name == "own"
+    assert remove_profile("own", places) == ["[software.own]", "[profiles.own]", "docker/locks/own"]
+    assert files() == before
+
+
+@pytest.mark.parametrize("error", [UserError("no"), KeyboardInterrupt(), SystemExit(143)])
+@pytest.mark.parametrize("place", ["complete", "write_locks", "_lay"])
+def test_what_fails_or_is_interrupted_leaves_all_files_as_they_were(
+    places: Places, files: Files, place: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files()
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(add, place, fail)
+    with pytest.raises(type(error)):
+        added(places)
+    assert files() == before
+
+
+def test_ctrl_c_between_the_locks_and_the_row_leaves_neither(
+    places: Places, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files()
+
+    def interrupted(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(add, "atomic_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        added(places)
+    assert files() == before
+
+
+@pytest.mark.parametrize("place", ["prove", "row"])
+def test_sigkill_leaves_a_row_with_its_locks_or_neither(
+    places: Places, files: Files, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files()
+    child = os.fork()
+    if not child:
+
+        def kill(*_: object) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        monkeypatch.setattr(*((Prover, "prove", kill) if place == "prove" else (add, "atomic_write", kill)))
+        added(places)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert files()["pins.toml"] == before["pins.toml"]
+    added(places)  # over what it left
+    assert pins.load(places.pins).profile("own").name == "own"
+
+
+def test_a_row_that_somebody_wrote_meanwhile_stays(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    def another(*_: object) -> Proved:
+        places.pins.write_text(places.pins.read_text() + "# another's\n")
+        return Proved([], [])
+
+    monkeypatch.setattr(Prover, "prove", another)
+    added(places)
+    assert "# another's\n" in places.pins.read_text()
+    assert "own" in pins.load(places.pins).profiles
+
+
+def test_what_the_proof_wanted_is_the_images(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prover, "prove", lambda *_: Proved(["CUDA was not run."], [NEEDED[0]]))
+    found = added(places)
+    assert found.profile.software.environment == {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    assert '"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"' in (places.locks / "own" / "software.json").read_text()
+    assert found.remarks[0].startswith("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 is set in the images of own: its")
+    assert found.remarks[1:] == ["CUDA was not run."]
+
+
+def test_a_row_that_can_not_be_is_said_of_the_real_file(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = {**HF, "transformers": "none"}
+    monkeypatch.setattr(add, "complete", lambda asked, *_: CompleteProfile(asked, "2.13.0+cpu", bad, [], ""))
+    with pytest.raises(UserError, match=r'transformers of \[software\.own\] is "none"') as caught:
+        added(places)
+    assert str(places.pins) in str(caught.value)
+    assert ".locks-" not in str(caught.value)
+
+
+def test_a_profile_that_others_need_stays(places: Places, files: Files) -> None:
+    before = files()
+    for name, says in [("cpu", "cpu is the default profile"), ("cu124", "cu124-hf4 comes from cu124: remove it first")]:
+        with pytest.raises(UserError, match=says):
+            remove_profile(name, places)
+    with pytest.raises(UserError, match="there is no profile 'own'"):
+        remove_profile("own", places)
+    assert files() == before
+
+
+def test_a_set_that_another_row_has_stays(places: Places) -> None:
+    assert remove_profile("cpu-hf4", places)[0] == "[profiles.cpu-hf4]"
+    assert "hf4" in pins.load(places.pins).software
+    assert remove_profile("cu124-hf4", places)[0] == "[software.hf4]"
+    assert "hf4" not in pins.load(places.pins).software

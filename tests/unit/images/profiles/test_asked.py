@@ -1,0 +1,100 @@
+"""What `profile add` may be asked for, and the tables that it becomes."""
+
+import datetime
+
+import pytest
+
+from berth.images import pins
+from berth.images.profiles.asked import (
+    AskedProfile,
+    CompleteProfile,
+    asked_faults,
+    combination,
+    day_of,
+    exact_versions,
+    images_of,
+    open_packages,
+    tables,
+)
+
+KIT = pins.load()
+HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (AskedProfile("cpu"), "docker/pins.toml has a profile cpu already: choose another name, or remove that one"),
+        (AskedProfile("hf4"), "docker/pins.toml has a software set hf4 already: choose another name"),
+        (AskedProfile("Mine"), "'Mine' can't be part of an image's tag: call the profile by small letters"),
+        (AskedProfile("a/b"), "'a/b' can't be part of an image's tag"),
+        (AskedProfile("a" * 41), "40 characters at most"),
+        (AskedProfile("own", "cpuu"), "--from cpuu is no row of docker/pins.toml (did you mean cpu?)"),
+        (AskedProfile("own", torch="new"), "--torch 'new' is no version: write it as 2.6.0"),
+        (AskedProfile("own", versions={"transformers": "four"}), "transformers of what you ask for is 'four', and no"),
+        (AskedProfile("own", packages=["peft=0.15"]), "'peft=0.15' of what you ask for is no requirement: write it as"),
+        (AskedProfile("own", packages=["torch==2.6.0"]), "--package names torch, which stands by itself: give its"),
+        (AskedProfile("own", packages=["Datasets<3"]), "--package names datasets, which stands by itself: give its"),
+        (AskedProfile("own", packages=["evaluate>0.4"]), "--package 'evaluate>0.4' leaves the version open of what"),
+        (AskedProfile("own", constraints=["numpy<<2"]), "'numpy<<2' of what you ask for is no requirement"),
+        (AskedProfile("own", environment=["FOO"]), "--env 'FOO' has no value: write it as NAME=VALUE"),
+        (AskedProfile("own", environment=["1A=2"]), "'1A' of the environment of what you ask for is no variable's"),
+        (AskedProfile("own", day="today"), "day of what you ask for is 'today', and no day: write it as 2024-12-01"),
+        (AskedProfile("own", day="2999-01-01"), "--day 2999-01-01 is not yet: leave it out"),
+    ],
+)
+def test_what_can_not_be_asked_for_is_a_sentence(asked: AskedProfile, says: str) -> None:
+    found = list(asked_faults(asked, KIT))
+    assert [fault for fault in found if says in fault], found
+    assert len(found) == 1
+
+
+def test_all_that_is_wrong_is_said_together() -> None:
+    asked = AskedProfile("cpu", "x", packages=["=="], environment=["A"], day="2999-01-01")
+    assert len(list(asked_faults(asked, KIT))) == 5
+    assert not list(asked_faults(AskedProfile("own", versions=HF, packages=["peft==0.15.0", "einops"]), KIT))
+
+
+def test_what_goes_together_is_the_rows_torch_with_what_is_asked_for() -> None:
+    asked = AskedProfile("own", "cu124", versions=HF, packages=["peft==0.15.0", "einops", "trl<1", "pillow==11.0.0"])
+    exact = exact_versions(asked, KIT)
+    assert exact == {**HF, "peft": "0.15.0", "pillow": "11.0.0"}
+    assert open_packages(asked) == ["einops"]
+    found = combination(asked, KIT, exact, "2025-01-01")
+    assert (found.versions["torch"], found.cuda, found.python, found.day) == ("2.5.1", "12.4", "3.11", "2025-01-01")
+    assert list(found.constraints) == ["trl<1"]
+
+
+@pytest.mark.parametrize(
+    ("newest", "day"), [("", ""), ("2024-11-18", "2024-12-18"), ("2026-03-01", "2026-03-31"), ("2026-03-03", "")]
+)
+def test_a_set_is_resolved_as_of_a_month_after_its_newest_version(newest: str, day: str) -> None:
+    assert day_of(newest, datetime.date(2026, 4, 2)) == day
+
+
+def test_the_tables_have_all_that_was_chosen() -> None:
+    asked = AskedProfile("own", packages=["peft==0.15.0"], constraints=["numpy<2"], environment=["A=b=c"])
+    packages = ["peft==0.15.0", "scikit-learn==1.6.1"]
+    assert tables(CompleteProfile(asked, "2.13.0+cpu", HF, packages, "2025-04-18"), KIT) == {
+        "software.own": {
+            "images": ["train"],
+            **HF,
+            "openvino": "none",
+            "nncf": "none",
+            "scikit-learn": "1.6.1",
+            "packages": ["peft==0.15.0"],
+            "constraints": ["numpy<2"],
+            "day": "2025-04-18",
+        },
+        "software.own.environment": {"A": "b=c"},
+        "profiles.own": {"from": "cpu", "software": "own"},
+        "profiles.own.budget": {"train": 515},
+    }
+
+
+def test_a_set_for_transformers_5_is_for_both_images() -> None:
+    new = CompleteProfile(AskedProfile("own"), "2.13.0+cpu", {**HF, "transformers": "5.1.0"}, [], "")
+    found = tables(new, KIT)
+    assert found["software.own"] == {**HF, "transformers": "5.1.0"}
+    assert set(found["profiles.own.budget"]) == {"train", "serve"}
+    assert [images_of(version) for version in ("4.57.6", "5.0.0")] == [("train",), ("train", "serve")]

@@ -1,0 +1,102 @@
+"""The proof of a profile: what it runs, and that a failure is one sentence."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images import pins
+from berth.images.locks import LOCKS, image_locks
+from berth.images.profiles import proof
+from berth.images.profiles.proof import NEEDED, SCRIPT, Proof, Prover
+
+KIT = pins.load()
+HASH = f" \\\n    --hash=sha256:{'a' * 64}\n"
+
+
+@pytest.mark.slow
+def test_the_script_trains_saves_and_resumes_with_transformers_5(tmp_path: Path) -> None:
+    """With transformers 4 it runs in the proof of a set that has it: bench/results has one."""
+    command = [sys.executable, "-P", str(SCRIPT), str(tmp_path), "all", "transformers", "datasets"]
+    done = subprocess.run(command, capture_output=True, text=True, env=proof.script_environment(tmp_path, {}))
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("step: ")] == [
+        *(f"step: import {module}" for module in ("transformers", "datasets")),
+        *(f"step: load_dataset of a {kind} file" for kind in ("CSV", "JSON")),
+        "step: a tokenizer and a BERT of random weights",
+        *(f"step: {name}" for name in ("two steps of Trainer", "an evaluation", "save", "load")),
+        "step: resume from a checkpoint",
+        "step: the end",
+    ]
+
+
+def test_a_failure_is_its_step_and_the_last_line_of_its_traceback(tmp_path: Path) -> None:
+    script = "print('step: import peft')\nraise ImportError('no name x\\nin y')"
+    with pytest.raises(
+        UserError, match=r"^The proof of own failed at `import peft` \(ImportError: no name x\): choose other versions"
+    ):
+        proof.run_script([sys.executable, "-c", script], "own", tmp_path, {})
+    with pytest.raises(UserError, match=r"failed at `its start` \(it died of signal 6\)"):
+        proof.run_script([sys.executable, "-c", "import os; os.abort()"], "own", tmp_path, {})
+
+
+def test_what_a_variable_mends_is_tried_with_it_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"raise ValueError({NEEDED[0].pattern!r})"]
+    assert proof.run_script(command, "own", tmp_path, {}) == NEEDED[0]
+    with pytest.raises(UserError, match=r"ValueError: Weights only load failed"):
+        proof.run_script(command, "own", tmp_path, {NEEDED[0].variable: "0"})
+
+
+def test_a_proof_that_does_not_end_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "_TIMEOUT_S", 1)
+    with pytest.raises(UserError, match="The proof of own has not ended after 0 minutes"):
+        proof.run_script([sys.executable, "-c", "import time; time.sleep(9)"], "own", tmp_path, {})
+
+
+def test_the_environment_has_what_the_image_shows() -> None:
+    """Of a package in two layers the upper one's; what is compiled for the kit is left out."""
+    cpu = KIT.profile("cpu")
+    texts = [f"torch==1{HASH}fsspec==2{HASH}", f"fsspec==1{HASH}Sagemaker_Training==1{HASH}"]
+    assert proof.proof_lock(texts, cpu, None) == {"torch": f"torch==1{HASH}", "fsspec": f"fsspec==1{HASH}"}
+    hf4 = KIT.profile("cpu-hf4")
+    locked = proof.proof_lock([(LOCKS / lock).read_text() for lock in image_locks(hf4, "train")], hf4, None)
+    assert proof.to_import(hf4, locked)[0] == "torch"
+    assert {"evaluate", "safetensors", "mpi4py"} <= set(proof.to_import(hf4, locked))
+    assert "fsspec==2023.9.2" in locked["fsspec"]
+
+
+def test_with_cuda_the_cpu_build_stands_in_and_that_is_said() -> None:
+    cu124 = KIT.profile("cu124")
+    names = ("torch", "torchvision", "triton", "nvidia-nccl-cu12", "cuda-toolkit", "datasets")
+    found = proof.proof_lock([f"{name}==1{HASH}" for name in names], cu124, {"torch": "torch==1+cpu"})
+    assert found == {"datasets": f"datasets==1{HASH}", "torch": "torch==1+cpu"}
+    assert proof.unproved(KIT.profile("cpu"), Proof.cpu) == []
+    assert proof.unproved(cu124, Proof.cpu)[0].startswith(
+        "Proved with the CPU build of torch: CUDA's wheels and torchv"
+    )
+    assert "gpu-check" in proof.unproved(cu124, Proof.whole)[0]
+
+
+def test_a_cpu_build_that_can_not_be_had_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object) -> str:
+        raise UserError("docker/locks/proof.txt could not be made: there is no version of torch==2.5.1+cpu.")
+
+    monkeypatch.setattr(proof, "resolve", resolve)
+    with pytest.raises(
+        UserError, match=r"^cu124 can't be proved by the CPU build .* \(there is no version of torch==2"
+    ):
+        Prover(LOCKS, [], Proof.cpu).prove(KIT, KIT.profile("cu124"))
+
+
+def test_without_a_proof_that_is_said() -> None:
+    found = Prover(LOCKS, [], Proof.none).prove(KIT, KIT.profile("cu124"))
+    assert found.unproved == ["Nothing of cu124 was run: that its versions work together is not proved."]
+
+
+def test_an_environment_that_can_not_be_made_is_a_sentence(tmp_path: Path) -> None:
+    row = replace(KIT.profile("cpu"), python="3.99")
+    with pytest.raises(UserError, match=r"^The environment to prove cpu in could not be made .*3\.99"):
+        Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, row, "")
