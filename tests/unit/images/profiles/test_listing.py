@@ -1,0 +1,89 @@
+"""The profiles as tables, and as JSON for programs."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from berth.common.errors import UserError
+from berth.images import compatibility_table, pins
+from berth.images.locks import LOCKS
+from berth.images.profiles import listing
+from berth.images.profiles.listing import Images
+
+KIT = pins.load()
+BUILT = Images({"berth-train:cpu": "sha256:aa"}, answers=True)
+
+
+def printed(table: object) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_a_profile_is_a_line_with_what_is_built() -> None:
+    lines = printed(listing.render_list(KIT, BUILT)).splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in lines[1:] if line[0] != " "}
+    assert rows["cpu-hf4"] == ["cpu", "hf4", KIT.profile("cpu").torch, "4.26.0", "train", "–"]
+    assert rows["cpu"][:2] == ["cpu", "current"]
+    assert "train" in rows["cpu"][-1]
+    assert listing.as_row(KIT.profile("cpu"), BUILT)["images"] == {"train": "built", "serve": "not built"}
+    assert listing.as_row(KIT.profile("cpu"), Images({}, answers=False))["images"]["serve"] == "?"
+
+
+def test_all_of_a_profile_has_what_its_hardware_needs_and_the_state_of_its_locks(tmp_path: Path) -> None:
+    found = listing.whole(KIT, KIT.profile("cu124"), LOCKS, BUILT)
+    assert (found["driver"], found["python"], "3.11" in found["torch_pythons"]) == ("525", "3.11", True)
+    assert found["locks"] == {"train": "up to date", "serve": "up to date"}
+    assert found["locked"]["train"]["transformers"] == KIT.profile("cu124").packages["transformers"]
+    assert "525 or newer" in printed(listing.render_whole(found))
+    shutil.copytree(LOCKS, tmp_path / "locks")
+    shutil.rmtree(tmp_path / "locks" / "cu124")
+    found = listing.whole(KIT, KIT.profile("cu124"), tmp_path / "locks", BUILT)
+    assert "has no locks" in found["locks"]["train"]
+    assert found["locked"]["train"] == {}
+
+
+def test_a_set_shows_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(listing.render_whole(listing.whole(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)))
+    assert "safetensors==0.8.0" in text
+    assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD 1" in text
+    assert "driver" not in text
+
+
+def test_the_driver_is_the_tables() -> None:
+    table = compatibility_table.load()
+    drivers = [listing.driver(KIT.profile(name), table) for name in ("cpu", "cu130", "cu124")]
+    assert drivers == ["", "580", "525"]
+
+
+def test_the_commands_print_one_document(
+    command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_engine() -> None:
+        raise UserError("no engine")
+
+    monkeypatch.setattr("berth.common.engine.connect", no_engine)
+    assert command_line.main(["profile", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["profile"] for row in rows] == list(KIT.profiles)
+    assert rows[0]["images"] == {"train": "?", "serve": "?"}
+    assert command_line.main(["profile", "show", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["torch"] == KIT.profile("cpu").torch
+    assert command_line.main(["profile", "show", "cpuu"]) == 1
+    assert "did you mean cpu?" in " ".join(capsys.readouterr().err.split())
+
+
+def test_ctrl_c_says_that_nothing_has_changed(
+    command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("berth.images.profiles.commands.add_profile", interrupted)
+    assert command_line.main(["profile", "add", "own"]) == 130
+    assert "docker/pins.toml and the locks are as they were." in capsys.readouterr().err
