@@ -109,8 +109,12 @@ def add(
         day,
     )
     began = time.monotonic()
-    with doing(f"adding the profile {name}") as step:
-        added = add_profile(asked, build_network.gather(os.environ), proof, step)
+    try:
+        with doing(f"adding the profile {name}") as step:
+            added = add_profile(asked, build_network.gather(os.environ), proof, step)
+    except KeyboardInterrupt:
+        say("docker/pins.toml and the locks are as they were.")
+        raise
     for sentence in added.remarks:
         say(sentence)
     profile, software = added.profile, added.profile.software

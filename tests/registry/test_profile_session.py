@@ -1,0 +1,91 @@
+"""README's way from "I need transformers 4.46 and peft" to a pushed image: its commands, in a copy of the checkout."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.common import engine
+from berth.common.image_names import image_name
+from berth.images import pins
+from tests.registry.registries import Registry
+
+NAME = "session-of-a-test"
+PROGRAM = """
+import os
+
+import datasets, peft, torch, transformers
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+print("carries", transformers.__version__, peft.__version__)
+model = BertForSequenceClassification(BertConfig(32, 16, 1, 2, 16))
+model = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"]))
+rows = datasets.Dataset.from_dict({"input_ids": [[1, 2, 3]] * 4, "labels": [0, 1] * 2})
+arguments = TrainingArguments("/tmp/run", evaluation_strategy="steps", max_steps=2, report_to=[], use_cpu=True)
+Trainer(model, arguments, train_dataset=rows, eval_dataset=rows).train()
+model.save_pretrained(os.environ["SM_MODEL_DIR"])
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Path]:
+    """A copy of the kit's files, of which pins.toml may change, and no image of it afterwards."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=pins.ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    copy = tmp_path / "berth"
+    for name in filter(None, names):
+        if os.path.lexists(pins.ROOT / name):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
+    (copy / "src").mkdir()
+    (copy / "src" / "train.py").write_text(PROGRAM)
+    yield copy
+    for image in engine.connect().images.list():
+        for tag in image.tags:
+            if NAME in tag:
+                engine.connect().images.remove(tag, force=True)
+
+
+def commands(registry: Registry) -> list[list[str]]:
+    """The five of README, to a registry of this machine's."""
+    page = (pins.ROOT / "README.md").read_text()
+    block = (
+        page.partition('### From "I need transformers 4.46 and peft"')[2].partition("```sh\n")[2].partition("```")[0]
+    )
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert len(lines) == 5
+    words = [[NAME if word == "mine" else word for word in line[2:]] for line in lines]
+    region = words[-1].index("--region")
+    words[-1][region:] = ["--registry", registry.host, "--no-test", "--dist", "dist"]
+    return words
+
+
+def test_readmes_five_commands_end_with_a_pushed_image(checkout: Path, registry: Registry) -> None:
+    """The push leaves the image's own tests out, which take minutes."""
+    said = []
+    for words in commands(registry):
+        done = subprocess.run(
+            [sys.executable, "build.py", *words],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        said.append(done.stdout + done.stderr)
+    added, shown, _, trained, pushed = said
+    assert f"added {NAME} in " in added
+    assert re.search(r"^requirements +peft==0\.15\.0 *$", shown, re.MULTILINE)
+    assert "carries 4.46.3 0.15.0" in trained
+    assert (checkout / "out" / "model.tar.gz").exists()
+    uri = re.search(rf"{re.escape(registry.host)}/berth-train@(sha256:[0-9a-f]{{64}})", pushed)
+    assert uri, pushed
+    assert pins.load(checkout / "docker" / "pins.toml").profile(NAME).software.requirements == ("peft==0.15.0",)
+    assert engine.connect().images.get(image_name("train", NAME)).labels["berth.profile"] == NAME
