@@ -88,10 +88,13 @@ class Prover:
                 "The proof runs what is made for linux/amd64, and this machine is "
                 f"{sys.platform}/{platform.machine()}: run the command on such a one, or add --proof none."
             )
-        replaced = stand_in(kit, profile, self) if profile.cuda and self.proof is Proof.cpu else None
+        row, replaced = profile, None
+        if profile.cuda and self.proof is Proof.cpu:
+            row = on_cpu(kit, profile)
+            replaced = stand_in(row, self)
         needed: list[NeededVariable] = []
         for image in profile.images:
-            self._prove_image(profile, image, replaced, needed)
+            self._prove_image(row, image, replaced, needed)
         return Proved(unproved(profile, self.proof), needed)
 
     def _prove_image(
@@ -155,21 +158,26 @@ def to_import(profile: Profile, locked: Mapping[str, str]) -> list[str]:
     return [name for name in dict.fromkeys(map(canonicalize_name, (*profile.packages, *own))) if name in locked]
 
 
-def stand_in(kit: Pins, profile: Profile, prover: Prover) -> dict[str, str]:
-    """The entry of the CPU build of a profile's torch; UserError where it can't be had."""
+def on_cpu(kit: Pins, profile: Profile) -> Profile:
+    """A profile with the CPU build of its torch."""
     version = f"{profile.torch.partition('+')[0]}+cpu"
     packages = {name: each for name, each in profile.packages.items() if name != "torchvision"} | {"torch": version}
-    row = replace(profile, torch_index=kit.profile(DEFAULT_PROFILE).torch_index, packages=packages)
-    request = LockRequest("proof.txt", (f"torch=={version}",), only=("torch",))
+    return replace(profile, torch_index=kit.profile(DEFAULT_PROFILE).torch_index, packages=packages)
+
+
+def stand_in(row: Profile, prover: Prover) -> dict[str, str]:
+    """The entry of the CPU build of torch, by its name; UserError where it can't be had."""
+    request = LockRequest("proof.txt", (f"torch=={row.torch}",))
     try:
         text = resolve(request, row, prover.folders, prover.locks)
     except UserError as error:
         why = str(error).partition(": ")[2].rstrip(".")
+        why = why.rpartition(": ")[0] or why  # what to do about it is another thing here
         raise UserError(
-            f"{profile.name} can't be proved by the CPU build of its torch, which can't be had here ({why}): add "
+            f"{row.name} can't be proved by the CPU build of its torch, which can't be had here ({why}): add "
             "--proof whole, which installs its own wheels, some gigabytes, or --proof none."
         ) from None
-    return {name: entry for name, _, entry in entries(text)}
+    return {name: entry for name, _, entry in entries(text) if name == "torch"}
 
 
 def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping[str, str]) -> NeededVariable | None:

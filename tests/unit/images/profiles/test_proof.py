@@ -82,11 +82,11 @@ def test_with_cuda_the_cpu_build_stands_in_and_that_is_said() -> None:
 
 def test_a_cpu_build_that_can_not_be_had_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(*_: object) -> str:
-        raise UserError("docker/locks/proof.txt could not be made: there is no version of torch==2.5.1+cpu.")
+        raise UserError("docker/locks/proof.txt could not be made: there is no torch==2.5.1+cpu: choose another.")
 
     monkeypatch.setattr(proof, "resolve", resolve)
     with pytest.raises(
-        UserError, match=r"^cu124 can't be proved by the CPU build .* \(there is no version of torch==2"
+        UserError, match=r"^cu124 can't be proved by the CPU build .* \(there is no torch==2\.5\.1\+cpu\): add"
     ):
         Prover(LOCKS, [], Proof.cpu).prove(KIT, KIT.profile("cu124"))
 
