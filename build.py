@@ -59,6 +59,12 @@ class CommandLine(TyperGroup):
             gc.enable()
         return self.commands.get(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # of which typer makes the exit code alone
+            raise Interrupted(signal.SIGINT) from None
+
     def _import_next(self) -> None:
         app = import_module(f"berth.{self._not_imported.pop(0)}.commands").app
         self.commands.update(typer.main.get_group(app).commands)
@@ -81,8 +87,6 @@ def main(arguments: list[str] | None = None) -> int:
         note.print(f"[red]berth: error:[/red] {escape(str(error))}", soft_wrap=True)
         return error.exit_code
     except typer.Exit as end:
-        if isinstance(end.__cause__, KeyboardInterrupt):  # typer makes an exit of it
-            say("interrupted; what was started is gone")
         return int(end.exit_code)
     except Interrupted as stop:
         say(str(stop))

@@ -17,6 +17,8 @@ from packaging.version import InvalidVersion, Version
 from berth.common.errors import UserError
 
 _WITH_NUMPY_2 = "2"
+_UNDATED = ("torch", "torchvision")
+"""What the hardware dictates, for which a set's day does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def newest_that_fits(project: str, wanted: Combination, known: Known, *, surely:
     surely = surely and any(row.bounds is not None for row in found.values())
     for version in sorted(found, key=Version, reverse=True):
         row = found[version]
-        late = bool(wanted.day and row.day > wanted.day)
+        late = bool(wanted.day and row.day > wanted.day) and project not in _UNDATED
         if late or row.yanked or Version(version).is_prerelease or (surely and row.bounds is None):
             continue
         candidate = replace(wanted, versions={**wanted.versions, project: version})

@@ -114,3 +114,15 @@ def test_a_full_disk_behind_a_pipe_is_said_in_one_line(buffered: bool) -> None:
     assert "Exception ignored" not in done.stderr
     said = "berth: error: No space left on device for the output: free some, then run the command again."
     assert done.stderr.splitlines()[-1] == said
+
+
+def test_ctrl_c_is_a_sentence(
+    command_line: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pins, "load", stop)
+    for words in (["pins"], ["profile", "list"]):
+        assert command_line.main(words) == 130
+        assert capsys.readouterr().err == "interrupted; what was started is gone\n"

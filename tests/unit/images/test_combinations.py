@@ -231,3 +231,12 @@ def test_the_drivers_are_those_that_an_image_asks_for() -> None:
 def test_a_driver_that_the_table_lacks_is_said_by_its_cuda() -> None:
     found = faults(Combination({"torch": "2.13.0"}, cuda="12.4"), replace(SMALL, drivers={}))
     assert "needs a driver for CUDA 13.0 or newer" in found[0]
+
+
+def test_the_days_of_a_set_do_not_count_for_torch() -> None:
+    """The hardware dictates it: a set of 2024 may have a torch that came out later."""
+    wanted = Combination({"transformers": "4.46.3"}, cuda="12.4", day="2024-12-18")
+    known = TABLE
+    fitting = newest_that_fits("torch", wanted, known)
+    assert known.row("torch", fitting).day > wanted.day
+    assert known.row("torch", fitting).cuda["cuda"].startswith("12.")
