@@ -9,7 +9,6 @@ import ast
 import contextlib
 import fnmatch
 import functools
-import importlib.metadata
 import importlib.resources
 import json
 import re
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.deprecated import DEPRECATED_NAMES
+from berth.runtime import software
 from berth.runtime.gpu.driver import torch_cuda
 
-SOFTWARE = Path("/opt/berth/software.json")
 PACKAGES = ("transformers", "accelerate", "datasets", "evaluate")
 _INSIDE = re.compile(rf"/(?:site|dist)-packages/(?:{'|'.join(PACKAGES)})/")
 _ARGUMENTS = ("TrainingArguments.__init__", "Seq2SeqTrainingArguments.__init__")
@@ -285,16 +284,11 @@ def table() -> Mapping[str, Any]:
     return read
 
 
-def installed(path: Path = SOFTWARE) -> Installed:
+def installed(path: Path = software.PATH) -> Installed:
     """That of this Python; `path` is what the image says of itself."""
-    versions = {}
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    profile = ""
-    with contextlib.suppress(OSError, ValueError):
-        profile = str(json.loads(path.read_text("utf-8")).get("profile", ""))
-    return Installed(versions, profile, torch_cuda() is not None)
+    versions = {name: found for name in PACKAGES if (found := software.installed(name))}
+    carried = software.read(path)
+    return Installed(versions, carried.profile if carried else "", torch_cuda() is not None)
 
 
 def read_own_code(code_dir: Path) -> OwnCode:
