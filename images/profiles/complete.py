@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import requests
 from packaging.version import Version
 
-from berth.common.errors import UserError
+from berth.common.errors import UserError, refuse
 from berth.images import compatibility_table
 from berth.images.build_network import Network, in_few_words, innermost
 from berth.images.combinations import Known, cuda_parts_of, faults, nearest, torchvision_of
@@ -41,7 +41,7 @@ def complete(
 
     step: called with what is being done.
     """
-    _refuse(list(asked_faults(asked, kit)))
+    refuse(f"{fault}." for fault in asked_faults(asked, kit))
     row = kit.profile(asked.origin)
     torch = _whole_torch(asked.torch, row)
     asked = replace(asked, torch=torch)
@@ -52,14 +52,14 @@ def complete(
         newest = max((known.row(name, version).day for name, version in exact.items()), default="")
         day = asked.day or day_of(newest, datetime.date.today())
         wanted = combination(asked, kit, exact, day)
-        _refuse([each.rstrip(".") for each in faults(wanted, known)])
+        refuse(faults(wanted, known))
         versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
         still_open = dict.fromkeys(open_packages(asked))
         known, of_day = _too_late(index, known, row, day)
         for name in [name for name in {**still_open, **dict.fromkeys([*SETS_OWN, *of_day])} if name not in exact]:
             step(f"asking for the newest {name} that fits")
             versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
-        _refuse([each.rstrip(".") for each in faults(combination(asked, kit, versions, day), known)])
+        refuse(faults(combination(asked, kit, versions, day), known))
     hardware = _hardware(row, torch, known) if torch != row.torch else {}
     if hardware:
         check_torch(torch, row.torch_index, network)
@@ -96,8 +96,8 @@ def _ask_all(index: Index, known: Known, versions: Mapping[str, str]) -> Known:
         except UserError as error:
             if "knows no" not in str(error):  # it fails, and would for the next one as well
                 raise
-            wrong.append(str(error).rstrip("."))
-    _refuse(wrong)
+            wrong.append(str(error))
+    refuse(wrong)
     return known
 
 
@@ -151,8 +151,3 @@ def _versions_at(url: str, network: Network) -> list[str]:
     answer = requests.get(url, timeout=_TIMEOUT_S, verify=verify)
     answer.raise_for_status()
     return sorted(set(re.findall(r"torch-([0-9][^-\s\"<>]*)-cp", unquote(answer.text))))
-
-
-def _refuse(wrong: Sequence[str]) -> None:
-    if wrong:
-        raise UserError(f"{'. Also, '.join(wrong)}.")
