@@ -32,7 +32,7 @@ from berth.images.parts import PartOptions, words_of
 from berth.images.plan import BuildPlan, step_count
 from berth.images.prepare import BuildOptions, prepare
 from berth.images.probe import probe_machine
-from berth.images.selection import select_image, select_images
+from berth.images.selection import require_images, select_image, select_images
 from berth.images.size import image_size, render_size
 from berth.images.software import render_software
 
@@ -132,6 +132,7 @@ def run_tests(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, image: NamedImageOption = None
 ) -> None:
     """Run the image tests on built images. Of an image of yours: that it has lost nothing of the kit's."""
+    require_images(which.images, profile, image)
     chosen = select_images(engine.connect(), which.images, profile, image)
     if image is not None and chosen[0].derived:
         raise typer.Exit(image_tests.run_derived(chosen[0]))
@@ -149,6 +150,7 @@ def show_size(
 
     Exit code 1 if an image of the kit's own is over its budget. One on a base of your own is measured, not judged.
     """
+    require_images(which.images, profile, image)
     client, kit = engine.connect(), pins.load()
     found = []
     for each in select_images(client, which.images, profile, image):
@@ -176,6 +178,7 @@ def check_machine(context: typer.Context) -> None:
 @app.command("shell")
 def open_shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
     """Open a shell in an image."""
+    require_images([image.value], profile)
     engine.become_shell(select_image(engine.connect(), image.value, profile).name)
 
 

@@ -61,6 +61,12 @@ def find_built_image(client: DockerClient, name: str) -> Image:
     return find_image(client, name, pins.profile_names())
 
 
+def require_images(kits: Sequence[str], profile: str, name: str | None = None) -> None:
+    """UserError where no image is named and the profile has none of `kits`: what is wrong without asking an engine."""
+    if name is None:
+        pins.load().profile(profile).of(kits)
+
+
 def select_image(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> SelectedImage:
     """The image `name`, or without one the image that was built last for `kit` and `profile`.
 
@@ -69,7 +75,7 @@ def select_image(client: DockerClient, kit: str | None, profile: str, name: str 
     such image, where it does not stand on one of the kit's, or on the other one.
     """
     if name is None:
-        pins.load().profile(profile).of([str(kit)])  # one that there is not is said as that
+        require_images([str(kit)], profile)
         name = image_name(str(kit), profile)
         found = find_built_image(client, name)
         return SelectedImage(name, str(found.id), str(kit), profile, derived=False, attrs=found.attrs)

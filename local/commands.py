@@ -16,7 +16,7 @@ from berth.common.errors import Problems, UserError
 from berth.contract import metric_definitions
 from berth.images import pins
 from berth.images.options import NamedImageOption, ProfileOption, command_group
-from berth.images.selection import SelectedImage, select_image
+from berth.images.selection import SelectedImage, require_images, select_image
 from berth.local import archive, checks, opt_ml
 from berth.local.demo import run_demo
 from berth.local.endpoint import EndpointOptions, require_port, require_variables, serve_until_interrupted
@@ -138,6 +138,7 @@ def _checked_image(job: TrainingJob, image: str | None, profile: str, problems: 
             checks.check_shares(job.channels, job.divided, job.hosts)
     chosen = None
     with problems.noted(), engine_errors():
+        require_images(["train"], profile, image)
         client = connect()
         chosen = select_image(client, "train", profile, image)
         if not own:
@@ -201,6 +202,7 @@ def run_serve(
         archive.check_model(model)
     chosen = None
     with problems.noted(), engine_errors():
+        require_images(["serve"], profile, image)
         chosen = select_image(connect(), "serve", profile, image)
     problems.refuse()
     assert chosen is not None, "or a problem was noted"
@@ -259,8 +261,10 @@ def show_demo(
 ) -> None:
     """Fine-tune on the embedded sample, serve the result, ask it."""
     with engine_errors():
+        for image in pins.IMAGES:
+            require_images([image], profile)
         client = connect()
-        train, serve = (select_image(client, image, profile).name for image in ("train", "serve"))
+        train, serve = (select_image(client, image, profile).name for image in pins.IMAGES)
     raise typer.Exit(run_demo(train, serve, output, result))
 
 
@@ -292,6 +296,7 @@ def quantize(
         raise UserError("--data is missing: int8 is calibrated with SQuAD data, best that of the model's training.", 2)
     calibration, measured = find_data(data, validation)
     with engine_errors():
+        require_images(["train"], profile, image)
         chosen = select_image(connect(), "train", profile, image)
     asked = Quantization(model, calibration, measured, output, max_f1_loss, few_questions)
     result.print(escape(str(quantize_model(asked, chosen.name, log=_print_line, say=say))))

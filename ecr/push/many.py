@@ -23,7 +23,7 @@ from berth.ecr.repository_client import open_repositories
 from berth.images import pins
 from berth.images.inventory import debian, sbom
 from berth.images.local_image import LocalImage
-from berth.images.selection import SelectedImage, select_images
+from berth.images.selection import SelectedImage, require_images, select_images
 
 _BILL_ENDS_S = 10.0
 
@@ -35,6 +35,7 @@ def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImag
     """
     if options.named_image is None:
         refuse(options.problems(options.images, derived=False))
+        require_images(options.images, options.profile)
         client = engine.connect(timeout_s=SILENCE_S)
         return client, select_images(client, options.images, options.profile, None)
     client = engine.connect(timeout_s=SILENCE_S)

@@ -23,7 +23,7 @@ from berth.images.options import (
     WhichArgument,
     command_group,
 )
-from berth.images.selection import find_built_image, select_images
+from berth.images.selection import find_built_image, require_images, select_images
 
 app = command_group()
 AllOption = Annotated[bool, typer.Option("--all", help="Show the rest as well.")]
@@ -145,6 +145,7 @@ def show_outdated(
 
 def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, cyclonedx.Bill]:
     """The bills of the images built last for a profile, or of one that is named, by the names of their files."""
+    require_images(kits, profile, image)
     client = engine.connect()
     made = {}
     for each in select_images(client, kits, profile, image):

@@ -1,4 +1,4 @@
-"""Unit tests see none of the developer's own settings of pip, uv, AWS, Docker and proxies."""
+"""Unit tests see no Docker engine, and none of the developer's own settings of pip, uv, AWS, Docker and proxies."""
 
 import os
 import sys
@@ -21,6 +21,7 @@ def stripped_environment(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
         ours = name.startswith(PREFIXES) or name.upper() in PROXIES
         if ours and name not in KEPT:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/engine.sock")
 
 
 @pytest.fixture

@@ -360,7 +360,7 @@ def test_all_images_of_a_profile_are_those_of_its_set(command: ModuleType, capsy
     (line,) = capsys.readouterr().out.splitlines()
     assert "--build-arg PROFILE=cpu-hf4 --build-arg SOFTWARE=hf4 --build-arg OPENVINO=none" in line
     assert "--build-arg HARDWARE" not in line
-    for words in (["build", "serve", "--dry-run"], ["uri", "serve"], ["size", "serve"]):
+    for words in (["build", "serve", "--dry-run"], ["uri", "serve"], ["size", "serve"], ["test", "serve"], ["demo"]):
         assert command.main([*words, "--profile", "cpu-hf4"]) == 1
         assert "profile cpu-hf4 has no image serve: its software set hf4 is for train;" in capsys.readouterr().err
 

@@ -21,14 +21,14 @@ Path(os.environ["SM_OUTPUT_DATA_DIR"], "seen.json").write_text(json.dumps(seen))
 
 @pytest.mark.slow
 def test_a_program_reads_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = test_toolkit.job()
+    plain = test_toolkit.job(test_toolkit.PYTORCH)
     channels = [{**channel, "InputMode": "Pipe"} for channel in plain.fields["InputDataConfig"]]
     monkeypatch.setattr(test_toolkit, "SEEN", PROGRAM)
-    monkeypatch.setattr(test_toolkit, "job", lambda: Request("", {**plain.fields, "InputDataConfig": channels}))
+    piped = Request("", {**plain.fields, "InputDataConfig": channels})
     pipe = tmp_path / test_toolkit.HOSTS[0] / "input/data/train_0"
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
     threading.Thread(target=lambda: pipe.write_text("a record"), daemon=True).start()
-    (seen,) = test_toolkit.seen(START, tmp_path, test_toolkit.HOSTS[:1])
+    (seen,) = test_toolkit.seen(START, piped, tmp_path, test_toolkit.HOSTS[:1])
     assert (seen["pipe"], seen["read"]) == (True, "a record")
     assert "train" in seen["channels"]
