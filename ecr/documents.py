@@ -31,9 +31,17 @@ _TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 
 def lifecycle_policy(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
-    """The lifecycle policy: all releases, the last `keep` builds of each profile, and `days` for what has no tag."""
+    """The lifecycle policy: all releases, the last `keep` builds of each profile, and `days` for what has no tag.
+
+    The file's rule for a profile's tags stands there once, and is repeated for each profile of docker/pins.toml.
+    """
     refuse(lifecycle_problems(keep, days))
-    return _completed(folder / "lifecycle.json", {"keep": keep, "days": days}, _RULE)
+    # Of several rules that match an image the first counts, and *-cpu-* matches the tags of cpu-hf4 as well.
+    profiles = sorted(pins.profile_names(), key=lambda name: -name.count("-"))
+    values = {"keep": keep, "days": days, "profile": [f"*-{name}-*" for name in profiles]}
+    document = _completed(folder / "lifecycle.json", values, _RULE)
+    rules = [each for rule in _in_order(document) for each in _each_pattern(rule, values["profile"])]
+    return {**document, "rules": [{**rule, "rulePriority": place} for place, rule in enumerate(rules, start=1)]}
 
 
 def lifecycle_problems(keep: int, days: int) -> list[str]:
@@ -145,6 +153,14 @@ def _completed(path: Path, values: Mapping[str, Any], parts: tuple[str, Mapping[
     if not isinstance(entries, list) or not all(_has_shape(entry, shape) for entry in entries):
         raise UserError(f'{path} is no policy, for it is not {{"{listed}": [{{{", ".join(shape)}}}, ...]}}: fix it.')
     return dict(completed)
+
+
+def _each_pattern(rule: dict[str, Any], patterns: object) -> list[dict[str, Any]]:
+    """A rule for all of these patterns as one for each: an image would have to match all of a rule's own."""
+    selection = rule["selection"]
+    if selection.get("tagPatternList") != patterns:
+        return [rule]
+    return [{**rule, "selection": {**selection, "tagPatternList": [each]}} for each in selection["tagPatternList"]]
 
 
 def _has_shape(entry: Any, shape: Mapping[str, type]) -> bool:

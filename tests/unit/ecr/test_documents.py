@@ -25,8 +25,8 @@ def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_wha
         "5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, untagged for 7 days"
     )
     assert policy["rules"][4] == {
-        "rulePriority": 10,
-        "description": "Keep the last builds of the profile cpu",
+        "rulePriority": 5,
+        "description": "Keep the last builds of each profile",
         "selection": {
             "tagStatus": "tagged",
             "tagPatternList": ["*-cpu-*"],
@@ -37,12 +37,15 @@ def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_wha
     }
 
 
-def test_each_profile_has_a_rule_of_its_own() -> None:
-    """With one rule for all, twenty pushes of one profile would expire the last build of another."""
-    patterns = [rule["selection"].get("tagPatternList") for rule in documents.lifecycle_policy()["rules"][2:-1]]
-    profiles = pins.load(pins.ROOT / "docker" / "pins.toml").profiles
-    # The first rule that matches counts, and *-cpu-* matches the tags of cpu-hf4 as well.
-    assert patterns == [[f"*-{profile}-*"] for profile in sorted(profiles, key=lambda name: "-" not in name)]
+def test_each_profile_has_a_rule_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one rule for all, twenty pushes of one profile would expire the last build of another; of two that match the
+    first counts, and *-cpu-* matches the tags of my-cpu-hf4.
+    """
+    monkeypatch.setattr(documents.pins, "profile_names", lambda: ("cpu", "mine", "my-cpu-hf4", "cpu-hf4"))
+    rules = documents.lifecycle_policy()["rules"]
+    patterns = [rule["selection"].get("tagPatternList") for rule in rules[2:-1]]
+    assert patterns == [["*-my-cpu-hf4-*"], ["*-cpu-hf4-*"], ["*-cpu-*"], ["*-mine-*"]]
+    assert [rule["rulePriority"] for rule in rules] == list(range(1, 8))
 
 
 def test_the_pull_policy_names_accounts_and_sagemaker_for_them() -> None:
@@ -114,7 +117,10 @@ def test_numbers_and_names_are_refused_together() -> None:
         (None, "can't be read (No such file or directory): bring it back with `git checkout`."),
         ('{"rules": [', "is not JSON ("),
         ("[]", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
-        ('{"rules": ["${keeep}"]}', 'has \'${keeep}\', and only "${days}", "${keep}" can be filled in: fix it.'),
+        (
+            '{"rules": ["${keeep}"]}',
+            'has \'${keeep}\', and only "${days}", "${keep}", "${profile}" can be',
+        ),
         ('{"rules": [{"rulePriority": 1}]}', 'is no policy, for it is not {"rules": [{rulePriority, selection, action'),
         ("{}", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
     ],
