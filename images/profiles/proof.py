@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
-from berth.images.locks import LockRequest, entries, image_locks, resolve
+from berth.images.locks import LockRequest, entries, image_locks, resolve, source_lock
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
 from berth.images.uv import find_uv, last_words, uv_environment
@@ -101,8 +101,8 @@ class Prover:
         self, profile: Profile, image: str, replaced: Mapping[str, str] | None, needed: list[NeededVariable]
     ) -> None:
         """Runs the script until it ends well; what it wanted for that is added to `needed`."""
-        texts = [path.read_text() for lock in image_locks(profile, image) if (path := self.locks / lock).exists()]
-        locked = proof_lock(texts, profile, replaced)
+        proved = (lock for lock in image_locks(profile, image) if lock != source_lock(profile, image))
+        locked = proof_lock([path.read_text() for lock in proved if (path := self.locks / lock).exists()], replaced)
         with TemporaryDirectory(prefix="berth-proof-") as folder:
             self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages")
             python = self._environment(Path(folder), profile, "".join(locked.values()))
@@ -139,13 +139,11 @@ class Prover:
         return python
 
 
-def proof_lock(texts: Sequence[str], profile: Profile, replaced: Mapping[str, str] | None) -> dict[str, str]:
-    """The entries of an image's locks by package, of two the higher layer's. What has to be compiled is the kit's own
-    and left out; `replaced` stand in for torch and what is of CUDA.
+def proof_lock(texts: Sequence[str], replaced: Mapping[str, str] | None) -> dict[str, str]:
+    """The entries of an image's locks by package, of two the higher layer's; `replaced` stand in for torch and what is
+    of CUDA.
     """
     found = {str(canonicalize_name(name)): entry for text in texts for name, _, entry in entries(text)}
-    source = ("sagemaker-training", "inotify-simple", "sagemaker-inference")
-    found = {name: entry for name, entry in found.items() if name not in source}
     if replaced is None:
         return found
     cuda = ("nvidia-", "cuda-", "triton", "torchvision")
