@@ -1,7 +1,7 @@
 """save, load, save_checkpoint and resume_from_checkpoint.
 
-A partial checkpoint is a folder with a file per rank of a replica, and resumes with the same degrees only; a full one is
-a plain state dict of the whole model, which any program can load, with the optimizer's beside it.
+A partial checkpoint is a folder with a file per rank of a replica, and resumes with the same degrees only; a full one
+is a plain state dict of the whole model, which any program can load, with the optimizer's beside it.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
@@ -73,13 +73,15 @@ def save_checkpoint(
     model: Any = None,
     optimizer: Any = None,
     user_content: Any = None,
-    translate_if_full: bool = True,  # noqa: FBT001, FBT002
-    num_kept_partial_checkpoints: int | None = None,
+    **more: Any,
 ) -> None:
     """Write model, optimizer and what the user gives, whole or not at all. All ranks call it, or those of dp_rank 0.
 
+    `more`: num_kept_partial_checkpoints, how many partial ones stay; translate_if_full changes nothing.
+
     Raises CheckpointError on all ranks of the replica if one can't write.
     """
+    num_kept_partial_checkpoints = more.get("num_kept_partial_checkpoints")
     if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
         raise ValueError(f"num_kept_partial_checkpoints is {num_kept_partial_checkpoints}; keep at least 1.")
     if rdp_rank() != 0:
@@ -157,8 +159,8 @@ def resume_from_checkpoint(
     partial: bool = True,  # noqa: FBT001, FBT002
     strict: bool = True,  # noqa: FBT001, FBT002
     load_optimizer: bool = True,  # noqa: FBT001, FBT002
-    load_sharded_optimizer_state: bool = True,  # noqa: FBT001, FBT002
     translate_function: Callable[[Any], Any] | None = None,
+    **_: Any,
 ) -> Any:
     """Load into the wrapped model and optimizer; returns the user's content. All ranks call it; `tag` None: the newest.
 
@@ -206,8 +208,8 @@ def _compare_degrees(place: Path) -> None:
     for name, degree in _degrees().items():
         if saved.get(name, degree) != degree:
             raise CheckpointError(
-                f"{place} was saved with {name} {saved[name]}, and this job has {degree}; set it to {saved[name]}, or save "
-                "a full checkpoint (partial=False), which loads with any."
+                f"{place} was saved with {name} {saved[name]}, and this job has {degree}; set it to {saved[name]}, or "
+                "save a full checkpoint (partial=False), which loads with any."
             )
 
 
