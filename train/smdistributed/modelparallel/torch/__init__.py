@@ -11,7 +11,7 @@ amp        GradScaler
 """
 
 from . import amp
-from .checkpoint import CheckpointError, load, resume_from_checkpoint, save, save_checkpoint
+from .checkpoint import SMPCheckpointError, load, resume_from_checkpoint, save, save_checkpoint
 from .groups import (
     DP_GROUP,
     MP_GROUP,
@@ -70,11 +70,11 @@ __all__ = [
     "RDP_GROUP",
     "TP_GROUP",
     "WORLD",
-    "CheckpointError",
     "CommGroup",
     "DistributedOptimizer",
     "PartitionError",
     "RankType",
+    "SMPCheckpointError",
     "allgather",
     "amp",
     "barrier",

@@ -25,7 +25,7 @@ _DEGREES = "degrees.json"
 _USER_CONTENT = "user_content.pt"
 
 
-class CheckpointError(RuntimeError):
+class SMPCheckpointError(RuntimeError):
     """A checkpoint can't be written or resumed from."""
 
 
@@ -49,11 +49,11 @@ def load(
     partial: bool = True,  # noqa: FBT001, FBT002
     **pickle_load_args: Any,
 ) -> Any:
-    """What `save` wrote; with `partial` the file of this rank. CheckpointError if it is not there."""
+    """What `save` wrote; with `partial` the file of this rank. SMPCheckpointError if it is not there."""
     path = Path(f"{os.fspath(f)}_{mp_rank()}" if partial else f)
     if not path.is_file():
         other = "full" if partial else "partial"
-        raise CheckpointError(f"{path} is not there; check the path, and whether it was saved as a {other} one.")
+        raise SMPCheckpointError(f"{path} is not there; check the path, and whether it was saved as a {other} one.")
     return torch.load(path, map_location, pickle_module, weights_only=False, **pickle_load_args)
 
 
@@ -79,7 +79,7 @@ def save_checkpoint(
 
     `more`: num_kept_partial_checkpoints, how many partial ones stay; translate_if_full changes nothing.
 
-    Raises CheckpointError on all ranks of the replica if one can't write.
+    Raises SMPCheckpointError on all ranks of the replica if one can't write.
     """
     num_kept_partial_checkpoints = more.get("num_kept_partial_checkpoints")
     if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
@@ -148,7 +148,7 @@ def _all_or_none(work: Callable[[], None], place: Path) -> None:
     except OSError as error:
         failed = f"rank with mp_rank {mp_rank()}: {error}"
     if reasons := [each for each in allgather(failed, MP_GROUP) if each]:
-        raise CheckpointError(
+        raise SMPCheckpointError(
             f"The checkpoint {place} could not be written ({reasons[0]}); free space or change the path."
         )
 
@@ -164,13 +164,13 @@ def resume_from_checkpoint(
 ) -> Any:
     """Load into the wrapped model and optimizer; returns the user's content. All ranks call it; `tag` None: the newest.
 
-    CheckpointError if it is not there, or if a partial one was saved with other degrees.
+    SMPCheckpointError if it is not there, or if a partial one was saved with other degrees.
     """
     folder = Path(path)
     if tag is None:
         newest = folder / _NEWEST
         if not newest.is_file():
-            raise CheckpointError(
+            raise SMPCheckpointError(
                 f"{newest} is not there, so no checkpoint is the newest; give a tag, or check the path."
             )
         tag = newest.read_text().strip()
@@ -178,7 +178,7 @@ def resume_from_checkpoint(
     if partial:
         return _resume_partial(folder / f"{tag}_partial", optimizer, strict=strict)
     if not (folder / tag).is_file():
-        raise CheckpointError(f"{folder / tag} is not there; check path and tag, or resume with partial=True.")
+        raise SMPCheckpointError(f"{folder / tag} is not there; check path and tag, or resume with partial=True.")
     if state.model is not None:
         whole = torch.load(folder / tag, "cpu", weights_only=True)
         state.model.load_state_dict(translate_function(whole) if translate_function else whole, strict=strict)
@@ -190,7 +190,7 @@ def resume_from_checkpoint(
 
 def _resume_partial(place: Path, optimizer: Any, *, strict: bool) -> Any:
     if not place.is_dir():
-        raise CheckpointError(f"{place} is not there; check path and tag, or resume with partial=False.")
+        raise SMPCheckpointError(f"{place} is not there; check path and tag, or resume with partial=False.")
     _compare_degrees(place)
     if state.model is not None and (place / _rankinfo("model")).is_file():
         part = torch.load(place / _rankinfo("model"), "cpu", weights_only=True)
@@ -207,7 +207,7 @@ def _compare_degrees(place: Path) -> None:
     saved = json.loads((place / _DEGREES).read_text()) if (place / _DEGREES).is_file() else {}
     for name, degree in _degrees().items():
         if saved.get(name, degree) != degree:
-            raise CheckpointError(
+            raise SMPCheckpointError(
                 f"{place} was saved with {name} {saved[name]}, and this job has {degree}; set it to {saved[name]}, or "
                 "save a full checkpoint (partial=False), which loads with any."
             )
