@@ -14,8 +14,8 @@ Result = TypeVar("Result")
 Key = tuple[int, int]
 
 
-class Stopped(Exception):
-    """Another thread failed; this one ends, too."""
+class Stopped(BaseException):
+    """Another thread failed; this one ends, too. No Exception, for a script may catch those."""
 
 
 class Baton:

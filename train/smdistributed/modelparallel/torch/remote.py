@@ -108,17 +108,20 @@ class RemoteTensor(torch.Tensor):
     """A tensor of another rank: shape, type and device are known; its data comes when it is first needed."""
 
     handle: Handle
+    microbatch: Any
     _fetch: Callable[["RemoteTensor"], torch.Tensor]
     _value: torch.Tensor | None
     _at_arrival: int
     _device: torch.device
 
     @staticmethod
-    def make(handle: Handle, device: torch.device, fetch: Callable[["RemoteTensor"], torch.Tensor]) -> "RemoteTensor":
-        """The tensor behind a handle. `fetch` brings it here."""
+    def make(
+        handle: Handle, microbatch: Any, device: torch.device, fetch: Callable[["RemoteTensor"], torch.Tensor]
+    ) -> "RemoteTensor":
+        """The tensor behind a handle, which belongs to a microbatch. `fetch` brings it here."""
         shell = torch.empty(handle.meta.shape, dtype=handle.meta.dtype, device="meta")
         made: RemoteTensor = torch.Tensor._make_subclass(RemoteTensor, shell, False)  # type: ignore[attr-defined]
-        made.handle, made._fetch, made._value, made._device = handle, fetch, None, device
+        made.handle, made.microbatch, made._device, made._fetch, made._value = handle, microbatch, device, fetch, None
         return made
 
     def value(self) -> torch.Tensor:
