@@ -1,14 +1,16 @@
 """Runs in each rank of a launch: what must be refused, and what must repeat to the last bit."""
 
 import threading
-import time
 
 import pipeline_cases
 import pipeline_models
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch import coordinator, wire
+from smdistributed.modelparallel.torch import messages, wire
 from torch import nn
+
+
+CPU = torch.device("cpu")
 
 
 class Odd(nn.Module):
@@ -177,41 +179,51 @@ def alike(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def late_receivers(kind, config):
-    """The coordinator lets others run between the two ends of a transfer: the mistake that once went unseen."""
-    plain = coordinator.Coordinator._ask_both
+def separated(kind, config):
+    """Transfers between two owners of which another message came between the two ends; only rank 0 knows any.
 
-    def late(self, sender, receiver):
-        self._wire.send(*sender)
-        self._wait(lambda: time.sleep(0.003))
-        self._wire.send(*receiver)
+    That once corrupted gradients silently: of two transfers between the same ranks, one end took the other's.
+    """
+    sent, plain = [], wire.Wire.send
 
-    coordinator.Coordinator._ask_both = late
+    def noted(self, destination, message):
+        sent.append((destination, message))
+        plain(self, destination, message)
+
+    wire.Wire.send = noted
     try:
-        return raised(trained, kind, config)
+        trained(kind, config)
     finally:
-        coordinator.Coordinator._ask_both = plain
+        wire.Wire.send = plain
+    senders = [
+        place
+        for place, (_, message) in enumerate(sent)
+        if isinstance(message, messages.Push | messages.SendGradient) and message.destination != smp.rank()
+    ]
+    return len(senders), [sent[place : place + 2] for place in senders if not _together(sent[place:])]
 
 
-def unseen(kind, config):
-    """As above, without a look at the transfers' numbers: how far the parameters are off."""
-    right, plain = trained(kind, config), wire.empty
+def _together(sent):
+    """Whether the sender's message is followed by the receiver's; a call may need several tensors."""
+    message = sent[0][1]
+    following = next((each for each in sent[1:] if not isinstance(each[1], messages.Push)), (None, None))
+    to, other = following
+    moves = [move.transfer for move in other.moves] if isinstance(other, messages.Call) else []
+    return to == message.destination and message.transfer in (moves or [getattr(other, "transfer", None)])
 
-    def trusting(buffer, transfer, metas):
-        return plain(buffer, int(buffer[:8].view(torch.int64)), metas)
 
-    wire.empty = trusting
-    try:
-        plain_ask = coordinator.Coordinator._ask_both
-
-        def late(self, sender, receiver):
-            self._wire.send(*sender)
-            self._wait(lambda: time.sleep(0.003))
-            self._wire.send(*receiver)
-
-        coordinator.Coordinator._ask_both = late
-        wrong = trained(kind, config)
-        coordinator.Coordinator._ask_both = plain_ask
-    finally:
-        wire.empty = plain
-    return pipeline_cases.worst(right, wrong)
+def swapped():
+    """Two transfers that are expected in the other order: what the receiver gets."""
+    pipeline_cases.start({"partitions": smp.size(), "microbatches": 1})
+    ends = wire.Wire(smp.get_pp_process_group(), lambda source, destination: smp.get_pp_process_group(), CPU)
+    meta, found = wire.Meta((3,), torch.float32), None
+    if smp.rank() == 0:
+        for transfer in (7, 8):
+            ends.send_tensors(1, transfer, [meta], [torch.full((3,), float(transfer))])
+        ends.drain()
+    if smp.rank() == 1:
+        incoming = [ends.expect_tensors(0, transfer, [meta]) for transfer in (8, 7)]
+        found = raised(incoming[0].wait)
+        incoming[1]._work.wait()
+    smp.barrier()
+    return found
