@@ -8,9 +8,14 @@ partition  which module runs on which partition; partition_table shows it before
 optimizer  DistributedOptimizer, with its loss_scale; trees is tensors inside containers
 checkpoint save and load, partial and full; files are whole or not there
 amp        GradScaler
+step       @smp.step and StepOutput: a batch in microbatches
+model      DistributedModel; model_state is its state dicts, gradients what replicas exchange, activation its checkpoints
+pipeline   a step on every rank: coordinator (pp_rank 0; baton: whose turn it is) and server (the others) exchange
+           messages over a wire; remote is tensors of other ranks, stand_in their modules, seeds random numbers
 """
 
-from . import amp
+from . import amp, model
+from .activation import set_activation_checkpointing
 from .checkpoint import SMPCheckpointError, load, resume_from_checkpoint, save, save_checkpoint
 from .groups import (
     DP_GROUP,
@@ -59,9 +64,11 @@ from .groups import (
     tp_rank,
     tp_size,
 )
+from .model import DistributedModel
 from .optimizer import DistributedOptimizer
 from .partition import PartitionError, partition, set_partition
 from .state import state
+from .step import StepOutput, step
 
 __all__ = [
     "DP_GROUP",
@@ -71,10 +78,12 @@ __all__ = [
     "TP_GROUP",
     "WORLD",
     "CommGroup",
+    "DistributedModel",
     "DistributedOptimizer",
     "PartitionError",
     "RankType",
     "SMPCheckpointError",
+    "StepOutput",
     "allgather",
     "amp",
     "barrier",
@@ -99,6 +108,7 @@ __all__ = [
     "load",
     "local_rank",
     "local_size",
+    "model",
     "mp_barrier",
     "mp_rank",
     "mp_size",
@@ -115,9 +125,11 @@ __all__ = [
     "save",
     "save_checkpoint",
     "send",
+    "set_activation_checkpointing",
     "set_partition",
     "size",
     "state",
+    "step",
     "tp_rank",
     "tp_size",
 ]
