@@ -20,6 +20,7 @@ cpu_trainer  for start_hook: has transformers before 5 take the CPU where there 
              datasets read what newer ones write, and its columns of arrays
 after_import a function called once a module has been imported, for start_hook
 metrics/     the metrics that scripts ask evaluate and datasets for, without a network; start_hook brings them in
+smdistributed/ an open implementation of SageMaker's libraries of that name, a package of its own
 sdk3/        what stands between SDK v3's MPI driver and mpirun
 tracebacks   those of a user's program, without what started it
 log          whole lines that begin with `berth: `; line_buffer makes lines of a program's output, progress bars tamed
