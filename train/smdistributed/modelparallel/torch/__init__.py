@@ -3,6 +3,8 @@
 topology   which rank holds which partition of which replica; pure
 groups     init, ranks and sizes, process groups, the exchange of objects
 state      the one state of a process
+partition  which module runs on which partition; partition_table shows it before the first step. auto_partition chooses
+           by what module_tree knows of the model, ties (what must stay together) and balance (even runs)
 """
 
 from .groups import (
@@ -52,6 +54,7 @@ from .groups import (
     tp_rank,
     tp_size,
 )
+from .partition import PartitionError, partition, set_partition
 from .state import state
 
 __all__ = [
@@ -62,6 +65,7 @@ __all__ = [
     "TP_GROUP",
     "WORLD",
     "CommGroup",
+    "PartitionError",
     "RankType",
     "allgather",
     "barrier",
@@ -89,6 +93,7 @@ __all__ = [
     "mp_rank",
     "mp_size",
     "num_microbatches",
+    "partition",
     "pp_barrier",
     "pp_rank",
     "pp_size",
@@ -97,6 +102,7 @@ __all__ = [
     "rdp_size",
     "recv_from",
     "send",
+    "set_partition",
     "size",
     "state",
     "tp_rank",
