@@ -2,8 +2,8 @@
 
 That of transformers 5 has the library's path and can't go it: it makes no optimizer before its scheduler asks for one
 (trainer.py of 5.23, delay_optimizer_creation), whichever implementation is there. So by default it trains data-parallel
-and says so; BERTH_SMDISTRIBUTED=open takes the path, mended. One of before 5 goes it as it is. Without a GPU the devices
-of that path are the CPU in either. Called by berth.train.start_hook once a program has imported the modules.
+and says so; BERTH_SMDISTRIBUTED=open takes the path, mended. One of before 5 goes it as it is. Without a GPU the
+devices of that path are the CPU in either. Called by berth.train.start_hook once a program has imported the modules.
 """
 
 import functools
