@@ -5,8 +5,13 @@ groups     init, ranks and sizes, process groups, the exchange of objects
 state      the one state of a process
 partition  which module runs on which partition; partition_table shows it before the first step. auto_partition chooses
            by what module_tree knows of the model, ties (what must stay together) and balance (even runs)
+optimizer  DistributedOptimizer, with its loss_scale; trees is tensors inside containers
+checkpoint save and load, partial and full; files are whole or not there
+amp        GradScaler
 """
 
+from . import amp
+from .checkpoint import SMPCheckpointError, load, resume_from_checkpoint, save, save_checkpoint
 from .groups import (
     DP_GROUP,
     MP_GROUP,
@@ -54,6 +59,7 @@ from .groups import (
     tp_rank,
     tp_size,
 )
+from .optimizer import DistributedOptimizer
 from .partition import PartitionError, partition, set_partition
 from .state import state
 
@@ -65,9 +71,12 @@ __all__ = [
     "TP_GROUP",
     "WORLD",
     "CommGroup",
+    "DistributedOptimizer",
     "PartitionError",
     "RankType",
+    "SMPCheckpointError",
     "allgather",
+    "amp",
     "barrier",
     "broadcast",
     "dp_barrier",
@@ -87,6 +96,7 @@ __all__ = [
     "get_world_process_group",
     "init",
     "is_initialized",
+    "load",
     "local_rank",
     "local_size",
     "mp_barrier",
@@ -101,6 +111,9 @@ __all__ = [
     "rdp_rank",
     "rdp_size",
     "recv_from",
+    "resume_from_checkpoint",
+    "save",
+    "save_checkpoint",
     "send",
     "set_partition",
     "size",
