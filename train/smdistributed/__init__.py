@@ -1,5 +1,6 @@
 """An open implementation of SageMaker's libraries of this name, of their public interfaces; not AWS's.
 
+dataparallel   the data parallel library (SMDDP), versions 1 and 2
 modelparallel  the model parallel library, version 1
 """
 
