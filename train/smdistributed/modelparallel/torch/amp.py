@@ -29,7 +29,7 @@ class GradScaler(torch.amp.GradScaler):
         optimizer: torch.optim.Optimizer,
         inv_scale: torch.Tensor,
         found_inf: torch.Tensor,
-        allow_fp16: bool,
+        allow_fp16: bool,  # noqa: FBT001
     ) -> dict[torch.device, torch.Tensor]:
         """Also said to the other partitions, and by a rank that has no gradient."""
         found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)

@@ -32,7 +32,7 @@ class SMPCheckpointError(RuntimeError):
 def save(
     obj: Any,
     f: str | os.PathLike[str],
-    partial: bool = True,
+    partial: bool = True,  # noqa: FBT001, FBT002
     pickle_module: Any = pickle,
     pickle_protocol: int = 2,
     **_: Any,
@@ -46,7 +46,7 @@ def load(
     f: str | os.PathLike[str],
     map_location: Any = "cpu",
     pickle_module: Any = pickle,
-    partial: bool = True,
+    partial: bool = True,  # noqa: FBT001, FBT002
     **pickle_load_args: Any,
 ) -> Any:
     """What `save` wrote; with `partial` the file of this rank. SMPCheckpointError if it is not there."""
@@ -69,7 +69,7 @@ def _rankinfo(kind: str) -> str:
 def save_checkpoint(
     path: str | os.PathLike[str],
     tag: str,
-    partial: bool = True,
+    partial: bool = True,  # noqa: FBT001, FBT002
     model: Any = None,
     optimizer: Any = None,
     user_content: Any = None,
@@ -156,9 +156,9 @@ def _all_or_none(work: Callable[[], None], place: Path) -> None:
 def resume_from_checkpoint(
     path: str | os.PathLike[str],
     tag: str | None = None,
-    partial: bool = True,
-    strict: bool = True,
-    load_optimizer: bool = True,
+    partial: bool = True,  # noqa: FBT001, FBT002
+    strict: bool = True,  # noqa: FBT001, FBT002
+    load_optimizer: bool = True,  # noqa: FBT001, FBT002
     translate_function: Callable[[Any], Any] | None = None,
     **_: Any,
 ) -> Any:

@@ -50,7 +50,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self,
         optimizer: torch.optim.Optimizer,
         static_loss_scale: float | None = 1.0,
-        dynamic_loss_scale: bool = False,
+        dynamic_loss_scale: bool = False,  # noqa: FBT001, FBT002
         dynamic_loss_args: Mapping[str, Any] | None = None,
         **more_loss_args: Any,
     ) -> None:
@@ -92,7 +92,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._unscaled = False
         return done
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002
         """As torch's."""
         self._unscaled = False
         super().zero_grad(set_to_none)
@@ -125,7 +125,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 gradient.mul_(max_norm / (total + 1e-6))
         return total
 
-    def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
+    def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002
         """The state of this rank's parameters, marked as partial."""
         whole = super().state_dict()
         here = {place for place, _ in self._local()}
@@ -171,7 +171,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._pending = None
         super().load_state_dict({**super().state_dict(), "state": kept})
 
-    def _gathered(self, states: Mapping[int, Any], partial: bool) -> Mapping[int, Any]:
+    def _gathered(self, states: Mapping[int, Any], partial: bool) -> Mapping[int, Any]:  # noqa: FBT001
         """What this rank needs of the states: partial ones of all ranks only where the partition has changed since."""
         if not partial:
             return states
