@@ -9,9 +9,12 @@ optimizer  DistributedOptimizer, with its loss_scale; trees is tensors inside co
 checkpoint save and load, partial and full; files are whole or not there
 amp        GradScaler
 step       @smp.step and StepOutput: a batch in microbatches
-model      DistributedModel; model_state is its state dicts, gradients what replicas exchange, activation its checkpoints
-pipeline   a step on every rank: coordinator (pp_rank 0; baton: whose turn it is) and server (the others) exchange
-           messages over a wire; remote is tensors of other ranks, stand_in their modules, seeds random numbers
+model      DistributedModel; model_state is its state dicts, gradients what replicas exchange,
+           activation its checkpoints
+pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others) exchange messages over a wire; the
+           coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
+           remote is tensors of other ranks, stand_in their modules, seeds random numbers;
+           timing measures modules for the partition
 """
 
 from . import amp, model
@@ -69,6 +72,7 @@ from .optimizer import DistributedOptimizer
 from .partition import PartitionError, partition, set_partition
 from .state import state
 from .step import StepOutput, step
+from .timing import is_tracing
 
 __all__ = [
     "DP_GROUP",
@@ -105,6 +109,7 @@ __all__ = [
     "get_world_process_group",
     "init",
     "is_initialized",
+    "is_tracing",
     "load",
     "local_rank",
     "local_size",
