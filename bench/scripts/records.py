@@ -1,0 +1,83 @@
+"""What the ranks of a run kept (bench/doubles/start.py), and how far it is from what one process kept."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+TOLERANCE = 2e-6
+Weights = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Largest differences of rank 0's printed losses and of all replicas' weights; `problems` are sentences."""
+
+    losses: Sequence[float]
+    loss: float
+    weights: float
+    problems: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        if not self.losses:
+            return "; ".join(self.problems) or "none printed"
+        figures = f"{len(self.losses)} losses, {self.losses[0]:.6g} to {self.losses[-1]:.6g}, off by {self.loss:.1e}"
+        weights = "" if math.isnan(self.weights) else f", weights by {self.weights:.1e}"
+        return "; ".join([f"{figures}{weights}", *self.problems])
+
+
+def read_losses(folder: Path, pattern: str) -> list[float]:
+    """The figures that rank 0 printed."""
+    log = folder / "rank-0.log"
+    return [float(found) for found in re.findall(pattern, log.read_text("utf-8"))] if log.is_file() else []
+
+
+def read_weights(folder: Path) -> dict[int, dict[str, torch.Tensor]]:
+    """Per replica, by name, all partitions together."""
+    replicas: dict[int, dict[str, torch.Tensor]] = {}
+    for path in sorted(folder.glob("rank-*.pt")):
+        kept = torch.load(path, weights_only=True)
+        replicas.setdefault(kept["replica"], {}).update(kept["weights"])
+    return replicas
+
+
+def largest_difference(one: Weights, other: Weights) -> float:
+    """Over all tensors of the same names; infinite where one is not a number."""
+    found = [float((value.double() - other[name].double()).abs().max()) for name, value in one.items() if value.numel()]
+    return max((math.inf if math.isnan(each) else each for each in found), default=0.0)
+
+
+def compare(ranks: Path, one: Path, pattern: str, *, alone: bool = False, whole: bool = True) -> Comparison:
+    """Ranks with one process, by the folders that each kept.
+
+    alone: the replicas' weights must differ from each other, else agree. whole: the ranks got to the end; if not, the
+    losses until then are compared, and no weights.
+    """
+    losses, expected = read_losses(ranks, pattern), read_losses(one, pattern)
+    problems = []
+    if not losses or (whole and len(losses) != len(expected)):
+        problems.append(f"{len(losses)} losses printed, {len(expected)} by one process")
+    loss = max((abs(mine - his) for mine, his in zip(losses, expected, strict=False)), default=math.nan)
+    if not loss <= TOLERANCE:
+        problems.append("losses differ")
+    if not whole:
+        return Comparison(losses, loss, math.nan, problems)
+    mine, his = read_weights(ranks), read_weights(one)
+    for replica in his:
+        missing, foreign = his[replica].keys() - mine.get(replica, {}).keys(), mine.get(replica, {}).keys() - his[replica].keys()
+        if missing or foreign:
+            problems.append(f"replica {replica} lacks {sorted(missing)[:3]} and has {sorted(foreign)[:3]}")
+    if problems:
+        return Comparison(losses, loss, math.nan, problems)
+    weights = max((largest_difference(his[replica], mine[replica]) for replica in his), default=math.nan)
+    if not weights <= TOLERANCE:
+        problems.append("weights differ")
+    between = max((largest_difference(mine[0], mine[replica]) for replica in mine), default=0.0)
+    if alone and between < 1e3 * TOLERANCE:
+        problems.append("the replicas' weights should differ")
+    if not alone and between > 0:
+        problems.append(f"the replicas' weights differ by {between:.1e}")
+    return Comparison(losses, loss, weights, problems)

@@ -1,0 +1,113 @@
+"""Published scripts written for smdistributed, on the open implementation of it: how each ended, against one process.
+
+Usage: BERTH_SMDISTRIBUTED_SCRIPTS=FOLDER python -m bench.smdistributed_scripts [--only WORD] [> bench/results/DATE-….md]
+
+FOLDER holds the scripts as SOURCE@COMMIT/path, of which nothing is kept here; bench/scripts/smdistributed_table.py says
+which, and how to start each. Their text is unchanged but for calls of CUDA and a copy to S3. Doubles in bench/doubles/
+stand for data sets and for packages that are not installed. Ranks are processes of this machine. A script counts as run
+when the losses that it prints, and its weights at the end, are those of one process (bench/doubles/one_process) to 2e-6;
+where a script is itself wrong, its failure is expected, by name. Exit code 1 where one is not as expected.
+"""
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from bench import program
+from bench.scripts import common, direct, records
+from bench.scripts.direct import Told
+from bench.scripts.smdistributed_table import RUNS, Run
+from berth.images import build, pins
+
+COLUMNS = ["script", "commit", "distribution", "ranks", "expected", "result", "loss compared with one process", "s"]
+_LAST_ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
+
+
+def failure(output: str) -> str:
+    """The first exception that a process ended with, in a line; empty for none."""
+    found = [line for line in _LAST_ERROR.findall(output) if "ChildFailedError" not in line]
+    return found[0].strip() if found else ""
+
+
+def as_expected(run: Run, told: Told) -> bool:
+    """Whether the ranks ended as they should: well, or with the failure that is known of the script."""
+    if not run.fails:
+        return told.exit_code == 0
+    return told.exit_code != 0 and re.search(run.fails, told.output) is not None
+
+
+def compare(run: Run, ranks: Told, one: Told) -> tuple[str, bool]:
+    """The cell of the losses, and whether they are those of one process."""
+    if one.exit_code != 0:
+        # A script that fails by itself fails in one process as well.
+        same = bool(run.fails) and failure(one.output) == failure(ranks.output)
+        return ("fails in one process as well" if same else f"one process: {failure(one.output)}"), same
+    found = records.compare(ranks.folder, one.folder, run.loss, alone=run.alone, whole=not run.fails)
+    return str(found), not found.problems
+
+
+def run_script(run: Run, folder: Path, scratch: Path, library: Path) -> tuple[str, bool]:
+    """A run and its reference: the row of the table, and whether all was as expected."""
+    code = scratch / "code"
+    edits = direct.write_script(run.script, folder, code)
+    began = time.monotonic()
+    ranks = direct.run_ranks(run, code, scratch, library)
+    seconds = time.monotonic() - began
+    one = direct.run_one(run, code, scratch)
+    ended = as_expected(run, ranks)
+    losses, same = compare(run, ranks, one)
+    if not (ended and same):
+        print(ranks.output[-6000:], one.output[-3000:], sep="\n", file=sys.stderr)
+    expected = "ends, its replicas' weights differ" if run.alone else "ends"
+    result = "ended" if ranks.exit_code == 0 else f"exit code {ranks.exit_code}: {failure(ranks.output)[:300]}"
+    row = common.row(
+        ", ".join(filter(None, [f"{run.script.repository} {run.script.path.strip()}, {edits} places edited", run.note])),
+        run.script.commit,
+        run.distribution,
+        str(run.ranks),
+        f"fails: `{run.fails}`" if run.fails else expected,
+        ("" if ended else "**not as expected:** ") + result,
+        ("" if same else "**differs:** ") + losses,
+        f"{seconds:.0f}",
+    )
+    return row, ended and same
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("smdistributed_scripts", __doc__)
+    parser.add_argument("--only", metavar="WORD", default="", help="the scripts of whose rows it is a part")
+    parser.add_argument("--library", metavar="FOLDER", type=Path, help="has smdistributed, in place of the kit's own")
+    asked = parser.parse_args(words)
+    folder = common.scripts_folder(direct.VARIABLE, direct.HOLDS)
+    rows, good = [], True
+    with tempfile.TemporaryDirectory(prefix="berth-smdistributed-") as made:
+        library = asked.library or Path(made) / "library"
+        if asked.library is None:
+            library.mkdir()
+            (library / "smdistributed").symlink_to(pins.ROOT / "train/smdistributed")
+        for number, run in enumerate(RUNS):
+            if asked.only not in f"{run.script.source} {run.script.path} {run.distribution} {run.note}":
+                continue
+            scratch = Path(made) / str(number)
+            scratch.mkdir()
+            row, well = run_script(run, folder, scratch, library)
+            print(row, file=sys.stderr, flush=True)
+            rows.append(row)
+            good &= well
+    told = (
+        f"`{direct.VARIABLE}=FOLDER python -m bench.smdistributed_scripts`, ranks as processes over gloo, torch "
+        f"{torch.__version__}, {os.cpu_count()} cores, kit {build.revision(pins.ROOT)}. Tolerance {records.TOLERANCE:g}. "
+        f"{'All as expected.' if good else 'Not all as expected.'}"
+    )
+    common.print_page("Scripts written for smdistributed, on the open implementation", told, COLUMNS, rows)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    program.end_with(main)
