@@ -19,6 +19,7 @@ from bench import program
 from berth.common.errors import UserError
 
 NOT_SHIPPED = ("tests", "bench", "docs", "examples")
+OPEN_LIBRARY = "berth.train.smdistributed."
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -99,7 +100,12 @@ class Import:
 
     @property
     def target(self) -> str:
-        """The folder of ours that is imported; empty for what is not ours."""
+        """The folder of ours that is imported; empty for what is not ours.
+
+        train/smdistributed, which imports nothing of ours, counts as a folder of its own.
+        """
+        if self.module.startswith(OPEN_LIBRARY):
+            return "smdistributed"
         top, _, rest = self.module.partition(".")
         return rest.partition(".")[0] if top == "berth" else ""
 

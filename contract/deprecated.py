@@ -60,9 +60,7 @@ def _sharded_ddp(value: Any) -> Applied:
 def _model_parallel(value: dict[str, Any] | str) -> Applied:
     if not value:
         return {}, "ignored, it asks for nothing"
-    raise ValueError(
-        "asks for model parallelism, whose library is gone from training images: leave it out to train data-parallel"
-    )
+    raise ValueError("asks for model parallelism, which run_qa does not use: leave it out to train data-parallel")
 
 
 _GONE_HARDWARE = "transformers 5 no longer has it"

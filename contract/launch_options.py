@@ -13,6 +13,7 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import UNSET, decode, unquote
 from berth.contract.variables import misspelt_ours
+from berth.train.smdistributed.modelparallel import parameters
 
 MOST_PROCESSES = 256
 REQUIRE_EFA = "BERTH_REQUIRE_EFA"
@@ -22,6 +23,9 @@ TIMEOUT_VARIABLE = "BERTH_RENDEZVOUS_TIMEOUT"
 TRACE = "BERTH_TRACE"
 MOST_TRACED = 100
 PRICE = "BERTH_PRICE_PER_HOUR"
+SMDISTRIBUTED = "BERTH_SMDISTRIBUTED"
+_SMDISTRIBUTED = ("open", "aws", "off")
+MP_PARAMETERS = "mp_parameters"
 _VARIABLES = (
     "BERTH_DISTRIBUTION",
     "BERTH_PROCESSES_PER_HOST",
@@ -30,15 +34,12 @@ _VARIABLES = (
     LOG_LEVEL,
     TRACE,
     PRICE,
+    SMDISTRIBUTED,
 )
 OF_TRAINING = (*_VARIABLES, "BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS")
 """All names that the training image knows, with those that it sets for its own processes."""
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
-    "mp_parameters": (
-        "asks for SageMaker's model parallel library, which this image does not have; remove smdistributed "
-        "modelparallel from distribution and use fsdp instead."
-    ),
     "sagemaker_parameter_server_enabled": (
         "asks for a parameter server, which PyTorch does not use; remove parameter_server from distribution, or use "
         "mpi instead."
@@ -75,7 +76,9 @@ class LaunchOptions:
     `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
     None when nobody said, and so is `timeout`, the seconds that hosts wait for each other; `exports` are variables from
     mpirun's `-x NAME=value`, which every host gets. `debug`: the log shows the launch plan with its command lines and
-    settings. `trace`: the steps of run_qa whose time is taken apart, none when nobody said.
+    settings. `trace`: the steps of run_qa whose time is taken apart, none when nobody said. `model_parallel` are the
+    options of SageMaker's model parallel library, checked but for the number of ranks, empty where it was not asked
+    for; `smdistributed` says whose libraries of that name there are, empty: AWS's where they are, else the kit's.
     """
 
     mpi: bool = False
@@ -85,6 +88,8 @@ class LaunchOptions:
     debug: bool = False
     timeout: float | None = None
     trace: range = range(0)
+    model_parallel: Mapping[str, Any] = field(default_factory=dict)
+    smdistributed: str = ""
     processes: int | None = None
     processes_source: str = ""
     mpi_options: tuple[str, ...] = ()
@@ -103,18 +108,54 @@ def read_launch_options(
         for name, sentence in _REFUSED.items()
         if values.get(name, "").lower() not in ("", "false", "0", "{}", "null", "none")
     ]
+    model_parallel = _model_parallel(program, values, problems)
     options = _distribution(program, values, environ, problems)
+    if model_parallel and program and not options.mpi and not environ.get("BERTH_DISTRIBUTION", "").strip():
+        asked = "mpirun: distribution smdistributed modelparallel was asked for"
+        options = replace(options, mpi=True, mpi4py=True, reasons=(*options.reasons, asked))
     options = _variables(options, environ, problems)
     processes, source = _processes(program, values, environ, problems)
     mpi_options, exports = _mpi_options(values, problems)
     return replace(
         options,
+        model_parallel=model_parallel,
         processes=processes,
         processes_source=source,
         mpi_options=mpi_options,
         exports=exports,
         problems=tuple(problems),
     )
+
+
+def read_mp_parameters(text: str) -> dict[str, Any]:
+    """The options of the model parallel library in a hyperparameter's text, unchecked, empty where it says nothing;
+    ValueError with the end of a sentence unless it is an object.
+    """
+    text = unquote(text).strip()
+    if text.lower() in ("", "false", "0", "none", "null"):
+        return {}
+    value: dict[str, Any] = decode(text, dict[str, Any])
+    return {} if value is UNSET else value
+
+
+def _model_parallel(program: str | None, values: Mapping[str, str], problems: list[str]) -> Mapping[str, Any]:
+    """What was asked of the model parallel library; all that is wrong with it is a problem."""
+    try:
+        given = read_mp_parameters(values.get(MP_PARAMETERS, ""))
+    except ValueError as error:
+        problems.append(f"{MP_PARAMETERS} {error}; give it as a JSON object of options.")
+        return {}
+    if given and program is None:
+        problems.append(
+            f"{MP_PARAMETERS} asks for model parallelism, which run_qa, the kit's own program, does not use; remove "
+            "smdistributed modelparallel from distribution, or give a program of your own."
+        )
+        return {}
+    try:
+        parameters.parse(given)
+    except parameters.ParameterError as error:
+        problems += [f"{MP_PARAMETERS}: {problem}" for problem in error.problems]
+    return given
 
 
 def _distribution(
@@ -172,6 +213,10 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
     if level not in ("", *_LOG_LEVELS):
         problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
 
+    whose = environ.get(SMDISTRIBUTED, "").strip().lower()
+    if whose not in ("", *_SMDISTRIBUTED):
+        problems.append(f"{SMDISTRIBUTED} must be open, aws or off, not {whose!r}.")
+
     def noted(read: Callable[[Mapping[str, str]], Any]) -> Any:
         try:
             return read(environ)
@@ -181,7 +226,7 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
 
     timeout, trace = noted(read_timeout), noted(read_trace) or range(0)
     noted(read_price)  # run_qa asks for it when it starts
-    return replace(options, efa=strict, debug=level == "debug", timeout=timeout, trace=trace)
+    return replace(options, efa=strict, debug=level == "debug", timeout=timeout, trace=trace, smdistributed=whose)
 
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:

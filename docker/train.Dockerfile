@@ -362,6 +362,7 @@ LABEL berth.kit="train" \
     berth.nccl="${NCCL}" \
     berth.efa="${EFA}" \
     berth.smddp="${SMDDP}" \
+    berth.smdistributed="open" \
     berth.gdrcopy="${GDRCOPY}" \
     berth.cuda-compat="${CUDA_COMPAT}"
 

@@ -5,7 +5,7 @@ entry        the rest of process 1: reads the job, decides, and ends as SageMake
 job          the job as SageMaker describes it; what the user asked for, and its strings by type, are in berth.contract
 hardware     what this host has; before it, berth.runtime.gpu.start judges driver and GPU
 efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel library can be imported
-plan, mpirun the launch plan and its command line; pure
+plan, mpirun the launch plan and its command line, with sentences and model_parallel for it; pure
 environment  what environment a rank gets, from the plan to run_qa itself
 hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together
 prepare      brings the user's program and its packages
@@ -20,6 +20,8 @@ cpu_trainer  for start_hook: has transformers before 5 take the CPU where there 
              datasets read what newer ones write, and its columns of arrays
 after_import a function called once a module has been imported, for start_hook
 metrics/     the metrics that scripts ask evaluate and datasets for, without a network; start_hook brings them in
+smdistributed_finder has `import smdistributed` find ours after AWS's; partitioned_trainer has Trainer use it
+smdistributed/ an open implementation of SageMaker's libraries of that name, a package of its own
 sdk3/        what stands between SDK v3's MPI driver and mpirun
 tracebacks   those of a user's program, without what started it
 log          whole lines that begin with `berth: `; line_buffer makes lines of a program's output, progress bars tamed

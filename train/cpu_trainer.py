@@ -1,4 +1,4 @@
-"""transformers before 5 on a host without a GPU that torch can use: has its TrainingArguments take the CPU.
+"""transformers before 5 on a host without a GPU that torch can use: has its TrainingArguments and Trainer take the CPU.
 
 By itself 4.26 takes NCCL and `cuda:0` as soon as it is one of several ranks, refuses fp16 without a GPU, and so most
 scripts of that time. What a program itself puts on a device stays its own. Called by berth.train.start_hook once a
@@ -38,6 +38,37 @@ def after_training_arguments(module: ModuleType, environ: MutableMapping[str, st
         original(self)
 
     arguments.__post_init__ = prepared
+
+
+def after_trainer(module: ModuleType) -> None:
+    """For transformers.trainer of before 5, once it is imported: for a job of smdistributed it gives its DDP the GPU of
+    its rank in any case, and DDP refuses one that is not there.
+    """
+    trainer: Any = getattr(module, "Trainer", None)
+    arguments = getattr(module, "TrainingArguments", None)
+    original = getattr(trainer, "_wrap_model", None)
+    if original is None or not hasattr(arguments, "no_cuda"):
+        return
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *given: Any, **named: Any) -> Any:
+        import torch
+
+        if torch.cuda.is_available():
+            return original(self, *given, **named)
+        parallel = torch.nn.parallel
+        of_torch = parallel.DistributedDataParallel
+
+        def without_devices(model: Any, **options: Any) -> Any:
+            return of_torch(model, **{**options, "device_ids": None, "output_device": None})
+
+        parallel.DistributedDataParallel = without_devices  # type: ignore[assignment,misc]
+        try:
+            return original(self, *given, **named)
+        finally:
+            parallel.DistributedDataParallel = of_torch  # type: ignore[misc]
+
+    trainer._wrap_model = wrapped
 
 
 def take_cpu(arguments: Any, environ: MutableMapping[str, str]) -> list[str]:

@@ -116,7 +116,7 @@ def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, 
     # Some seconds, for the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
     fabric = efa.detect(environ={**os.environ, **(efa.STRICT if options.efa else {})})
-    transformers = software.installed("transformers") if job.program is None else ""
+    transformers = software.installed("transformers") if job.program is None or options.model_parallel else ""
     return make_plan(job, options, HostFindings(hardware, launcher, library, fabric, transformers), os.environ)
 
 

@@ -5,6 +5,7 @@ Hyperparameters are read raw, as strings: sagemaker-training's reader decodes a 
 makes a user program's arguments all the same (`program_arguments`), for user programs know them as it makes them.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import is_platform, unquote
+from berth.contract.launch_options import MP_PARAMETERS, read_mp_parameters
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
@@ -123,12 +125,14 @@ def _read_object(path: Path) -> dict[str, Any]:
 def decoded_hyperparameters(job: Job) -> dict[str, Any]:
     """Hyperparameters as sagemaker-training decodes them: by JSON, once, else as they are.
 
-    Without mp_parameters: one that asks for something is refused, and an empty one says nothing, but transformers 5's
-    argument parser dies of the option.
+    An empty mp_parameters says nothing, and is left out, for argument parsers die of the option.
     """
     values: dict[str, Any] = {}
     for name, text in job.hyperparameters.items():
-        if name == "mp_parameters":
+        if name == MP_PARAMETERS:
+            with contextlib.suppress(ValueError):  # which the launch plan refuses
+                if asked := read_mp_parameters(text):
+                    values[name] = asked
             continue
         try:
             values[name] = json.loads(text)
@@ -160,11 +164,12 @@ def divided_channels(job: Job) -> list[str]:
     )
 
 
-def program_arguments(job: Job) -> list[str]:
+def program_arguments(job: Job, *, mp_parameters: bool = False) -> list[str]:
     """The user program's command line, sorted by name, as sagemaker-training passes it: `--epochs 3 --verbose True -b
-    4`.
+    4`. It passes `--mp_parameters`, too, which the argument parser of transformers 5 refuses: only where asked for.
     """
     from sagemaker_training import mapping
 
-    own = {name: value for name, value in decoded_hyperparameters(job).items() if not is_platform(name)}
+    decoded = decoded_hyperparameters(job).items()
+    own = {name: value for name, value in decoded if not is_platform(name) and (mp_parameters or name != MP_PARAMETERS)}
     return [str(argument) for argument in mapping.to_cmd_args(own)]

@@ -4,14 +4,14 @@ A plan can be printed (`render`) and compared; nothing here starts a process or 
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import REQUIRE_EFA, TRACE, LaunchOptions
+from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
-from berth.train import efa, smddp
+from berth.train import efa, model_parallel, sentences, smddp
 from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
 from berth.train.job import Job, divided_channels, hosts_left_out, program_arguments
@@ -22,8 +22,6 @@ Kind = Literal["mpirun", "process"]
 
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
-_OF_ENDPOINTS = ("HF_MODEL_ID", "HF_TASK")
-_CODE_ARTIFACT = "CA_REPOSITORY_ARN"
 _HOSTS_SHOWN = 4
 _OF_RUN_QA = 5
 """The first version of transformers that run_qa is for."""
@@ -159,7 +157,9 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
     Raises JobError, one sentence for each thing that is wrong.
     """
     choice = _choose(job, options, found)
-    if problems := [*options.problems, *_problems(job, options, found, choice)]:
+    ranks = choice.ranks * len(job.hosts) if choice.kind == "mpirun" else 1
+    problems = [*options.problems, *_problems(job, options, found, choice)]
+    if problems := problems or model_parallel.problems(options, ranks):
         raise JobError(" ".join(problems))
     by_mpirun = choice.kind == "mpirun"
     launcher = found.launcher
@@ -178,13 +178,20 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         backend=choice.backend,
         backend_reason=choice.backend_reason,
         interface=choice.interface,
-        environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads),
+        environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads)
+        | _open_library(options, found, choice),
         command=tuple(command),
-        reasons=(*_reasons(job, options, found, choice), *_without_effect(environ)),
+        reasons=(*_reasons(job, options, found, choice), *sentences.without_effect(environ)),
         idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
         exported=frozenset(options.exports),
         debug=options.debug,
     )
+
+
+def _open_library(options: LaunchOptions, found: HostFindings, choice: _Choice) -> dict[str, str]:
+    """Where AWS's wheel is in the image and can't be imported here, the kit's is found before it."""
+    broken = options.smddp and choice.backend != "smddp" and found.library is not None and found.library.present
+    return {SMDISTRIBUTED: "open"} if broken and not options.smdistributed else {}
 
 
 def launch_kind(job: Job, options: LaunchOptions) -> Kind:
@@ -202,8 +209,10 @@ def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
     gpus = found.hardware.usable_gpus
     ranks, why = _ranks_per_host(job, options, kind, gpus)
     if kind == "process" and len(job.hosts) > 1:
-        why = _apart(len(job.hosts))
+        why = sentences.apart(len(job.hosts))
     backend, backend_reason = _backend(gpus, found.library if options.smddp else None)
+    if options.smddp and backend != "smddp" and job.program is not None:
+        backend_reason += f"; {smddp.instead(options.smdistributed)}"
     interface = choose_interface(job.network_interface, found.hardware.interfaces, alone=len(job.hosts) == 1)
     return _Choice(kind, ranks, why, backend, backend_reason, interface)
 
@@ -265,13 +274,15 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
             "BERTH_DISTRIBUTION to mpi and BERTH_PROCESSES_PER_HOST to their number"
         )
     reasons.append("; ".join([*options.reasons, choice.ranks_reason]))
+    if choice.kind == "mpirun":
+        reasons += model_parallel.reasons(options, choice.ranks * len(job.hosts), found.transformers)
     if choice.kind == "mpirun" and gpus > choice.ranks:
         idle = gpus - choice.ranks
         reasons.append(f"{idle} of {gpus} GPUs stay idle, for {choice.ranks} processes per host were asked for")
     if choice.kind == "mpirun" and job.program is not None and (divided := divided_channels(job)):
-        reasons.append(_divided(divided))
+        reasons.append(sentences.divided(divided))
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
-        reasons.append(_little_shm(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
+        reasons.append(sentences.little_shm(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
     if fabric is not None and (fabric.devices or (choice.backend != "gloo" and not alone)):
         reasons.append(efa.network_line(fabric, choice.backend, alone=alone))
     if options.efa and alone:
@@ -295,68 +306,26 @@ def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
     )
 
 
-def _without_effect(environ: Mapping[str, str]) -> list[str]:
-    """What well-known notebooks set for an endpoint, and by the same habit for a training; and what AWS's own images
-    read that would need a client of AWS in the image (sagemaker-training 5.1.4, modules.py: CodeArtifact).
-    """
-    lines = []
-    if names := [name for name in _OF_ENDPOINTS if environ.get(name)]:
-        lines.append(
-            f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model "
-            "by the hyperparameter model_name_or_path"
-        )
-    if environ.get(_CODE_ARTIFACT):
-        lines.append(
-            f"{_CODE_ARTIFACT} has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
-        )
-    return lines
-
-
 def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:
     """The command of one rank."""
     python = found.launcher.python
     kit = (python, "-P", "-m", "berth.train.run_qa")
-    program = kit if job.program is None else _user_command(job, options, python)
+    program = kit if job.program is None else _user_command(job, options, found)
     if choice.backend == "smddp" and found.library is not None and found.library.launcher:
         return (found.library.launcher, *program)
     return program
-
-
-def _apart(hosts: int) -> str:
-    """SageMaker makes one archive of every host's /opt/ml/model and asks that names do not clash (docs.aws.amazon.com,
-    "How Amazon SageMaker AI Processes Training Output"); build.py keeps the first host's file.
-    """
-    return (
-        "your own program runs once per host unless a distribution is asked for: "
-        f"{hosts} trainings apart, whose /opt/ml/model all go into one model.tar.gz: of files of one name only one "
-        "stays, so save the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one "
-        "training on all"
-    )
-
-
-def _divided(channels: Sequence[str]) -> str:
-    """run_qa trains each host on its own part; how the user's program reads a channel nobody here can know."""
-    return (
-        f"each host has other files of {', '.join(channels)} (ShardedByS3Key): a program that shares one data set "
-        "among all ranks, as Trainer and DistributedSampler do, trains on some of it twice and on some never, or "
-        "waits for ever; make it FullyReplicated, or share each host's files among its own ranks, in equal steps"
-    )
 
 
 def _ranks_per_host(job: Job, options: LaunchOptions, kind: Kind, gpus: int) -> tuple[int, str]:
     if kind == "process":
         return 1, "your own program runs once per host unless a distribution is asked for"
     if options.processes is not None:
-        return options.processes, f"{_processes(options.processes)}: {options.processes_source} says so"
+        return options.processes, f"{sentences.processes(options.processes)}: {options.processes_source} says so"
     if gpus:
-        return gpus, f"{_processes(gpus)}: one for each GPU"
+        return gpus, f"{sentences.processes(gpus)}: one for each GPU"
     if job.program is None:
-        return 1, f"{_processes(1)}: no GPU, and processes_per_host is not set"
-    return 1, f"{_processes(1)}: no GPU, and neither distribution nor BERTH_PROCESSES_PER_HOST says how many"
-
-
-def _processes(count: int) -> str:
-    return f"{count} process{'es' if count > 1 else ''} per host"
+        return 1, f"{sentences.processes(1)}: no GPU, and processes_per_host is not set"
+    return 1, f"{sentences.processes(1)}: no GPU, and neither distribution nor BERTH_PROCESSES_PER_HOST says how many"
 
 
 def _backend(gpus: int, library: smddp.Library | None) -> tuple[Backend, str]:
@@ -374,26 +343,11 @@ def _without_efa(backend: Backend, fabric: efa.Fabric) -> str:
     return "the ranks use gloo, which knows no EFA" if backend == "gloo" else fabric.missing
 
 
-def _little_shm(size: int, nccl_ranks: int) -> str:
-    """NCCL takes a file of 9.6 MiB in /dev/shm for each connection between GPUs that can't reach each other's memory,
-    and 64 MiB, Docker's default, are full with four of them (github.com/NVIDIA/nccl/issues/290 and 525). With NVLink it
-    takes little: so a reason, and no error.
-    """
-    nccl = (
-        f"NCCL joins {nccl_ranks} GPUs through it, with about 10 MiB for each connection that is not NVLink, and"
-        if nccl_ranks > 1
-        else "data loader workers or NCCL"
-    )
-    return (
-        f"/dev/shm has only {size >> 20} MiB: {nccl} may die of a bus error; keep dataloader_num_workers at 0, or give "
-        "the container more (docker run --shm-size, or shm_size in the local session's container_config)"
-    )
-
-
-def _user_command(job: Job, options: LaunchOptions, python: str) -> tuple[str, ...]:
-    program = str(job.program)
+def _user_command(job: Job, options: LaunchOptions, found: HostFindings) -> tuple[str, ...]:
+    program, python = str(job.program), found.launcher.python
+    arguments = program_arguments(job, mp_parameters=model_parallel.taken_as_argument(found.transformers))
     if program.endswith(".sh"):
-        return ("bash", program, *program_arguments(job))
+        return ("bash", program, *arguments)
     # mpi4py's runner calls MPI_Abort when the program raises, so that ranks inside a collective do not wait for it.
     runner = ("-m", "mpi4py") if options.mpi4py else ()
-    return (python, *runner, program, *program_arguments(job))
+    return (python, *runner, program, *arguments)

@@ -18,12 +18,16 @@ from dataclasses import dataclass
 from berth.contract.hyperparameters import unquote
 from berth.runtime import subprocesses
 from berth.train.job import Job
+from berth.train.smdistributed_finder import OPEN, PACKAGE, VARIABLE, WITHOUT, choice
 
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"
 TIME_LIMIT = 180.0  # seconds; it imports torch, from an image that may just have been pulled
 _SERVER_PORT = "7592"
 _PARAMETER = "sagemaker_distributed_dataparallel_enabled"
+# Of AWS's library alone: the kit's own implementation answers to the same name.
 _TRY = f"""
+import sys
+sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != "berth.train.smdistributed_finder"]
 try:
     import {MODULE}
 except BaseException as error:
@@ -35,11 +39,20 @@ except BaseException as error:
 @dataclass(frozen=True, slots=True)
 class Library:
     """What came of trying: `obstacle` is empty where the import succeeded. `launcher` is the library's own, smddprun,
-    through which each rank is started (it sets variables), empty where there is none.
+    through which each rank is started (it sets variables), empty where there is none. `present`: there is a wheel of
+    AWS's, though it may not be importable here.
     """
 
     obstacle: str = ""
     launcher: str = ""
+    present: bool = False
+
+
+def instead(chosen: str) -> str:
+    """What answers a program's own import of the library where AWS's can't be used; `chosen` is BERTH_SMDISTRIBUTED."""
+    if chosen in WITHOUT:
+        return f"your program's own import of it fails as well, for {VARIABLE} is {chosen}"
+    return "your program's own import of it gets the kit's open implementation, not AWS's library"
 
 
 def variables(job: Job) -> dict[str, str]:
@@ -61,21 +74,22 @@ def variables(job: Job) -> dict[str, str]:
 
 
 def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> Library:
-    """Import the library in a child process."""
+    """Import AWS's library in a child process, unless BERTH_SMDISTRIBUTED says that it is not to be used."""
+    if (chosen := choice(environ)) in (OPEN, "off"):
+        return Library(f"{VARIABLE} is {chosen}")
     try:
         command = [sys.executable, "-P", "-c", _TRY]
         done = subprocesses.run(command, limit, {**variables(job), **environ}, stderr=subprocess.STDOUT, cwd="/")
     except subprocess.TimeoutExpired:
-        return Library(f"its import took longer than {limit:.0f} s")
+        return Library(f"its import took longer than {limit:.0f} s", present=True)
     if done.returncode == 0:
         return Library(launcher=shutil.which("smddprun") or "")
     if done.returncode < 0:
-        return Library(f"its import crashed ({signal.Signals(-done.returncode).name})")
+        return Library(f"its import crashed ({signal.Signals(-done.returncode).name})", present=True)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     obstacle = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
-    return Library(
-        obstacle.removeprefix("obstacle: ") if obstacle else (lines or ["its import failed without a word"])[-1]
-    )
+    why = obstacle.removeprefix("obstacle: ") if obstacle else (lines or ["its import failed without a word"])[-1]
+    return Library(why, present=f"No module named '{PACKAGE}" not in why)
 
 
 def framework_parameters(text: str, *, used: bool) -> str:

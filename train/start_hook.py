@@ -20,12 +20,16 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
     try:
         for name, value in software_variables().items():
             environ.setdefault(name, value)
-        from berth.train import after_import
+        from berth.train import after_import, smdistributed_finder
 
+        smdistributed_finder.install(environ)
         after_import.register("evaluate.loading", _after_evaluate)
         after_import.register("datasets", _after_datasets)
         after_import.register("datasets.features.features", _after_features)
         after_import.register("transformers.training_args", _after_training_arguments)
+        after_import.register("transformers.trainer", _after_trainer)
+        if "SM_HP_MP_PARAMETERS" in environ:
+            after_import.register("transformers.utils.import_utils", _after_import_utils)
         environ.update(interface_variables(environ))
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
@@ -82,9 +86,23 @@ def _after_features(module: "ModuleType") -> None:
 
 
 def _after_training_arguments(module: "ModuleType") -> None:
-    from berth.train.cpu_trainer import after_training_arguments
+    from berth.train import cpu_trainer, partitioned_trainer
 
-    after_training_arguments(module)
+    cpu_trainer.after_training_arguments(module)
+    partitioned_trainer.after_training_arguments(module)
+
+
+def _after_trainer(module: "ModuleType") -> None:
+    from berth.train import cpu_trainer, partitioned_trainer
+
+    cpu_trainer.after_trainer(module)
+    partitioned_trainer.after_trainer(module)
+
+
+def _after_import_utils(module: "ModuleType") -> None:
+    from berth.train.partitioned_trainer import after_import_utils
+
+    after_import_utils(module)
 
 
 def world_size(environ: "Mapping[str, str]") -> int:

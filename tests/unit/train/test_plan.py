@@ -314,6 +314,7 @@ def test_no_secret_of_custom_mpi_options_is_logged() -> None:
 
 REFUSED = {
     "mp_parameters": ({"mp_parameters": '{"partitions": 2}'}, {}, "mp_parameters asks for"),
+    "smdistributed": ({}, {"BERTH_SMDISTRIBUTED": "on"}, "BERTH_SMDISTRIBUTED must be open, aws or off, not 'on'."),
     "parameter server": ({"sagemaker_parameter_server_enabled": "true"}, {}, "parameter server"),
     "not a number": (
         {"processes_per_host": "two"},

@@ -44,7 +44,7 @@ EXPECTED = {
     "v2 PyTorch, mpi that sets -np": (MPI, REFUSED, REFUSED),
     "v2 PyTorch, mpi, more processes than GPUs": (MPI, 9, REFUSED),
     "v2 PyTorch, parameter_server": (ONCE, REFUSED, REFUSED),
-    "v2 PyTorch, smdistributed.modelparallel": (MPI, REFUSED, REFUSED),
+    "v2 PyTorch, smdistributed.modelparallel": (MPI, 8, 8),
     "v2 PyTorch, pytorchddp": (MPI, 1, 8),  # the SDK makes smdistributed.dataparallel of it
     "v2 HuggingFace, pytorchddp": (TORCH, 1, 8),
     "v3 ModelTrainer": (RUN_QA, 1, 8),

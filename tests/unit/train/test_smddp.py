@@ -51,11 +51,40 @@ def test_the_double_can_be_imported() -> None:
 def test_an_import_that_raises_is_told_in_its_own_words() -> None:
     words = UNSUPPORTED.partition(": ")[2]
     tried = smddp.attempt(job(), WITH_DOUBLE | {"SMDDP_DOUBLE_UNSUPPORTED": words})
-    assert tried == Library(UNSUPPORTED)
+    assert tried == Library(UNSUPPORTED, present=True)
 
 
-def test_a_library_that_is_not_there() -> None:
-    assert smddp.attempt(job(), os.environ).obstacle == "ModuleNotFoundError: No module named 'smdistributed'"
+def test_a_library_that_is_not_there(tmp_path: Path) -> None:
+    absent = Library("ModuleNotFoundError: No module named 'smdistributed'")
+    assert smddp.attempt(job(), os.environ) == absent
+    # Where every Python starts with the hook, by which the kit's own answers to the name.
+    site = tmp_path / "sitecustomize.py"
+    site.write_text("from berth.train import start_hook; start_hook.start()")
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{pins.ROOT}"}
+    assert smddp.attempt(job(), environ) == absent
+
+
+@pytest.mark.parametrize("chosen", ["open", "off"])
+def test_a_library_that_is_not_to_be_used_is_not_tried(chosen: str) -> None:
+    environ = WITH_DOUBLE | {"BERTH_SMDISTRIBUTED": chosen}
+    assert smddp.attempt(job(), environ) == Library(f"BERTH_SMDISTRIBUTED is {chosen}")
+
+
+@pytest.mark.parametrize(
+    ("present", "chosen", "first", "said"),
+    [
+        (False, "", None, "gets the kit's open implementation, not AWS's library"),
+        (True, "", "open", "gets the kit's open implementation, not AWS's library"),
+        (True, "aws", None, "fails as well, for BERTH_SMDISTRIBUTED is aws"),
+    ],
+)
+def test_what_a_programs_own_import_gets_where_the_library_cant_be_used(
+    present: bool, chosen: str, first: str | None, said: str
+) -> None:
+    library = Library(UNSUPPORTED, present=present)
+    plan = plan_of(job(program="train.py", **ESTIMATOR), CPU, {"BERTH_SMDISTRIBUTED": chosen}, library)
+    assert plan.environment.get("BERTH_SMDISTRIBUTED") == first
+    assert plan.backend_reason.endswith(f"can't be used ({UNSUPPORTED}); your program's own import of it {said}")
 
 
 @pytest.mark.slow
@@ -72,7 +101,7 @@ def test_an_import_that_ends_in_another_way(tmp_path: Path, code: str, obstacle:
     folder = tmp_path / "smdistributed/dataparallel/torch"
     folder.mkdir(parents=True)
     (folder / "torch_smddp.py").write_text(code)
-    assert smddp.attempt(job(), {**os.environ, "PYTHONPATH": str(tmp_path)}, limit=2) == Library(obstacle)
+    assert smddp.attempt(job(), {**os.environ, "PYTHONPATH": str(tmp_path)}, limit=2) == Library(obstacle, present=True)
 
 
 def test_the_librarys_variables() -> None:

@@ -185,7 +185,13 @@ def test_the_start_up_file_calls_it(site: Path) -> None:
 
 def test_a_python_by_itself_imports_nothing_for_it(site: Path) -> None:
     done = python("print(*sorted(set(sys.modules) - seen))", site)
-    assert done.stdout.split() == ["berth", "berth.train", "berth.train.after_import", "berth.train.start_hook"]
+    assert done.stdout.split() == [
+        "berth",
+        "berth.train",
+        "berth.train.after_import",
+        "berth.train.smdistributed_finder",
+        "berth.train.start_hook",
+    ]
 
 
 def test_a_users_own_berth_is_no_error(site: Path, tmp_path: Path) -> None:

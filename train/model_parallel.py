@@ -1,0 +1,61 @@
+"""A job that asks for SageMaker's model parallel library, as its launch plan sees it. Pure."""
+
+from berth.contract.launch_options import MP_PARAMETERS, SMDISTRIBUTED, LaunchOptions
+from berth.train.smdistributed.modelparallel import parameters
+from berth.train.smdistributed_finder import OPEN, WITHOUT
+
+_WITHOUT_THE_PATH = 5
+"""The first version of transformers whose Trainer can't go the library's path by itself."""
+
+
+def problems(options: LaunchOptions, ranks: int) -> list[str]:
+    """What forbids it on so many ranks; the options themselves were checked as they were read."""
+    try:
+        _parsed(options, ranks)
+    except parameters.ParameterError as error:
+        return [f"{MP_PARAMETERS}: {problem}" for problem in error.problems]
+    return []
+
+
+def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
+    """What is done of what was asked for, and what changes nothing. `transformers` is the image's version."""
+    asked = _parsed(options, ranks)
+    if asked is None:
+        return []
+    degree = asked.pipeline_parallel_degree
+    lines = [
+        f"model parallel: {degree} partition{'s' if degree > 1 else ''} of the model, {ranks // degree} "
+        f"replica{'s' if ranks > degree else ''}, {asked.microbatches} microbatches, {asked.pipeline}, "
+        f"{asked.placement_strategy}; by {_whose(options.smdistributed)}"
+    ]
+    if _since_5(transformers) and options.smdistributed != OPEN:
+        lines.append(
+            f"Trainer of transformers {transformers} uses no partitions, and trains data-parallel: its own way to the "
+            f"library is broken; {SMDISTRIBUTED} set to open mends it (a script that imports the library itself is "
+            "not concerned)"
+        )
+    return [*lines, *(remark.removesuffix(".") for remark in asked.remarks)]
+
+
+def taken_as_argument(transformers: str) -> bool:
+    """Whether scripts take `--mp_parameters`, as AWS's images pass it: the argument parser of transformers 5 does not.
+
+    `transformers` is the image's version, empty where nobody looked.
+    """
+    return bool(transformers) and not _since_5(transformers)
+
+
+def _parsed(options: LaunchOptions, ranks: int) -> parameters.ModelParallelParameters | None:
+    return parameters.parse(options.model_parallel, ranks) if options.model_parallel else None
+
+
+def _since_5(transformers: str) -> bool:
+    major = transformers.partition(".")[0]
+    return major.isdigit() and int(major) >= _WITHOUT_THE_PATH
+
+
+def _whose(chosen: str) -> str:
+    if chosen in WITHOUT:
+        return f"AWS's library where it is in the image, for {SMDISTRIBUTED} is {chosen}"
+    ours = "the kit's open implementation, not AWS's library"
+    return ours if chosen == OPEN else f"{ours}, where AWS's is not in the image"

@@ -1,0 +1,42 @@
+"""SMDDP version 1's DistributedDataParallel: torch's, with the parameters that the documentation has.
+
+Source: SageMaker Python SDK, doc/api/training/sdp_versions/v1.2.x/smd_data_parallel_pytorch.rst.
+"""
+
+import warnings
+from typing import Any
+
+import torch
+
+from ..distributed import check_group, check_initialized
+
+
+class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
+    """The module on every rank with equal weights, whose gradients `backward` averages over the ranks.
+
+    `bucket_cap_mb`: megabytes of gradients that are averaged at once, 25 if None. RuntimeError before
+    init_process_group; ValueError for another group than WORLD.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        device_ids: list[int] | None = None,
+        output_device: int | None = None,
+        broadcast_buffers: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: int | None = None,
+    ) -> None:
+        check_initialized("DistributedDataParallel")
+        check_group(process_group)
+        options: dict[str, Any] = {} if broadcast_buffers else {"broadcast_buffers": False}
+        with warnings.catch_warnings():
+            # The documentation has scripts say False, and torch 2.13 would have them say something else.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            super().__init__(
+                module,
+                device_ids=device_ids or None,
+                output_device=output_device,
+                bucket_cap_mb=25 if bucket_cap_mb is None else bucket_cap_mb,
+                **options,
+            )

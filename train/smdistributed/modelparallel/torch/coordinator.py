@@ -1,0 +1,519 @@
+"""Runs the script's step function on pp_rank 0: one thread for each microbatch, one of them at a time.
+
+A call of a module of another rank is written down on the microbatch's tape, as is every tensor that goes from one rank to
+another; the backward pass reads the tape from its end. Whatever concerns two ranks is asked of both before the baton is
+given up, so that all ranks see all transfers in one order.
+"""
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from .baton import Baton, Stopped
+from .messages import (
+    AddGradient,
+    Backward,
+    Call,
+    Finish,
+    Form,
+    Hello,
+    Move,
+    Opening,
+    Outcome,
+    Push,
+    Release,
+    SendGradient,
+    Status,
+    current_modes,
+    in_modes,
+)
+from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, local, pack, unpack, version
+from .seeds import mixed, random_state, set_random_state
+from .server import FORMS, StepMismatch, training_of
+from .stand_in import is_away
+from .wire import Incoming, Poisoned, Wire, meta_of
+
+RESULTS = 1 << 12
+"""How many results a call may have: numbers of tensors are given in blocks of so many."""
+
+
+class RemoteFailed(RuntimeError):
+    """Another rank failed; the step's end tells why."""
+
+
+class OutsideStep(RuntimeError):
+    """A module that is spread over ranks was called where no step runs."""
+
+    def __init__(self, what: str = "The model was called") -> None:
+        super().__init__(
+            f"{what} outside a step; with more than one partition, do it in a function with the decorator @smp.step, "
+            "which every rank calls."
+        )
+
+
+@dataclass
+class Put:
+    """A local tensor went to another rank. `departure` is None if it takes no gradient."""
+
+    handle: Handle
+    departure: torch.Tensor | None = None
+    holder: GradientHolder = field(default_factory=GradientHolder)
+
+
+@dataclass
+class Moved:
+    """A tensor went from one owner to another."""
+
+    source: Handle
+    target: Handle
+
+
+@dataclass
+class Fetched:
+    """A tensor came here."""
+
+    handle: Handle
+    holder: GradientHolder
+
+
+@dataclass
+class Called:
+    """A module was called. `spent`: its graph is used up."""
+
+    name: str
+    owner: int
+    number: int
+    inputs: list[Handle]
+    results: list[Handle]
+    spent: bool = False
+
+
+Record = Put | Moved | Fetched | Called
+
+
+@dataclass
+class Microbatch:
+    """What a thread runs. `copies`: what is where already."""
+
+    index: int
+    seed: int
+    tape: list[Record] = field(default_factory=list)
+    puts: dict[tuple[int, int, int, bool], tuple["weakref.ref[torch.Tensor]", Handle]] = field(default_factory=dict)
+    copies: dict[tuple[int, int], Handle] = field(default_factory=dict)
+    calls: int = 0
+    backward: bool = False
+    over: bool = False
+    random: Any = None
+
+
+@dataclass
+class Sending:
+    """What a call takes with it."""
+
+    inputs: list[Handle] = field(default_factory=list)
+    puts: list[tuple[Handle, torch.Tensor]] = field(default_factory=list)
+    moves: list[tuple[Handle, Handle, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`simple`: forward passes come first; `open_microbatches` at a time; `in_turn`: the order always is the same."""
+
+    simple: bool
+    open_microbatches: int
+    in_turn: bool
+
+
+class Coordinator:
+    """Asks the owners. `servers`: their ranks; `named`: the model's modules and parameters by name."""
+
+    def __init__(self, wire: Wire, servers: Sequence[int], named: Mapping[str, Any], schedule: Schedule) -> None:
+        self._wire, self._servers, self._named, self._schedule = wire, servers, named, schedule
+        # What the other end has, too; this rank's own parameters travel as tensors, with their gradients.
+        known = {name: each for name, each in named.items() if isinstance(each, nn.Module) or is_away(each)}
+        self._ids = {id(each): name for name, each in known.items()}
+        self._numbers, self._transfers = itertools.count(1), itertools.count(1)
+        self._forms: dict[Any, tuple[int, Form]] = {}
+        self._unneeded: dict[int, list[tuple[int, int]]] = {server: [] for server in servers}
+        self._thread = threading.local()
+        self._baton = Baton(in_turn=schedule.in_turn)
+        self.went_backward = False
+
+    # ---- one step ----
+
+    def open(self, hello: Hello, seed: int) -> None:
+        """Begin a step on all ranks. StepMismatch, on all ranks, if they are not about to run the same function."""
+        others = [(server, self._wire.receive(server)) for server in self._servers]
+        error = None
+        for server, other in others:
+            if other != hello:
+                error = (
+                    f"Rank {self._wire.rank} calls the step function {hello.function} as its step {hello.count}, rank "
+                    f"{server} calls {other.function} as its step {other.count}; every rank must call the same step "
+                    "functions in the same order, those for evaluation, too."
+                )
+        for server in self._servers:
+            self._wire.send(server, Opening(error, seed))
+        if error:
+            raise StepMismatch(error)
+
+    def run(self, bodies: Sequence[Callable[[], Any]], seed: int) -> list[Any]:
+        """What the function returns for each microbatch, with all tensors here. The first error of any is raised."""
+        self._baton = Baton(in_turn=self._schedule.in_turn)
+        self.went_backward = False
+        run = _Run(self, bodies, seed, self._schedule.open_microbatches)
+        run.start()
+        if run.errors and not isinstance(run.errors[0], RemoteFailed | Poisoned):
+            raise run.errors[0]
+        return run.outputs
+
+    def finish(self) -> str | None:
+        """End the step on all owners: what failed there, if anything did."""
+        replies = []
+        for server in self._servers:
+            replies.append((server, self._wire.expect(server)))
+            self._wire.send(server, Finish())
+        found: list[tuple[int, Status]] = [(server, reply.wait()) for server, reply in replies]
+        failed = [(server, status) for server, status in found if status.error]
+        failed.sort(key=lambda each: not each[1].caused)
+        return f"A module failed on rank {failed[0][0]}:\n{failed[0][1].error}" if failed else None
+
+    def tell(self, outcome: Outcome, tensors: Sequence[torch.Tensor] = ()) -> None:
+        """How the step ended, to all owners."""
+        for server in self._servers:
+            transfer = next(self._transfers)
+            self._wire.send(server, outcome._replace(transfer=transfer))
+            if outcome.metas:
+                self._wire.send_tensors(server, transfer, outcome.metas, tensors)
+        self._wire.drain()
+
+    # ---- one microbatch, in its thread ----
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this thread runs a microbatch."""
+        found: Microbatch | None = getattr(self._thread, "microbatch", None)
+        return found is not None and not found.over
+
+    @property
+    def microbatch(self) -> Microbatch:
+        """The one that this thread runs. OutsideStep if it runs none."""
+        if not self.runs_here:
+            raise OutsideStep
+        found: Microbatch = self._thread.microbatch
+        return found
+
+    def run_microbatch(self, index: int, seed: int, place: tuple[int, int], body: Callable[[], Any]) -> Any:
+        """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Stopped."""
+        microbatch = self._thread.microbatch = Microbatch(index, mixed(seed, index))
+        self._baton.take(place)
+        torch.manual_seed(microbatch.seed)
+        found = tree_map(local, body())
+        for record in microbatch.tape:
+            if isinstance(record, Fetched) and record.holder.gradient is not None:
+                raise RuntimeError(
+                    "A gradient stayed on this rank, for loss.backward() was called in the step function; call "
+                    "model.backward(loss), which goes on to the other partitions."
+                )
+        for server in self._servers:
+            self._wire.send(server, Release(index))
+        microbatch.over = True
+        microbatch.tape.clear()
+        return found
+
+    def _wait(self, wait: Callable[[], Any]) -> Any:
+        """Wait for another rank; other microbatches run meanwhile."""
+        microbatch = self.microbatch
+        first = microbatch.backward != self._schedule.simple
+        microbatch.random = random_state()
+        try:
+            return self._baton.wait(wait, 0 if first else 1, microbatch.index)
+        except Poisoned as error:
+            raise RemoteFailed from error
+        finally:
+            set_random_state(microbatch.random)
+
+    # ---- forward ----
+
+    def call(self, names: tuple[str, ...], owner: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of modules of another rank, one after the other; its tensors stay there."""
+        microbatch = self.microbatch
+        if microbatch.backward and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{names[0]} is on another partition and was called again during the backward pass, by a gradient "
+                "checkpoint around it; checkpoint the module itself, with smp.set_activation_checkpointing."
+            )
+        try:
+            arguments, tensors = pack((args, kwargs), self._ids)
+        except TypeError as error:
+            raise TypeError(f"An argument of {names[0]}, which is on rank {owner}: {error}") from error
+        sending = Sending()
+        for tensor in tensors:
+            sending.inputs.append(self._bring(tensor, owner, sending))
+        modes = current_modes(training_of([self._named[name] for name in names]))
+        wants = tuple(handle.meta.requires_grad for handle in sending.inputs)
+        key = (names, arguments, modes, tuple(handle.meta for handle in sending.inputs))
+        known = self._forms.get(key)
+        number = self._number()
+        reply = None if known else self._wire.expect(owner)
+        request = Call(
+            results=number,
+            microbatch=microbatch.index,
+            names=names,
+            arguments=arguments,
+            inputs=tuple((handle.number, want) for handle, want in zip(sending.inputs, wants, strict=True)),
+            puts=tuple((handle.number, handle.meta) for handle, _ in sending.puts),
+            moves=tuple(Move(new.number, new.meta, old.owner, transfer) for old, new, transfer in sending.moves),
+            transfer=next(self._transfers),
+            modes=modes,
+            seed=mixed(microbatch.seed, microbatch.calls),
+            expected=known[0] if known else None,
+            free=self._take_unneeded(owner),
+        )
+        microbatch.calls += 1
+        self._issue(owner, request, sending)
+        form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
+        return self._results(microbatch, request, owner, sending.inputs, form)
+
+    def _issue(self, owner: int, request: Call, sending: Sending) -> None:
+        """To both ends of every transfer at once: this order is the one that all ranks see."""
+        for old, _, transfer in sending.moves:
+            self._wire.send(old.owner, Push(request.microbatch, old.number, old.meta, owner, transfer))
+        self._wire.send(owner, request)
+        if request.puts:
+            metas = [meta for _, meta in request.puts]
+            self._wire.send_tensors(owner, request.transfer, metas, [tensor for _, tensor in sending.puts])
+
+    def _learn(self, key: Any, number: int, form: Form | None) -> Form:
+        if form is None:
+            raise RemoteFailed
+        if len(self._forms) < FORMS:
+            self._forms[key] = (number, form)
+        return form
+
+    def _results(self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form) -> Any:
+        grad = request.modes.grad
+        gone = None if grad else self._forget(microbatch)
+        handles = [Handle(request.results + place, owner, meta, gone) for place, meta in enumerate(form.metas)]
+        if grad:
+            microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
+        device, fetch = self._wire.device, self._fetch
+        tensors = [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
+        return unpack(form.packed, tensors, self._named)
+
+    def _forget(self, microbatch: Microbatch) -> Callable[[int, int], None]:
+        """What frees a tensor at its owner once nobody here can use it; told with the next call."""
+
+        def gone(owner: int, number: int) -> None:
+            if not microbatch.over:
+                self._unneeded[owner].append((microbatch.index, number))
+
+        return gone
+
+    def _take_unneeded(self, owner: int) -> tuple[tuple[int, int], ...]:
+        taken, self._unneeded[owner] = self._unneeded[owner], []
+        return tuple(taken)
+
+    def _number(self) -> int:
+        return next(self._numbers) * RESULTS
+
+    def _bring(self, tensor: torch.Tensor, owner: int, sending: Sending) -> Handle:
+        """The number of a tensor at an owner, where it is already, or goes with this call."""
+        microbatch = self.microbatch
+        if isinstance(tensor, RemoteTensor) and not tensor.changed:
+            if tensor.microbatch is not microbatch:
+                raise OutsideStep("A tensor of another microbatch or step was used")
+            return self._move(microbatch, tensor.handle, owner, sending)
+        tensor = local(tensor)
+        if is_away(tensor):
+            raise RuntimeError(
+                "A parameter of another partition was given to a module; put the two on one partition, with "
+                "smp.set_partition and auto_partition false."
+            )
+        wants = tensor.requires_grad and torch.is_grad_enabled()
+        key = (id(tensor), version(tensor), owner, wants)
+        found = microbatch.puts.get(key)
+        if found is not None and found[0]() is tensor:
+            return found[1]
+        put = Put(Handle(self._number(), owner, meta_of(tensor)._replace(requires_grad=wants)))
+        if wants:
+            put.departure = Departure.apply(tensor, put.holder)  # type: ignore[no-untyped-call]
+        microbatch.tape.append(put)
+        microbatch.puts[key] = (weakref.ref(tensor), put.handle)
+        sending.puts.append((put.handle, tensor))
+        return put.handle
+
+    def _move(self, microbatch: Microbatch, handle: Handle, owner: int, sending: Sending) -> Handle:
+        if handle.owner == owner:
+            return handle
+        if found := microbatch.copies.get((handle.number, owner)):
+            return found
+        copy = Handle(self._number(), owner, handle.meta)
+        microbatch.copies[handle.number, owner] = copy
+        microbatch.tape.append(Moved(handle, copy))
+        sending.moves.append((handle, copy, next(self._transfers)))
+        return copy
+
+    def _fetch(self, tensor: RemoteTensor) -> torch.Tensor:
+        microbatch, handle = self.microbatch, tensor.handle
+        if tensor.microbatch is not microbatch:
+            raise OutsideStep("A tensor of another microbatch or step was used")
+        incoming = self._expect(handle)
+        self._wire.send(handle.owner, Push(microbatch.index, handle.number, handle.meta, self._wire.rank, incoming[1]))
+        (value,) = self._wait(incoming[0].wait)
+        if not handle.meta.requires_grad or torch.is_inference_mode_enabled():
+            return value  # type: ignore[no-any-return]
+        fetched = Fetched(handle, GradientHolder())
+        microbatch.tape.append(fetched)
+        return arrive(value, fetched.holder)
+
+    def _expect(self, handle: Handle) -> tuple[Incoming, int]:
+        transfer = next(self._transfers)
+        return self._wire.expect_tensors(handle.owner, transfer, [handle.meta]), transfer
+
+    # ---- backward ----
+
+    def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
+        """The gradients of all that led to these tensors, here and at all owners."""
+        microbatch = self.microbatch
+        self.went_backward = True
+        ours = [local(tensor) for tensor in tensors]
+        microbatch.backward = True
+        try:
+            torch.autograd.backward(ours, gradients, retain_graph=bool(microbatch.tape))
+            self._unwind(microbatch)
+        finally:
+            microbatch.backward = False
+
+    def _unwind(self, microbatch: Microbatch) -> None:
+        """The tape, from its end. What it holds stays, for a second loss may lead there; a used graph says so then."""
+        waiting: list[tuple[Put, Incoming]] = []
+        done: list[Record] = []
+        while microbatch.tape:
+            record = microbatch.tape.pop()
+            done.append(record)
+            if isinstance(record, Fetched):
+                self._continue_here(waiting)
+                self._give_gradient(microbatch, record)
+            elif isinstance(record, Called):
+                self._call_backward(microbatch, record)
+            elif isinstance(record, Moved):
+                self._return_gradient(microbatch, record)
+            elif record.handle.reached and record.departure is not None:
+                waiting.append((record, self._ask_gradient(microbatch, record.handle)))
+        self._continue_here(waiting)
+        microbatch.tape.extend(reversed(done))
+
+    def _give_gradient(self, microbatch: Microbatch, record: Fetched) -> None:
+        gradient = record.holder.take()
+        if gradient is None:
+            return
+        handle, transfer = record.handle, next(self._transfers)
+        meta = meta_of(gradient)
+        request = AddGradient(microbatch.index, handle.number, meta, self._wire.rank, transfer)
+        self._wire.send(handle.owner, request)
+        self._wire.send_tensors(handle.owner, transfer, [meta], [gradient])
+        handle.reached = True
+
+    def _call_backward(self, microbatch: Microbatch, record: Called) -> None:
+        if not any(handle.reached for handle in record.results):
+            return
+        if record.spent:
+            raise RuntimeError(
+                f"A second backward pass leads through {record.name}, whose graph the first one used up; add up the "
+                "losses and call model.backward once."
+            )
+        record.spent = True
+        self._wire.send(record.owner, Backward(microbatch.index, record.number))
+        for handle in record.results:
+            handle.reached = False
+        for handle in record.inputs:
+            handle.reached = handle.reached or handle.meta.requires_grad
+
+    def _return_gradient(self, microbatch: Microbatch, record: Moved) -> None:
+        if not record.target.reached:
+            return
+        source, target, transfer = record.source, record.target, next(self._transfers)
+        request = SendGradient(microbatch.index, target.number, target.meta, source.owner, transfer)
+        self._wire.send(target.owner, request)
+        answer = AddGradient(microbatch.index, source.number, target.meta, target.owner, transfer)
+        self._wire.send(source.owner, answer)
+        target.reached, source.reached = False, True
+
+    def _ask_gradient(self, microbatch: Microbatch, handle: Handle) -> Incoming:
+        incoming, transfer = self._expect(handle)
+        request = SendGradient(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
+        self._wire.send(handle.owner, request)
+        handle.reached = False
+        return incoming
+
+    def _continue_here(self, waiting: list[tuple[Put, Incoming]]) -> None:
+        """The backward pass of this rank's graph, from the tensors that went away."""
+        departures = []
+        for record, incoming in waiting:
+            (gradient,) = self._wait(incoming.wait)
+            if gradient is not None and record.departure is not None:
+                record.holder.add(gradient)
+                departures.append(record.departure)
+        waiting.clear()
+        if departures:
+            zeros = [torch.zeros_like(each) for each in departures]
+            torch.autograd.backward(departures, zeros, retain_graph=True)
+
+
+class _Run:
+    """The threads of one step; a microbatch that ends opens the next."""
+
+    def __init__(self, coordinator: Coordinator, bodies: Sequence[Callable[[], Any]], seed: int, at_a_time: int) -> None:
+        self.outputs: list[Any] = [None] * len(bodies)
+        self.errors: list[BaseException] = []
+        self._coordinator, self._bodies, self._seed, self._at_a_time = coordinator, bodies, seed, at_a_time
+        self._baton = coordinator._baton
+        self._modes = current_modes()
+        self._left = iter(range(len(bodies)))
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Run all of them, to the end."""
+        before = random_state()
+        for place in [self._open() for _ in range(min(self._at_a_time, len(self._bodies)))]:
+            place.start()
+        for thread in self._threads:  # those that are opened meanwhile are seen, too
+            thread.join()
+        set_random_state(before)
+
+    def _open(self) -> threading.Thread:
+        index = next(self._left)
+        place = self._baton.line_up(1, index)
+        device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        thread = threading.Thread(target=self._body, args=(index, place, device), daemon=True)
+        self._threads.append(thread)
+        return thread
+
+    def _body(self, index: int, place: tuple[int, int], device: int | None) -> None:
+        if device is not None:
+            torch.cuda.set_device(device)
+        try:
+            with in_modes(self._modes):
+                self.outputs[index] = self._coordinator.run_microbatch(index, self._seed, place, self._bodies[index])
+            if index_left := self._open_if_any():
+                index_left.start()
+            self._baton.give_up()
+        except Stopped:
+            pass
+        except BaseException as error:  # raised by the thread that runs the step
+            self.errors.append(error)
+            self._baton.stop()
+
+    def _open_if_any(self) -> threading.Thread | None:
+        try:
+            return self._open()
+        except StopIteration:
+            return None

@@ -1,0 +1,52 @@
+"""Files that are whole or not there: written beside, then renamed."""
+
+import os
+import pickle
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def write(value: Any, path: Path, *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
+    """torch.save, so that nobody ever sees half a file, whoever else writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
+    try:
+        with beside.open("wb") as file:
+            torch.save(value, file, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_text(text: str, path: Path) -> None:
+    """The same for a line of text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+def put_in_place(finished: Path, place: Path) -> None:
+    """Rename a finished folder; one of that name that was there before goes. Another host may have done it already."""
+    old = place.with_name(f".{place.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if not finished.exists() and place.exists():
+        return
+    if place.exists():
+        place.rename(old)
+    finished.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def keep_newest(folder: Path, ending: str, count: int) -> None:
+    """Remove the oldest folders of this ending, so that so many stay."""
+    found = [path for path in folder.iterdir() if path.is_dir() and path.name.endswith(ending)]
+    found = [path for path in found if not path.name.startswith(".")]
+    for path in sorted(found, key=lambda each: each.stat().st_mtime_ns)[:-count]:
+        shutil.rmtree(path, ignore_errors=True)

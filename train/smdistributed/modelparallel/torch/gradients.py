@@ -1,0 +1,91 @@
+"""Gradients after a step: averaged over its microbatches and the replicas, and added to those of earlier steps."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+BUCKET = 64 << 20
+"""Bytes that go over the wire at once."""
+
+
+class GradientExchange:
+    """One rank's parameters. `group`: the replicas' process group, None without data parallelism.
+
+    `passes`: how many steps add up before the replicas exchange gradients; `average`: over the microbatches.
+    """
+
+    def __init__(self, group: object, *, passes: int = 1, average: bool = True) -> None:
+        self._group, self._passes, self._average = group, passes, average
+        self._done = 0
+        self._earlier: list[torch.Tensor | None] = []
+
+    def before(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Set the gradients of earlier steps aside, for they are averaged already."""
+        self._earlier = []
+        for parameter in parameters:
+            self._earlier.append(parameter.grad)
+            parameter.grad = None
+
+    def after(self, parameters: Sequence[nn.Parameter], microbatches: int, *, went_backward: bool) -> None:
+        """With the step's gradients in place. Every rank of the group calls it, with its own of the same parameters."""
+        for parameter in parameters:
+            if parameter.grad is not None and self._average and microbatches > 1:
+                parameter.grad.div_(microbatches)
+        if went_backward:
+            self._done += 1
+            if self._passes == 1:
+                self._reduce(parameters)
+        for parameter, earlier in zip(parameters, self._earlier, strict=True):
+            if earlier is not None:
+                parameter.grad = earlier if parameter.grad is None else earlier.add_(parameter.grad)
+        self._earlier = []
+        if went_backward and self._passes > 1 and self._done % self._passes == 0:
+            self._reduce(parameters)
+
+    def _reduce(self, parameters: Sequence[nn.Parameter]) -> None:
+        if self._group is None or not parameters:
+            return
+        there = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
+        there = there.to(parameters[0].device)
+        dist.all_reduce(there, dist.ReduceOp.MAX, group=self._group)
+        gradients = []
+        for parameter, anywhere in zip(parameters, there.tolist(), strict=True):
+            if anywhere and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if anywhere and parameter.grad is not None:
+                gradients.append(parameter.grad)
+        replicas = dist.get_world_size(self._group)
+        for bucket in buckets(gradients, BUCKET):
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            dist.all_reduce(flat, group=self._group)
+            flat.div_(replicas)
+            for gradient, part in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+                gradient.copy_(part.view(gradient.shape))
+
+
+def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+    """Neighbours of one type and device, up to `size` bytes together, a larger tensor alone; pure."""
+    bucket: list[torch.Tensor] = []
+    filled = 0
+    for tensor in tensors:
+        nbytes = tensor.numel() * tensor.element_size()
+        alike = not bucket or (bucket[0].dtype, bucket[0].device) == (tensor.dtype, tensor.device)
+        if bucket and (filled + nbytes > size or not alike):
+            yield bucket
+            bucket, filled = [], 0
+        bucket.append(tensor)
+        filled += nbytes
+    if bucket:
+        yield bucket
+
+
+def broadcast_all(tensors: Iterable[torch.Tensor], source: int, group: object) -> None:
+    """Every rank of the group gets the tensors of rank `source` of the world."""
+    for tensor in tensors:
+        whole = tensor.detach().contiguous()
+        dist.broadcast(whole, source, group=group)
+        if whole.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(whole)

@@ -1,0 +1,342 @@
+"""DistributedModel: the script's model, each partition on its own rank from the first step on.
+
+Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
+"""
+
+import contextlib
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from . import model_state
+from .activation import place_checkpoints
+from .coordinator import OutsideStep, Schedule
+from .gradients import GradientExchange, broadcast_all
+from .groups import (
+    PP_GROUP,
+    SMPNotInitialized,
+    allgather,
+    dp_size,
+    get_dp_group,
+    get_dp_process_group,
+    get_pp_group,
+    get_pp_process_group,
+    pp_rank,
+    pp_size,
+    rank,
+)
+from .messages import Hello
+from .partition import owners, plan
+from .partition_table import table
+from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
+from .stand_in import send_parameter_away
+from .state import state
+from .wire import Wire, device_groups
+
+Hook = Callable[[Any, Any], Any]
+
+
+class DistributedModel(nn.Module):
+    """`module` spread over the partitions. Wrapping it again gives the same object.
+
+    Honoured: `backward_passes_per_step` (steps before replicas exchange gradients), `average_grads_across_microbatches`,
+    `broadcast_buffers`. Other keywords of the documentation are taken and change nothing. RuntimeError before `init` and
+    for a second model.
+    """
+
+    module: nn.Module
+
+    def __new__(cls, module: nn.Module, *_: Any, **__: Any) -> "DistributedModel":
+        if not state.initialized:
+            raise SMPNotInitialized
+        if isinstance(module, cls):
+            return module
+        if state.model is None:
+            return super().__new__(cls)
+        if state.model.module is not module:
+            raise RuntimeError("smp.DistributedModel wraps one model of a script; another one is wrapped already.")
+        return state.model  # type: ignore[no-any-return]
+
+    def __init__(
+        self,
+        module: nn.Module,
+        trace_device: str = "gpu",  # noqa: ARG002
+        backward_passes_per_step: int = 1,
+        average_grads_across_microbatches: bool = True,  # noqa: FBT001, FBT002
+        broadcast_buffers: bool = True,  # noqa: FBT001, FBT002
+        **accepted: Any,
+    ) -> None:
+        if state.model is self:
+            return
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"smp.DistributedModel takes a torch.nn.Module, not {type(module).__name__}.")
+        super().__init__()
+        if unknown := set(accepted) - _ACCEPTED:
+            raise TypeError(f"smp.DistributedModel has no argument {sorted(unknown)[0]!r}; leave it out.")
+        self.module = module
+        self.partitioned = False
+        self._owners: dict[str, int] = {}
+        self._plan: dict[str, int] = {}
+        self._pipeline: Alone | First | Other = Alone()
+        self._wire: Wire | None = None
+        self._after_partition: OrderedDict[int, Hook] = OrderedDict()
+        self._after_step: OrderedDict[int, Hook] = OrderedDict()
+        self._pending: list[tuple[Mapping[str, Any], bool]] = []
+        self._steps = 0
+        self._sync_buffers = broadcast_buffers
+        replicas = get_dp_process_group() if state.parameters.ddp and dp_size() > 1 else None
+        self._exchange = GradientExchange(
+            replicas, passes=backward_passes_per_step, average=average_grads_across_microbatches
+        )
+        state.model = self
+        if pp_size() == 1:
+            self.partition()
+
+    # ---- the partition ----
+
+    def partition(self) -> None:
+        """Give each rank its part; at the first step of all ranks, or at once where there is one partition."""
+        if self.partitioned:
+            return
+        device = _device()
+        if pp_size() > 1:
+            self._spread(device)
+        else:
+            self._owners = dict.fromkeys(_tensor_names(self.module), 0)
+        with torch.no_grad():
+            for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
+                tensor.data = tensor.data.to(device)
+        if state.parameters.ddp and dp_size() > 1:
+            tensors = [each for _, each in (*self.local_named_parameters(), *self.local_named_buffers())]
+            broadcast_all(tensors, get_dp_group()[0], get_dp_process_group())
+        self.partitioned = True
+        pending, self._pending = self._pending, []
+        for given, strict in pending:
+            self.load_state_dict(given, strict=strict)
+        for hook in list(self._after_partition.values()):
+            hook(self, state.optimizer)
+        self._after_partition.clear()
+
+    def _spread(self, device: torch.device) -> None:
+        self._plan = plan(self.module, state.parameters)
+        self._owners = owners(self.module, self._plan)
+        if rank() == 0:
+            print(table(self.module, self._plan, pp_size()), file=sys.stderr, flush=True)
+        place_checkpoints(self.module, self._plan)
+        ranks, here = get_pp_group(), pp_rank()
+        pipelines = state.topology.groups(state.topology.pp_group)
+        control = get_pp_process_group()
+        self._wire = Wire(control, device_groups(pipelines, rank(), control, device), device)
+        named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
+        for name, parameter in list(self.module.named_parameters()):
+            if self._owners[name] != here:
+                send_parameter_away(parameter)
+        parameters = state.parameters
+        if here == 0:
+            simple = parameters.pipeline == "simple"
+            wide = simple and parameters.active_microbatches is None
+            open_microbatches = parameters.microbatches if wide else parameters.open_microbatches
+            first = First(
+                self._wire, ranks[1:], named, Schedule(simple, open_microbatches, parameters.deterministic_server)
+            )
+            put_stand_ins(self.module, self._plan, ranks, here, first.ask)
+            self._pipeline = first
+        else:
+            put_stand_ins(self.module, self._plan, ranks, here, _refuse)
+            self._pipeline = Other(self._wire, ranks[0], named)
+
+    # ---- a step ----
+
+    @property
+    def in_step(self) -> bool:
+        """Whether this thread runs the step function."""
+        return self._pipeline.running
+
+    def run_step(self, function: str, bodies: Bodies) -> list[Any]:
+        """Run a step function's microbatches on all ranks; what it returned for each. For smp.step."""
+        self.partition()
+        parameters = [each for each in self.local_parameters() if each.requires_grad]
+        self._exchange.before(parameters)
+        result = StepResult([], False)
+        changed = self._buffer_versions()
+        try:
+            result = self._pipeline.run(Hello(function, self._steps), bodies)
+        except BaseException:
+            for parameter in parameters:
+                parameter.grad = None
+            raise
+        finally:
+            self._steps += 1
+        self._exchange.after(parameters, state.parameters.microbatches, went_backward=result.went_backward)
+        if result.went_backward:
+            self._share_buffers(changed)
+        hooks = list(self._after_step.values())
+        self._after_step.clear()
+        for hook in hooks:
+            hook(self, state.optimizer)
+        return result.outputs
+
+    def _buffer_versions(self) -> list[int]:
+        return [each._version for each in self.local_buffers() if not each.is_inference()]
+
+    def _share_buffers(self, before: Sequence[int]) -> None:
+        """Running statistics of the first replica for all, where a step changed them."""
+        if not (self._sync_buffers and state.parameters.ddp and dp_size() > 1):
+            return
+        buffers = [each for each in self.local_buffers() if not each.is_inference()]
+        changed = [each for each, version in zip(buffers, before, strict=True) if each._version != version]
+        broadcast_all(changed, get_dp_group()[0], get_dp_process_group())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's forward. OutsideStep where no step runs, with more than one partition."""
+        if pp_size() > 1 and not self.in_step:
+            raise OutsideStep
+        return self.module(*args, **kwargs)
+
+    def backward(
+        self,
+        tensors: torch.Tensor | Sequence[torch.Tensor],
+        grad_tensors: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    ) -> None:
+        """As torch.autograd.backward, through all partitions; in a step only."""
+        if pp_size() > 1 and not self.in_step:
+            raise OutsideStep("model.backward was called")
+        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        gradients = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
+        if state.loss_scale != 1.0:
+            listed = [each.float() * state.loss_scale for each in listed]
+        self._pipeline.backward(listed, gradients)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    # ---- hooks ----
+
+    def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
+        """Call hook(model, optimizer) once the model is partitioned, before the first forward; at once if it is."""
+        handle = RemovableHandle(self._after_partition)
+        if self.partitioned:
+            hook(self, state.optimizer)
+        else:
+            self._after_partition[handle.id] = hook
+        return handle
+
+    def register_post_step_hook(self, hook: Hook) -> RemovableHandle:
+        """Call hook(model, optimizer) once, at the end of the next step."""
+        handle = RemovableHandle(self._after_step)
+        self._after_step[handle.id] = hook
+        return handle
+
+    def register_comm_hook(self, *_: Any) -> None:
+        """Refused: gradients are exchanged by one all-reduce after the step."""
+        raise NotImplementedError(
+            "register_comm_hook is not supported: replicas average their gradients after each step; leave it out."
+        )
+
+    @contextlib.contextmanager
+    def join(self, *_: Any, **__: Any) -> Iterator[None]:
+        """Refused: every rank must take as many steps as the others."""
+        raise NotImplementedError("model.join() is not supported; give every rank as many batches as the others.")
+        yield
+
+    # ---- what is this rank's ----
+
+    def _is_local(self, name: str) -> bool:
+        return not self.partitioned and not self._owners or self._owners.get(name, 0) == pp_rank()
+
+    def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Names and parameters of this rank's partition; of the whole model before it is partitioned."""
+        return ((name, each) for name, each in self.module.named_parameters() if self._is_local(name))
+
+    def local_parameters(self) -> Iterator[nn.Parameter]:
+        """Those without names."""
+        return (each for _, each in self.local_named_parameters())
+
+    def local_named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and buffers of this rank's partition."""
+        return ((name, each) for name, each in self.module.named_buffers() if self._is_local(name))
+
+    def local_buffers(self) -> Iterator[torch.Tensor]:
+        """Those without names."""
+        return (each for _, each in self.local_named_buffers())
+
+    def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Names and modules that run on this rank."""
+        named = self.module.named_modules()
+        return ((name, each) for name, each in named if model_state.owner_of(name, self._plan) == pp_rank())
+
+    def local_modules(self) -> Iterator[nn.Module]:
+        """Those without names."""
+        return (each for _, each in self.local_named_modules())
+
+    # ---- state ----
+
+    def local_state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """This rank's parameters and buffers, marked as partial."""
+        found = model_state.entries(self.module)
+        return {**{name: each for name, each in found.items() if self._is_local(name)}, model_state.IS_PARTIAL: True}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """The whole model's, on the CPU. Every rank of a replica calls it, once the model is partitioned."""
+        if not self.partitioned or pp_size() == 1:
+            return self.module.state_dict(*args, **kwargs)
+        local = {name: each for name, each in self.local_state_dict().items() if name != model_state.IS_PARTIAL}
+        return model_state.gathered(local, list(model_state.entries(self.module)), PP_GROUP)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
+        """Take over a state, partial or whole; what is partial, as soon as the model is partitioned.
+
+        RuntimeError for names that are missing or unknown, unless `strict` is false.
+        """
+        given = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
+        partial = bool(state_dict.get(model_state.IS_PARTIAL))
+        if not self.partitioned and partial and pp_size() > 1:
+            self._pending.append((state_dict, strict))
+            return None
+        if not self.partitioned or pp_size() == 1:
+            return self.module.load_state_dict(given, strict=strict)
+        if partial:
+            for part in allgather(model_state.on_cpu(given), PP_GROUP):
+                given = {**part, **given}
+        return model_state.load(self.module, given, self._is_local, strict=strict)
+
+    def cpu(self) -> "DistributedModel":
+        """The whole model on every rank's CPU is not supported; state_dict() gathers it."""
+        if pp_size() > 1 and self.partitioned and _device().type != "cpu":
+            raise NotImplementedError("model.cpu() is not supported with more than one partition; use model.state_dict().")
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> "DistributedModel":
+        """Once partitioned, each rank's part stays on its device."""
+        if not (self.partitioned and pp_size() > 1):
+            self.module.to(*args, **kwargs)
+        return self
+
+
+_ACCEPTED = {
+    "trace_execution_times", "overlapping_allreduce", "bucket_cap_mb", "trace_memory_usage", "gradient_as_bucket_view",
+    "static_graph",
+}  # fmt: skip
+
+
+def _device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _tensor_names(module: nn.Module) -> list[str]:
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return [name for name, _ in named]
+
+
+def _refuse(names: tuple[str, ...], owner: int, args: Any, kwargs: Any) -> Any:
+    raise OutsideStep(f"{names[0]}, which is on rank {owner}, was called on rank {dist.get_rank()}")
+

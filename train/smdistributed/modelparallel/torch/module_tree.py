@@ -1,0 +1,106 @@
+"""A model's module tree as a partition sees it: what can be cut out, what can be opened, which tensors are whose.
+
+A module is cut out by sending the arguments of its call to its owner, so only modules that are called can be: a
+ModuleList is never called, and its layers take its place. A module that is opened runs on partition 0 itself, with
+the tensors that are its own, and its children are cut out in its stead.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+# The rest of torch's own modules read their children's weights instead of calling them, like MultiheadAttention.
+_TORCHS_TO_OPEN = (nn.Sequential, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
+_STATES_WITH_GRADIENT = 4  # the parameter, its gradient and two moments of Adam
+
+Tensors = dict[int, torch.Tensor]
+"""By id, for tensors compare by their values."""
+
+
+def memory_of(tensors: Tensors) -> float:
+    """Bytes that these tensors need in training, activations aside."""
+    return float(
+        sum(
+            tensor.numel() * tensor.element_size() * (_STATES_WITH_GRADIENT if tensor.requires_grad else 1)
+            for tensor in tensors.values()
+        )
+    )
+
+
+class ModuleTree:
+    """The tree below `root`, by the names of named_modules(); "" is the root itself.
+
+    `times`: seconds of each module's forward, its children's included, in the order of their first calls, as measured;
+    a module that is not in it was never called. Without it every module counts as called but for containers, in the
+    order in which they were registered.
+    """
+
+    def __init__(self, root: nn.Module, times: Mapping[str, float] | None = None) -> None:
+        self.root = root
+        self.times = times
+        self.modules: dict[str, nn.Module] = dict(root.named_modules(remove_duplicate=False))
+        self._order = {name: place for place, name in enumerate(self.modules if times is None else times)}
+        self._children: dict[str, list[str]] = {}
+        self._tensors = {name: _tensors(module) for name, module in self.modules.items()}
+
+    def is_called(self, name: str) -> bool:
+        """Whether a module's forward is called, as far as can be known."""
+        if self.times is not None and name not in self.times:
+            return False
+        module = self.modules[name]
+        unimplemented = getattr(type(module).forward, "__name__", "") == "_forward_unimplemented"
+        return not isinstance(module, _CONTAINERS) and not unimplemented
+
+    def can_open(self, name: str) -> bool:
+        """Whether a module's children can be cut out in its stead."""
+        module = self.modules[name]
+        torchs_own = type(module).__module__.startswith("torch.") and not isinstance(module, _TORCHS_TO_OPEN)
+        parametrized = hasattr(module, "parametrizations")
+        return not torchs_own and not parametrized and bool(self.children(name))
+
+    def children(self, name: str) -> list[str]:
+        """What takes the place of a module that is opened: called modules, below containers too, in order."""
+        if name not in self._children:
+            found: list[str] = []
+            for child in self._direct(name):
+                found += [child] if self.is_called(child) else self.children(child)
+            self._children[name] = sorted(found, key=lambda each: self._order.get(each, len(self._order)))
+        return self._children[name]
+
+    def _direct(self, name: str) -> list[str]:
+        return [f"{name}.{child}" if name else child for child, _ in self.modules[name].named_children()]
+
+    def called_below(self, name: str) -> list[str]:
+        """A module and all that are called below it."""
+        return [name, *(each for child in self.children(name) for each in self.called_below(child))]
+
+    def tensors(self, name: str) -> Tensors:
+        """The parameters and buffers of a module and all below it."""
+        return self._tensors[name]
+
+    def own_tensors(self, name: str) -> Tensors:
+        """The parameters and buffers that stay with a module that is opened, those of no module that is cut out.
+
+        A tensor that is the module's own and a child's, too, is among them.
+        """
+        cut = {key for child in self.children(name) for key in self.tensors(child)}
+        own = {key: tensor for key, tensor in self.tensors(name).items() if key not in cut}
+        own.update(_tensors(self.modules[name], recurse=False))
+        for child in self._direct(name):
+            if not self.is_called(child):
+                own.update(self.own_tensors(child))
+        return own
+
+    def seconds(self, name: str) -> float:
+        """Of a module's forward, with its children; 0 where nothing was measured."""
+        return (self.times or {}).get(name, 0.0)
+
+    def is_shared(self, name: str) -> bool:
+        """Whether the very module stands in the tree under another name, too."""
+        return sum(module is self.modules[name] for module in self.modules.values()) > 1
+
+
+def _tensors(module: nn.Module, *, recurse: bool = True) -> Tensors:
+    return {id(tensor): tensor for tensor in [*module.parameters(recurse), *module.buffers(recurse)]}

@@ -1,0 +1,156 @@
+"""One replica's ranks as a pipeline: the first coordinates, the others serve; what a step is on each of them."""
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from .coordinator import Coordinator, Schedule
+from .messages import Hello, Outcome
+from .remote import pack, unpack
+from .seeds import mixed, seeded
+from .server import Server
+from .stand_in import call_in_runs, can_run_at_once, runs, send_module_away
+from .wire import Wire, meta_of
+
+Bodies = Callable[[], Sequence[Callable[[], Any]]]
+"""Splits the batch: the step function with the arguments of each microbatch. Called where the step runs only."""
+
+
+class StepResult(NamedTuple):
+    """What the function returned for each microbatch, and whether it called model.backward."""
+
+    outputs: list[Any]
+    went_backward: bool
+
+
+class Alone:
+    """The only rank of its replica: one microbatch after the other."""
+
+    def __init__(self) -> None:
+        self._went_backward, self._running = False, False
+
+    @property
+    def running(self) -> bool:
+        """Whether a step runs."""
+        return self._running
+
+    def run(self, hello: Hello, bodies: Bodies) -> StepResult:
+        """A step."""
+        seed = mixed(torch.initial_seed(), hello.count)
+        self._went_backward, self._running = False, True
+        try:
+            outputs = []
+            for index, body in enumerate(bodies()):
+                with seeded(mixed(seed, index)):
+                    outputs.append(body())
+            return StepResult(outputs, self._went_backward)
+        finally:
+            self._running = False
+
+    def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
+        """Gradients, as torch computes them."""
+        self._went_backward = True
+        torch.autograd.backward(tensors, gradients)
+
+
+class First:
+    """pp_rank 0: runs the script's function."""
+
+    def __init__(self, wire: Wire, servers: Sequence[int], named: Mapping[str, Any], schedule: Schedule) -> None:
+        self._coordinator = Coordinator(wire, servers, named, schedule)
+
+    @property
+    def running(self) -> bool:
+        """Whether this thread runs a microbatch."""
+        return self._coordinator.runs_here
+
+    def ask(self, names: tuple[str, ...], owner: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call modules of another rank."""
+        return self._coordinator.call(names, owner, args, kwargs)
+
+    def run(self, hello: Hello, bodies: Bodies) -> StepResult:
+        """A step on all ranks of the replica; an error of any is raised on each."""
+        seed = mixed(torch.initial_seed(), hello.count)
+        self._coordinator.open(hello, seed)
+        outputs: list[Any] = []
+        error: BaseException | None = None
+        try:
+            outputs = self._coordinator.run(bodies(), seed)
+            packed, tensors = pack(outputs)
+        except BaseException as raised:
+            error = raised
+        remote = self._coordinator.finish()
+        if error is not None or remote is not None:
+            said = "".join(traceback.format_exception(error)) if error is not None else remote
+            self._coordinator.tell(Outcome(f"The step {hello.function} failed. {said}"))
+            raise error if error is not None else RuntimeError(remote)
+        went_backward = self._coordinator.went_backward
+        self._coordinator.tell(Outcome(None, packed, tuple(map(meta_of, tensors)), 0, went_backward), tensors)
+        return StepResult(outputs, went_backward)
+
+    def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
+        """Gradients, on all ranks."""
+        self._coordinator.backward(tensors, gradients)
+
+
+class Other:
+    """Serves its modules; its own call of the script's function does not run it."""
+
+    running = False
+
+    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any]) -> None:
+        self._server = Server(wire, coordinator, named)
+
+    def run(self, hello: Hello, bodies: Bodies) -> StepResult:
+        """A step. RuntimeError with the traceback of the rank that failed."""
+        outcome, tensors = self._server.run(hello.function, hello.count)
+        if outcome.error is not None:
+            raise RuntimeError(outcome.error)
+        return StepResult(unpack(outcome.packed, tensors), outcome.went_backward)
+
+    def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
+        """Never called: the function runs on pp_rank 0."""
+        raise AssertionError
+
+
+Ask = Callable[[tuple[str, ...], int, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def put_stand_ins(root: nn.Module, plan: Mapping[str, int], ranks: Sequence[int], here: int, ask: Ask) -> None:
+    """Every module of the plan that is another rank's asks for it there; neighbours in an nn.Sequential ask once.
+
+    `ranks`: of the pipeline, by partition; `here`: this rank's partition.
+    """
+    owner_of = {id(root.get_submodule(name)): index for name, index in plan.items()}
+    name_of = {id(root.get_submodule(name)): name for name in plan}
+    if here == 0:
+        for module in list(root.modules()):
+            if can_run_at_once(module) and id(module) not in owner_of:
+                _merge(module, owner_of, name_of, ranks, ask)
+    for name, index in plan.items():
+        if index != here:
+            send_module_away(root.get_submodule(name), _asking(ask, name, ranks[index]))
+
+
+def _merge(
+    sequential: nn.Module, owner_of: Mapping[int, int], name_of: Mapping[int, str], ranks: Sequence[int], ask: Ask
+) -> None:
+    children = dict(sequential._modules)
+    owners = [owner_of.get(id(child), 0) for child in children.values()]
+    # A child that holds some of the plan's modules runs here, as one that is on no other partition does.
+    found = runs(list(children), owners)
+    if any(owner and len(names) > 1 for names, owner in found):
+        assert isinstance(sequential, nn.Sequential)
+        call_in_runs(
+            sequential,
+            found,
+            0,
+            lambda run, value: ask(tuple(name_of[id(children[name])] for name in run[0]), ranks[run[1]], (value,), {}),
+        )
+
+
+def _asking(ask: Ask, name: str, owner: int) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    return lambda args, kwargs: ask((name,), owner, args, kwargs)

@@ -1,0 +1,241 @@
+"""Tensors that another rank holds, and how the arguments and results of its modules travel.
+
+A `RemoteTensor` has a shape and a type now; its data is fetched only when an operator needs it, so that a run of modules
+on one rank exchanges nothing. `Arrival` and `Departure` are where the graphs of two ranks meet: autograd nodes that hand
+a gradient over.
+"""
+
+import io
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from .wire import Meta
+
+
+class Handle:
+    """A tensor at its owner, by number. `reached`: a gradient for it may be there. `gone` hears when nobody needs it."""
+
+    __slots__ = ("gone", "meta", "number", "owner", "reached")
+
+    def __init__(self, number: int, owner: int, meta: Meta, gone: Callable[[int, int], None] | None = None) -> None:
+        self.number, self.owner, self.meta, self.reached, self.gone = number, owner, meta, False, gone
+
+    def __del__(self) -> None:
+        if self.gone is not None:
+            self.gone(self.owner, self.number)
+
+
+class GradientHolder:
+    """Where an Arrival leaves its gradient, and a Departure finds one."""
+
+    __slots__ = ("gradient", "value")
+
+    value: torch.Tensor | None
+    gradient: torch.Tensor | None
+
+    def __init__(self) -> None:
+        self.value, self.gradient = None, None
+
+    def add(self, gradient: torch.Tensor | None) -> None:
+        """Sum up what arrives, for a tensor may be used in several places."""
+        if gradient is not None:
+            self.gradient = gradient if self.gradient is None else self.gradient + gradient
+
+    def take(self) -> torch.Tensor | None:
+        """The sum; none is left."""
+        taken, self.gradient = self.gradient, None
+        return taken
+
+
+class Arrival(torch.autograd.Function):
+    """A tensor that came from another rank, as a node of the local graph: no leaf, so it may be changed in place."""
+
+    @staticmethod
+    def forward(ctx: Any, token: torch.Tensor, holder: GradientHolder) -> torch.Tensor:
+        ctx.holder = holder
+        value, holder.value = holder.value, None
+        assert value is not None
+        return value.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.holder.add(gradients[0])
+        return None, None
+
+
+class Departure(torch.autograd.Function):
+    """A local tensor that goes to another rank: backward() of the scalar result continues with the gradient from there.
+
+    The node remembers the tensor as it left, so that the script may change it in place afterwards.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, holder: GradientHolder) -> torch.Tensor:
+        ctx.holder = holder
+        return tensor.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return ctx.holder.take(), None
+
+
+def arrive(value: torch.Tensor, holder: GradientHolder) -> torch.Tensor:
+    """`value` as a tensor whose gradient `holder` gets."""
+    holder.value = value
+    with torch.enable_grad():
+        return Arrival.apply(torch.zeros((), requires_grad=True), holder)  # type: ignore[no-any-return,no-untyped-call]
+
+
+_KNOWN = {
+    "shape", "dtype", "ndim", "size", "dim", "is_floating_point", "is_complex", "numel", "layout", "element_size",
+    "__len__", "stride", "is_sparse", "is_nested", "is_quantized", "names", "nelement", "is_contiguous", "is_mkldnn",
+    "itemsize", "nbytes",
+}  # fmt: skip
+"""Attributes and functions that need no data."""
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was changed in place."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+class RemoteTensor(torch.Tensor):
+    """A tensor of another rank: shape, type and device are known; its data comes when it is first needed."""
+
+    handle: Handle
+    microbatch: Any
+    _fetch: Callable[["RemoteTensor"], torch.Tensor]
+    _value: torch.Tensor | None
+    _at_arrival: int
+    _device: torch.device
+
+    @staticmethod
+    def make(
+        handle: Handle, microbatch: Any, device: torch.device, fetch: Callable[["RemoteTensor"], torch.Tensor]
+    ) -> "RemoteTensor":
+        """The tensor behind a handle, which belongs to a microbatch. `fetch` brings it here."""
+        shell = torch.empty(handle.meta.shape, dtype=handle.meta.dtype, device="meta")
+        made: RemoteTensor = torch.Tensor._make_subclass(RemoteTensor, shell, False)  # type: ignore[attr-defined]
+        made.handle, made.microbatch, made._device, made._fetch, made._value = handle, microbatch, device, fetch, None
+        return made
+
+    def value(self) -> torch.Tensor:
+        """The tensor itself, here."""
+        state = self.__dict__
+        if state["_value"] is None:
+            state["_value"] = state["_fetch"](self)
+            state["_at_arrival"] = version(state["_value"])
+        found: torch.Tensor = state["_value"]
+        return found
+
+    @property
+    def changed(self) -> bool:
+        """Whether the script changed it in place since it was fetched: then it is no longer what its owner has."""
+        value: torch.Tensor | None = self.__dict__["_value"]
+        return value is not None and version(value) != self.__dict__["_at_arrival"]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", "")
+        first = args[0] if args else None
+        if isinstance(first, RemoteTensor):
+            if name in _KNOWN:
+                with torch._C.DisableTorchFunctionSubclass():
+                    return func(*args, **(kwargs or {}))
+            if name in _ANSWERS:
+                return _ANSWERS[name](first)
+            if name == "backward":
+                raise RuntimeError(
+                    "loss.backward() stays on this rank, and another one holds the loss; call model.backward(loss)."
+                )
+        return func(*tree_map(local, args), **tree_map(local, kwargs or {}))
+
+
+_ANSWERS: Mapping[str, Callable[[RemoteTensor], Any]] = {
+    "device": lambda tensor: tensor.__dict__["_device"],
+    "is_cuda": lambda tensor: tensor.__dict__["_device"].type == "cuda",
+    "is_cpu": lambda tensor: tensor.__dict__["_device"].type == "cpu",
+    "is_meta": lambda tensor: False,
+    "requires_grad": lambda tensor: tensor.__dict__["handle"].meta.requires_grad,
+    "is_leaf": lambda tensor: not tensor.__dict__["handle"].meta.requires_grad,
+}
+"""What a shell without data would answer wrongly."""
+
+
+def local(each: Any) -> Any:
+    """A tensor's data, fetched if another rank holds it; anything else as it is."""
+    return each.value() if isinstance(each, RemoteTensor) else each
+
+
+class _Pickler(pickle.Pickler):
+    """Takes the tensors out, wherever in an object they are, and names the model's own modules instead of copying them."""
+
+    def __init__(self, file: io.BytesIO, named: Mapping[int, str]) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._named, self._places = named, dict[int, int]()
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, nn.Module | nn.Parameter) and id(obj) in self._named:
+            return self._named[id(obj)]
+        if isinstance(obj, torch.Tensor):
+            place = self._places.setdefault(id(obj), len(self.tensors))
+            if place == len(self.tensors):
+                self.tensors.append(obj)
+            return place
+        return None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, tensors: Sequence[Any], named: Mapping[str, Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._tensors, self._named = tensors, named
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._named[pid] if isinstance(pid, str) else self._tensors[pid]
+
+
+def pack(tree: Any, named: Mapping[int, str] | None = None) -> tuple[bytes, list[torch.Tensor]]:
+    """Any object as bytes without its tensors, and the tensors in order, each once.
+
+    `named`: what both ends know, by id: it travels by name. TypeError for what can't be pickled.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, named or {})
+    try:
+        pickler.dump(tree)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(f"It can't be sent to another rank: {error}; use tensors, numbers, strings and containers.") from error
+    return file.getvalue(), pickler.tensors
+
+
+def unpack(data: bytes, tensors: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
+    """What `pack` took apart."""
+    return _Unpickler(data, tensors, named or {}).load()
+
+
+class Place:
+    """Stands for a tensor where only the shape of an object is compared."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and other.number == self.number
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def same_form(one: bytes, other: bytes, count: int) -> bool:
+    """Whether two packed objects with `count` tensors are alike but for the tensors' data."""
+    if one == other:
+        return True
+    places = [Place(number) for number in range(count)]
+    return bool(unpack(one, places) == unpack(other, places))

@@ -1,0 +1,251 @@
+"""The owner of modules: does what the coordinator asks, in the order in which it asks.
+
+A thread reads requests ahead and makes room for the tensors that come with them, so that they travel while modules
+compute. A failure does not stop the loop: whatever others wait for is sent, empty, until the step's end, where the
+traceback is told; so nobody waits for ever.
+"""
+
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from .messages import (
+    AddGradient,
+    Backward,
+    Call,
+    Finish,
+    Form,
+    Hello,
+    Modes,
+    Opening,
+    Outcome,
+    Push,
+    Release,
+    Request,
+    SendGradient,
+    Status,
+    in_modes,
+)
+from .remote import GradientHolder, arrive, pack, same_form, unpack
+from .seeds import seeded
+from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
+
+FORMS = 4096
+"""How many results' forms are remembered."""
+
+
+@dataclass
+class Graph:
+    """A call that waits for its backward: its results and its inputs, by number."""
+
+    results: list[tuple[int, torch.Tensor]]
+    inputs: list[tuple[int, GradientHolder]]
+
+
+@dataclass
+class Shelf:
+    """What one microbatch keeps here, by number."""
+
+    values: dict[int, torch.Tensor] = field(default_factory=dict)
+    gradients: dict[int, torch.Tensor] = field(default_factory=dict)
+    graphs: dict[int, Graph] = field(default_factory=dict)
+
+    def add_gradient(self, number: int, gradient: torch.Tensor | None) -> None:
+        """Sum up the gradients of a tensor."""
+        if gradient is not None:
+            earlier = self.gradients.get(number)
+            self.gradients[number] = gradient if earlier is None else earlier + gradient
+
+
+class StepMismatch(RuntimeError):
+    """The ranks of a pipeline do not call the same step functions in the same order."""
+
+
+class Server:
+    """Serves the modules of `model` that are this rank's. `named`: modules and parameters by name."""
+
+    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any]) -> None:
+        self._wire, self._coordinator, self._named = wire, coordinator, named
+        self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
+        self._forms: dict[int, Form] = {}
+        self._shelves: dict[int, Shelf] = {}
+        self._status = Status()
+        self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
+            Call: self._call,
+            Push: self._push,
+            Backward: self._backward,
+            SendGradient: self._send_gradient,
+            AddGradient: self._add_gradient,
+            Release: self._release,
+        }
+
+    def run(self, function: str, count: int) -> tuple[Outcome, list[Any]]:
+        """One step: how it ended, and the tensors of its outputs. StepMismatch before anything is computed."""
+        self._status, self._shelves = Status(), {}
+        self._wire.send(self._coordinator, Hello(function, count))
+        opening: Opening = self._wire.receive(self._coordinator)
+        if opening.error:
+            self._wire.drain()
+            raise StepMismatch(opening.error)
+        requests: queue.SimpleQueue[tuple[Request, list[Incoming]] | BaseException] = queue.SimpleQueue()
+        threading.Thread(target=self._read_ahead, args=(requests,), daemon=True).start()
+        while True:
+            found = requests.get()
+            if isinstance(found, BaseException):
+                raise RuntimeError(f"The connection to rank {self._coordinator} broke; that rank has ended.") from found
+            if isinstance(found[0], Finish):
+                break
+            self._handlers[type(found[0])](*found)
+        return self._end()
+
+    def _end(self) -> tuple[Outcome, list[Any]]:
+        self._shelves = {}
+        self._wire.send(self._coordinator, self._status)
+        outcome: Outcome = self._wire.receive(self._coordinator)
+        tensors: list[Any] = []
+        if outcome.metas:
+            tensors = self._wire.expect_tensors(self._coordinator, outcome.transfer, outcome.metas).wait()
+        self._wire.drain()
+        return outcome, tensors
+
+    def _read_ahead(self, requests: "queue.SimpleQueue[Any]") -> None:
+        try:
+            request = None
+            while not isinstance(request, Finish):
+                request = self._wire.receive(self._coordinator)
+                requests.put((request, self._expect(request)))
+        except BaseException as error:  # the loop waits for this thread: it hears of everything
+            requests.put(error)
+
+    def _expect(self, request: Request) -> list[Incoming]:
+        """Room for what comes with a request, in the order in which it was sent."""
+        expect = self._wire.expect_tensors
+        if isinstance(request, AddGradient):
+            return [expect(request.source, request.transfer, [request.meta])]
+        if not isinstance(request, Call):
+            return []
+        puts = [expect(self._coordinator, request.transfer, [meta for _, meta in request.puts])] if request.puts else []
+        return puts + [expect(move.source, move.transfer, [move.meta]) for move in request.moves]
+
+    def _shelf(self, microbatch: int) -> Shelf:
+        return self._shelves.setdefault(microbatch, Shelf())
+
+    def _failed(self, error: BaseException) -> None:
+        """The first failure is what the step's end tells."""
+        if self._status.error is None:
+            # TransferError is this rank's own; an empty payload only says that another one failed.
+            self._status = Status(traceback.format_exc(), not isinstance(error, Poisoned))
+
+    def _call(self, request: Call, incoming: list[Incoming]) -> None:
+        for microbatch, number in request.free:
+            self._shelf(microbatch).values.pop(number, None)
+        form = None
+        try:
+            self._store(request, incoming)
+            if self._status.error is None:
+                form = self._compute(request)
+        except Exception as error:
+            self._failed(error)
+        if request.expected is None:
+            self._wire.send(self._coordinator, form)
+
+    def _store(self, request: Call, incoming: list[Incoming]) -> None:
+        values = self._shelf(request.microbatch).values
+        payloads = [each.wait() for each in incoming]
+        numbers = [number for number, _ in request.puts] + [move.number for move in request.moves]
+        for number, tensor in zip(numbers, [tensor for each in payloads for tensor in each], strict=True):
+            assert tensor is not None
+            values[number] = tensor
+
+    def _compute(self, request: Call) -> Form:
+        shelf = self._shelf(request.microbatch)
+        inputs: list[torch.Tensor] = []
+        holders: list[tuple[int, GradientHolder]] = []
+        for number, wants_gradient in request.inputs:
+            value = shelf.values[number].detach()
+            if wants_gradient and request.modes.grad:
+                holders.append((number, GradientHolder()))
+                value = arrive(value, holders[-1][1])
+            inputs.append(value)
+        args, kwargs = unpack(request.arguments, inputs, self._named)
+        modules = [self._named[name] for name in request.names]
+        set_training(modules, request.modes)
+        with in_modes(request.modes), seeded(request.seed):
+            result = modules[0](*args, **kwargs)
+            for module in modules[1:]:
+                result = module(result)
+        packed, tensors = pack(result, self._ids)
+        form = Form(packed, tuple(meta_of(each) for each in tensors))
+        self._check(request, form)
+        results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
+        shelf.values.update({number: tensor.detach() for number, tensor in results})
+        if request.modes.grad:
+            shelf.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
+        return form
+
+    def _check(self, request: Call, form: Form) -> None:
+        """That the coordinator, which went on without waiting, took the result for what it is."""
+        if request.expected is None:
+            if len(self._forms) < FORMS:
+                self._forms[request.results] = form
+            return
+        expected = self._forms[request.expected]
+        if expected.metas != form.metas or not same_form(expected.packed, form.packed, len(form.metas)):
+            before, now = ([tuple(meta.shape) for meta in each.metas] for each in (expected, form))
+            raise RuntimeError(
+                f"{' → '.join(request.names)} gave {now} for inputs that look like earlier ones, for which it gave "
+                f"{before}; the result's form must follow from the inputs' shapes, so put the module on partition 0, "
+                "with smp.set_partition and auto_partition false."
+            )
+
+    def _push(self, request: Push, incoming: list[Incoming]) -> None:
+        failed = self._status.error is not None
+        tensors = None if failed else [self._shelf(request.microbatch).values[request.number]]
+        self._wire.send_tensors(request.destination, request.transfer, [request.meta], tensors)
+
+    def _backward(self, request: Backward, incoming: list[Incoming]) -> None:
+        if self._status.error is not None:
+            return
+        shelf = self._shelf(request.microbatch)
+        try:
+            graph = shelf.graphs.pop(request.call)
+            found = [(tensor, shelf.gradients.pop(number, None)) for number, tensor in graph.results]
+            reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
+            if reached:
+                torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
+            for number, holder in graph.inputs:
+                shelf.add_gradient(number, holder.take())
+        except Exception as error:
+            self._failed(error)
+
+    def _send_gradient(self, request: SendGradient, incoming: list[Incoming]) -> None:
+        failed = self._status.error is not None
+        tensors = None if failed else [self._shelf(request.microbatch).gradients.pop(request.number, None)]
+        self._wire.send_tensors(request.destination, request.transfer, [request.meta], tensors)
+
+    def _add_gradient(self, request: AddGradient, incoming: list[Incoming]) -> None:
+        try:
+            self._shelf(request.microbatch).add_gradient(request.number, incoming[0].wait()[0])
+        except (Poisoned, TransferError) as error:
+            self._failed(error)
+
+    def _release(self, request: Release, incoming: list[Incoming]) -> None:
+        self._shelves.pop(request.microbatch, None)
+
+
+def training_of(modules: list[nn.Module]) -> bytes:
+    """Whether each module, and each below it, is in training mode."""
+    return bytes(each.training for module in modules for each in module.modules())
+
+
+def set_training(modules: list[nn.Module], modes: Modes) -> None:
+    """As the step function's rank has it, where a script may have called train() or eval() within the step."""
+    below = [each for module in modules for each in module.modules()]
+    for each, training in zip(below, modes.training, strict=True):
+        each.training = bool(training)

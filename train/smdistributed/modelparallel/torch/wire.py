@@ -1,0 +1,223 @@
+"""What goes between two ranks: control messages over gloo, and payloads of tensors over the device's own backend.
+
+A control message is one frame: pickled, in the order in which it was sent. A payload is one buffer of bytes: a header with
+the number of the transfer, then the tensors. Neither NCCL nor gloo with one tag tells transfers apart, so both ends must
+issue them in the same order; the number in the header turns a mistake in that order into an error.
+"""
+
+import itertools
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+FRAME = 1 << 16
+"""Bytes of a control message that needs no second one."""
+_PREFIX, _ALIGNMENT, _WORD = 16, 16, 8
+_CONTROL, _TENSORS, _OVERFLOW = 11, 12, 1000
+"""Tags of gloo, which keep the kinds of traffic apart within one group."""
+_FINE, _POISON = 0, 1
+
+
+class Meta(NamedTuple):
+    """What a tensor looks like: enough to make room for it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.dtype.itemsize * torch.Size(self.shape).numel()
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """The look of a tensor."""
+    return Meta(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+
+
+class TransferError(RuntimeError):
+    """A payload is not the one that was expected: the two ends issued their transfers in different orders."""
+
+
+class Poisoned(RuntimeError):
+    """The sender failed before it had what it was to send."""
+
+
+def layout(metas: Sequence[Meta]) -> tuple[list[int], int]:
+    """Where each tensor begins in a payload, and the payload's size, in bytes; pure.
+
+    The header holds the transfer's number, a status and, for each tensor, whether it is there.
+    """
+    end = _aligned(_WORD * (2 + len(metas)))
+    starts = []
+    for meta in metas:
+        starts.append(end)
+        end += _aligned(meta.bytes)
+    return starts, end
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def fill(transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor:
+    """A payload. A tensor that is None takes its room, and arrives as None."""
+    starts, size = layout(metas)
+    buffer = torch.empty(size, dtype=torch.uint8, device=device)
+    header = [transfer, _FINE, *(tensor is not None for tensor in tensors)]
+    buffer[: _WORD * len(header)].view(torch.int64).copy_(torch.tensor(header))
+    for start, meta, tensor in zip(starts, metas, tensors, strict=True):
+        if tensor is not None and meta.bytes:
+            buffer[start : start + meta.bytes].view(meta.dtype).view(meta.shape).copy_(tensor.detach())
+    return buffer
+
+
+def poison(transfer: int, metas: Sequence[Meta], device: torch.device) -> torch.Tensor:
+    """A payload of the size that is expected, which says that there is nothing in it."""
+    buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=device)
+    buffer[: 2 * _WORD].view(torch.int64).copy_(torch.tensor([transfer, _POISON]))
+    return buffer
+
+
+def empty(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[torch.Tensor | None]:
+    """The tensors of a payload; they share its memory. TransferError when it is another transfer's, Poisoned if nothing
+    is in it.
+    """
+    found, status, *present = buffer[: _WORD * (2 + len(metas))].view(torch.int64).tolist()
+    if found != transfer:
+        raise TransferError(
+            f"Transfer {found} arrived where {transfer} was expected; this is an error of the model parallel library."
+        )
+    if status != _FINE:
+        raise Poisoned
+    storage = buffer.untyped_storage()
+    tensors: list[torch.Tensor | None] = []
+    for start, meta, there in zip(layout(metas)[0], metas, present, strict=True):
+        # No views of the buffer: these would share one version counter, and a change of one would spoil the others.
+        tensor = torch.empty(0, dtype=meta.dtype, device=buffer.device) if there else None
+        if tensor is not None and meta.bytes:
+            tensor.set_(storage, start // meta.dtype.itemsize, meta.shape)  # type: ignore[call-overload]
+        elif tensor is not None:
+            tensor = tensor.view(meta.shape)
+        tensors.append(tensor)
+    return tensors
+
+
+class Incoming:
+    """A payload that is under way."""
+
+    def __init__(self, work: Any, buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> None:
+        self._work, self._buffer, self._transfer, self._metas = work, buffer, transfer, metas
+
+    def wait(self) -> list[torch.Tensor | None]:
+        """Its tensors, as soon as they are there. Other threads run meanwhile."""
+        self._work.wait()
+        return empty(self._buffer, self._transfer, self._metas)
+
+
+class IncomingMessage:
+    """A control message that is under way."""
+
+    def __init__(self, work: Any, buffer: torch.Tensor, overflow: Callable[[int, int], torch.Tensor]) -> None:
+        self._work, self._buffer, self._overflow = work, buffer, overflow
+
+    def wait(self) -> Any:
+        """The message, as soon as it is there."""
+        self._work.wait()
+        size, tag = self._buffer[:_PREFIX].view(torch.int64).tolist()
+        body = self._overflow(size, tag) if tag else self._buffer[_PREFIX : _PREFIX + size]
+        return pickle.loads(body.numpy().tobytes())
+
+
+class Wire:
+    """This rank's end of the connections to the ranks of its pipeline.
+
+    `control`: a process group with gloo. `tensors(source, destination)`: the group whose backend carries tensors in that
+    direction. Ranks are those of the world.
+    """
+
+    def __init__(self, control: Any, tensors: Callable[[int, int], Any], device: torch.device) -> None:
+        self.rank, self.device = dist.get_rank(), device
+        self.sent_bytes, self.sent_messages = 0, 0
+        self._control, self._tensors = control, tensors
+        self._pending: list[tuple[Any, torch.Tensor]] = []
+        self._overflows = itertools.count(_OVERFLOW)
+
+    def send(self, destination: int, message: Any) -> None:
+        """Send a control message; returns at once."""
+        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        tag = next(self._overflows) if len(body) > FRAME - _PREFIX else 0
+        prefix = len(body).to_bytes(_WORD, "little") + tag.to_bytes(_WORD, "little")
+        self._post(bytearray(prefix if tag else prefix + body), destination, _CONTROL)
+        if tag:
+            self._post(bytearray(body), destination, tag)
+        self.sent_messages += 1
+
+    def expect(self, source: int) -> IncomingMessage:
+        """The next control message of a rank. Messages arrive in the order of these calls."""
+        buffer = torch.empty(FRAME, dtype=torch.uint8)
+
+        def overflow(size: int, tag: int) -> torch.Tensor:
+            body = torch.empty(size, dtype=torch.uint8)
+            dist.recv(body, source, group=self._control, tag=tag)
+            return body
+
+        return IncomingMessage(dist.irecv(buffer, source, group=self._control, tag=_CONTROL), buffer, overflow)
+
+    def receive(self, source: int) -> Any:
+        """Wait for the next control message of a rank."""
+        return self.expect(source).wait()
+
+    def send_tensors(
+        self, destination: int, transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None] | None
+    ) -> None:
+        """Send a payload; returns at once, and what happens to the tensors later does not matter. None: a poisoned one."""
+        if tensors is None:
+            buffer = poison(transfer, metas, self.device)
+        else:
+            buffer = fill(transfer, metas, tensors, self.device)
+        self._keep(dist.isend(buffer, destination, group=self._tensors(self.rank, destination), tag=_TENSORS), buffer)
+        self.sent_bytes += sum(meta.bytes for meta in metas)
+
+    def expect_tensors(self, source: int, transfer: int, metas: Sequence[Meta]) -> Incoming:
+        """The next payload of a rank. Payloads arrive in the order of these calls."""
+        buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self.device)
+        work = dist.irecv(buffer, source, group=self._tensors(source, self.rank), tag=_TENSORS)
+        return Incoming(work, buffer, transfer, metas)
+
+    def drain(self) -> None:
+        """Wait until all that was sent has left."""
+        pending, self._pending = self._pending, []
+        for work, _ in pending:
+            work.wait()
+
+    def _post(self, content: bytearray, destination: int, tag: int) -> None:
+        frame = torch.frombuffer(content, dtype=torch.uint8)
+        self._keep(dist.isend(frame, destination, group=self._control, tag=tag), frame)
+
+    def _keep(self, work: Any, buffer: torch.Tensor) -> None:
+        """A buffer lives until it has left."""
+        self._pending.append((work, buffer))
+        if len(self._pending) > 128:
+            self._pending = [each for each in self._pending if not each[0].is_completed()]
+
+
+def device_groups(pipelines: Sequence[Sequence[int]], rank: int, control: Any, device: torch.device) -> Callable[[int, int], Any]:
+    """The group that carries tensors from one rank of a pipeline to another. Every rank of the world calls it.
+
+    On GPUs, a group of two for each direction: NCCL runs the sends and receives of one group in one order, so that two
+    ranks that send to each other would wait for ever. gloo needs no more than the pipeline's own group.
+    """
+    if device.type == "cpu":
+        return lambda source, destination: control
+    found = {}
+    for ranks in pipelines:
+        for pair in itertools.permutations(ranks, 2):
+            group = dist.new_group(list(pair))
+            if rank in pair:
+                found[pair] = group
+    return lambda source, destination: found[source, destination]
