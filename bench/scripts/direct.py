@@ -73,7 +73,7 @@ def environment(run: Run, scratch: Path, record: Path) -> dict[str, str]:
 def run_ranks(run: Run, code: Path, scratch: Path, library: Path) -> Told:
     """As many processes as the run has ranks, with `library` as the folder of the package smdistributed."""
     record = scratch / "ranks"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(run.ranks), "--master_port", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(run.ranks)]
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH", "")]))}
     return _start(command, run, code, record, environment(run, scratch, record) | paths)
 
