@@ -12,15 +12,17 @@ import torch
 from berth.images import pins
 
 PACKAGE = pins.ROOT / "train" / "smdistributed"
-OPENING = """
+PLAIN = """
 import os, sys
 import torch
-import torch.distributed as dist
-import smdistributed.modelparallel.torch as smp
 torch.set_num_threads(1)
 RESULTS = os.environ["RESULTS"]
 def result(value):
     torch.save(value, f"{RESULTS}/{os.environ.get('RANK', '0')}.pt")
+"""
+OPENING = f"""{PLAIN}
+import torch.distributed as dist
+import smdistributed.modelparallel.torch as smp
 """
 
 
@@ -49,10 +51,10 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, **ours, **more}
 
 
-def run(body: str, size: int, folder: Path, limit: float = 120.0, **more: str) -> list[Any]:
+def run(body: str, size: int, folder: Path, limit: float = 120.0, opening: str = OPENING, **more: str) -> list[Any]:
     """What each of `size` ranks handed to `result(value)`; AssertionError with all that they printed if one fails."""
     script = folder / "script.py"
-    script.write_text(OPENING + body)
+    script.write_text(opening + body)
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
     shared["MASTER_PORT"] = str(free_port())
     started = [

@@ -442,10 +442,14 @@ class Coordinator:
             return
         source, target, transfer = record.source, record.target, next(self._transfers)
         request = SendGradient(microbatch.index, target.number, target.meta, source.owner, transfer)
-        self._wire.send(target.owner, request)
         answer = AddGradient(microbatch.index, source.number, target.meta, target.owner, transfer)
-        self._wire.send(source.owner, answer)
+        self._ask_both((target.owner, request), (source.owner, answer))
         target.reached, source.reached = False, True
+
+    def _ask_both(self, sender: tuple[int, SendGradient], receiver: tuple[int, AddGradient]) -> None:
+        """Both ends of a transfer, with nothing in between: another microbatch's transfers would come into this order."""
+        self._wire.send(*sender)
+        self._wire.send(*receiver)
 
     def _ask_gradient(self, microbatch: Microbatch, handle: Handle) -> Incoming:
         incoming, transfer = self._expect(handle)

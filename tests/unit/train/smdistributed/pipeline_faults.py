@@ -1,0 +1,229 @@
+"""Runs in each rank of a launch: what must be refused, and what must repeat to the last bit."""
+
+import threading
+
+import pipeline_cases
+import pipeline_models
+import smdistributed.modelparallel.torch as smp
+import torch
+from smdistributed.modelparallel.torch import messages, wire
+from torch import nn
+
+
+CPU = torch.device("cpu")
+
+
+class Odd(nn.Module):
+    """A block that can fail, and whose result can grow."""
+
+    fails, grows, seen = False, False, 0
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x, extra=None):
+        self.seen += 1
+        if self.fails:
+            raise KeyError("the module is broken")
+        x = torch.tanh(self.linear(x))
+        return torch.cat([x, x]) if self.grows and self.seen > 6 else x
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Odd() for _ in range(4))
+
+    def forward(self, x, extra=None):
+        for block in self.blocks:
+            x = block(x, extra)
+        return x
+
+
+def fresh(**options):
+    pipeline_cases.start({"partitions": smp.size() if smp.is_initialized() else 2, "microbatches": 2, **options})
+    torch.manual_seed(0)
+    return smp.DistributedModel(Line())
+
+
+@smp.step
+def train_step(model, x, extra=None):
+    loss = model(x, extra).square().mean()
+    model.backward(loss)
+    return loss
+
+
+@smp.step
+def test_step(model, x):
+    return model(x).mean()
+
+
+@smp.step
+def local_backward(model, x):
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss
+
+
+@smp.step
+def twice_backward(model, x):
+    loss = model(x).square().mean()
+    model.backward(loss)
+    model.backward(loss)
+    return loss
+
+
+@smp.step
+def two_losses(model, x):
+    """Two forward passes before the first backward pass."""
+    one, other = model(x).square().mean(), model(2 * x).square().mean()
+    model.backward(one)
+    model.backward(other)
+    return one + other
+
+
+@smp.step
+def step_in_step(model, x):
+    return test_step(model, x)
+
+
+def raised(function, *args, **kwargs):
+    """The name and text of what is raised, or None."""
+    try:
+        function(*args, **kwargs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def fault(name):
+    """One kind of mistake: what this rank raises."""
+    model, x = fresh(), torch.randn(4, 8)
+    train_step(model, x)
+    if name == "remote":
+        model.module.blocks[-1].fails = True
+        first = raised(train_step, model, x)
+        model.module.blocks[-1].fails = False
+        assert raised(train_step, model, x) is None, "the next step works"
+        return first
+    if name == "form":
+        model.module.blocks[-1].grows = True
+        return [raised(train_step, model, x) for _ in range(4)][-1]
+    if name == "mismatch":
+        found = raised(test_step if smp.pp_rank() == 0 else train_step, model, x)
+        assert raised(train_step, model, x) is None, "the next step works"
+        return found
+    calls = {
+        "batch": lambda: train_step(model, torch.randn(3, 8)),
+        "argument": lambda: train_step(model, x, threading.Lock()),
+        "local backward": lambda: local_backward(model, x),
+        "twice backward": lambda: twice_backward(model, x),
+        "step in step": lambda: step_in_step(model, x),
+        "outside": lambda: model(x),
+        "module outside": lambda: model.module(x),
+        "backward outside": lambda: model.backward(x.sum()),
+        "module state": lambda: model.module.state_dict(),
+        "second model": lambda: smp.DistributedModel(nn.Linear(2, 2)),
+        "same model": lambda: _same(model),
+    }
+    return raised(calls[name])
+
+
+def _same(model):
+    assert smp.DistributedModel(model) is model
+    assert smp.DistributedModel(model.module) is model
+
+
+FAULTS = (
+    "remote", "form", "mismatch", "batch", "argument", "local backward", "twice backward", "step in step", "outside",
+    "module outside", "backward outside", "module state", "second model", "same model",
+)  # fmt: skip
+
+
+def two_forwards():
+    """Two passes before the first backward pass, against one process."""
+    model, x = fresh(), torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    plain = Line()
+    two_losses(model, x)
+    for part in x.chunk(2):
+        ((plain(part).square().mean() + plain(2 * part).square().mean()) / 2).backward()
+    found = pipeline_cases.gradients_of(model)
+    return pipeline_cases.worst(found, {name: each.grad for name, each in plain.named_parameters()})
+
+
+def trained(kind, config, steps=3):
+    """Parameters after a few steps, and losses."""
+    pipeline_cases.start(config)
+    plain = pipeline_models.build(kind)
+    optimizer = smp.DistributedOptimizer(pipeline_cases.optimizer_of(plain))
+    model = smp.DistributedModel(plain)
+
+    @smp.step
+    def train_step(model, *tensors):
+        loss = pipeline_models.call(kind, model, tensors)[1]
+        model.backward(loss)
+        return loss
+
+    losses = []
+    for seed in range(steps):
+        optimizer.zero_grad()
+        found = train_step(model, *pipeline_models.batch(kind, seed, 2 * config["microbatches"]))
+        losses.append(found.stack())
+        optimizer.step()
+    return {**model.state_dict(), "losses": torch.stack(losses)}
+
+
+def alike(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def separated(kind, config):
+    """Transfers between two owners of which another message came between the two ends; only rank 0 knows any.
+
+    That once corrupted gradients silently: of two transfers between the same ranks, one end took the other's.
+    """
+    sent, plain = [], wire.Wire.send
+
+    def noted(self, destination, message):
+        sent.append((destination, message))
+        plain(self, destination, message)
+
+    wire.Wire.send = noted
+    try:
+        trained(kind, config)
+    finally:
+        wire.Wire.send = plain
+    senders = [
+        place
+        for place, (_, message) in enumerate(sent)
+        if isinstance(message, messages.Push | messages.SendGradient) and message.destination != smp.rank()
+    ]
+    return len(senders), [sent[place : place + 2] for place in senders if not _together(sent[place:])]
+
+
+def _together(sent):
+    """Whether the sender's message is followed by the receiver's; a call may need several tensors."""
+    message = sent[0][1]
+    following = next((each for each in sent[1:] if not isinstance(each[1], messages.Push)), (None, None))
+    to, other = following
+    moves = [move.transfer for move in other.moves] if isinstance(other, messages.Call) else []
+    return to == message.destination and message.transfer in (moves or [getattr(other, "transfer", None)])
+
+
+def swapped():
+    """Two transfers that are expected in the other order: what the receiver gets."""
+    pipeline_cases.start({"partitions": smp.size(), "microbatches": 1})
+    ends = wire.Wire(smp.get_pp_process_group(), lambda source, destination: smp.get_pp_process_group(), CPU)
+    meta, found = wire.Meta((3,), torch.float32), None
+    if smp.rank() == 0:
+        for transfer in (7, 8):
+            ends.send_tensors(1, transfer, [meta], [torch.full((3,), float(transfer))])
+        ends.drain()
+    if smp.rank() == 1:
+        incoming = [ends.expect_tensors(0, transfer, [meta]) for transfer in (8, 7)]
+        found = raised(incoming[0].wait)
+        incoming[1]._work.wait()
+    smp.barrier()
+    return found

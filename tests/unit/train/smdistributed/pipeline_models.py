@@ -1,0 +1,145 @@
+"""Models and batches for pipelines: small, without dropout, each with the way a step function calls it."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForQuestionAnswering,
+    GPT2Config,
+    GPT2LMHeadModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+SHAPE = {"hidden_size": 32, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 64}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(20, 48)
+        self.blocks = nn.Sequential(*[nn.Sequential(nn.Linear(48, 48), nn.ReLU(inplace=True)) for _ in range(6)])
+        self.norm, self.out = nn.LayerNorm(48), nn.Linear(48, 5)
+
+    def forward(self, x):
+        return F.log_softmax(self.out(self.norm(self.blocks(self.a(x)) + 1)), 1)
+
+
+class Skips(nn.Module):
+    """Every block gets what the blocks before it gave, in a dict, and changes a tensor of another rank in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList(nn.Linear(20, 20) for _ in range(4))
+        self.up = nn.ModuleList(nn.Bilinear(20, 20, 20) for _ in range(4))
+        self.head = nn.ModuleDict({"wide": nn.Linear(20, 5), "narrow": nn.Linear(20, 5)})
+
+    def forward(self, x):
+        kept = {}
+        for place, layer in enumerate(self.down):
+            x = torch.tanh(layer(x)) if place % 2 else layer(x)
+            kept[place] = x
+        for place, layer in enumerate(self.up):
+            x = layer(x, kept[3 - place])
+            x += kept[0]
+            x = x * 0.3
+        return {"wide": self.head["wide"](x), "narrow": [self.head["narrow"](x), x.detach()]}
+
+
+class Several(nn.Module):
+    """A block that takes and gives several tensors in containers."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(20, 20), nn.Linear(20, 20)
+
+    def forward(self, state, *, scale):
+        left, right = state["left"], state["right"][0]
+        return {"left": torch.tanh(self.one(left + right)), "right": (self.other(right) * scale, scale)}
+
+
+class Dicts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Several() for _ in range(6))
+        self.head = nn.Linear(20, 5)
+
+    def forward(self, x):
+        state = {"left": x, "right": (x, 1.0)}
+        for block in self.blocks:
+            state = block(state, scale=0.9)
+        return self.head(state["left"] + state["right"][0])
+
+
+def gpt2():
+    config = GPT2Config(vocab_size=97, n_embd=32, n_layer=4, n_head=4, n_positions=64, use_cache=False)
+    config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
+    return GPT2LMHeadModel(config)
+
+
+BUILD = {
+    "mlp": MLP,
+    "skips": Skips,
+    "dicts": Dicts,
+    "gpt2": gpt2,
+    "vit": lambda: ViTForImageClassification(ViTConfig(**SHAPE, **NO_DROPOUT, image_size=32, patch_size=8, num_labels=5)),
+    "roberta": lambda: RobertaForSequenceClassification(
+        RobertaConfig(**SHAPE, **NO_DROPOUT, vocab_size=99, max_position_embeddings=66, num_labels=3)
+    ),
+    "bert": lambda: BertForQuestionAnswering(BertConfig(**SHAPE, **NO_DROPOUT, vocab_size=99, max_position_embeddings=64)),
+}
+
+
+def build(kind):
+    torch.manual_seed(0)
+    return BUILD[kind]().train()
+
+
+def batch(kind, seed, size):
+    """Tensors of a batch; the length changes from step to step."""
+    random = torch.Generator().manual_seed(seed)
+    if kind in ("mlp", "skips", "dicts"):
+        return torch.randn(size, 20, generator=random), torch.randint(0, 5, (size,), generator=random)
+    if kind == "vit":
+        return torch.randn(size, 3, 32, 32, generator=random), torch.randint(0, 5, (size,), generator=random)
+    length = 8 + 4 * (seed % 3)
+    ids = torch.randint(5, 97, (size, length), generator=random)
+    mask = torch.ones_like(ids)
+    for row in range(size):
+        mask[row, length - row % 4 :] = 0
+    if kind == "gpt2":
+        return ids, mask
+    if kind == "roberta":
+        return ids, mask, torch.randint(0, 3, (size,), generator=random)
+    return ids, mask, *torch.randint(0, length // 2, (2, size), generator=random)
+
+
+def call(kind, model, tensors):
+    """Output and loss, as scripts compute them: some in the model, some outside."""
+    if kind == "mlp":
+        output = model(tensors[0])
+        return output, F.nll_loss(output, tensors[1])
+    if kind == "skips":
+        output = model(tensors[0])
+        loss = F.cross_entropy(output["wide"], tensors[1]) + F.cross_entropy(output["narrow"][0], tensors[1])
+        return output, loss + output["narrow"][1].mean()
+    if kind == "dicts":
+        output = model(tensors[0])
+        return output, F.cross_entropy(output, tensors[1])
+    if kind == "vit":
+        output = model(pixel_values=tensors[0]).logits
+        return output, F.cross_entropy(output, tensors[1])
+    if kind == "gpt2":
+        found = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[0])
+    elif kind == "roberta":
+        found = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[2])
+    else:
+        found = model(
+            input_ids=tensors[0], attention_mask=tensors[1], start_positions=tensors[2], end_positions=tensors[3]
+        )
+        return found.start_logits, found.loss
+    return found.logits, found.loss

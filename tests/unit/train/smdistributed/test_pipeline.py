@@ -1,0 +1,120 @@
+"""Pipelines of real ranks against one process: one launch of 2 ranks and one of 4 run all cases one after the other."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.train.smdistributed import ranks
+
+pytestmark = pytest.mark.slow
+FOLDER = Path(__file__).parent
+BODY = f"""
+import logging
+sys.path.insert(0, {str(FOLDER)!r})
+logging.disable(logging.WARNING)
+smp.init({{"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2}})
+import pipeline_cases, pipeline_faults
+found = {{}}
+"""
+IN_ALL = """
+found["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
+found["two forwards"] = pipeline_faults.two_forwards()
+found["swapped"] = pipeline_faults.swapped()
+"""
+TWO = """
+cases = [
+    ("mlp", dict(microbatches=1)), ("mlp", dict(microbatches=8, pipeline="simple")),
+    ("mlp", dict(microbatches=4, active_microbatches=1)),
+    ("vit", dict(microbatches=4)), ("roberta", dict(microbatches=4, pipeline="simple")),
+    ("bert", dict(microbatches=4)), ("gpt2", dict(microbatches=2)), ("skips", dict(microbatches=4)),
+    ("dicts", dict(microbatches=3)), ("bert", dict(microbatches=4, deterministic_server=True)),
+]
+found["cases"] = [pipeline_cases.equality(kind, {"partitions": 2, **more}) for kind, more in cases]
+result(found)
+"""
+FOUR = """
+whole, half = dict(partitions=4), dict(partitions=2, ddp=True)
+cases = [
+    ("bert", dict(whole, microbatches=4)), ("vit", dict(whole, microbatches=8)), ("gpt2", dict(whole, microbatches=4)),
+    ("skips", dict(whole, microbatches=4)), ("dicts", dict(whole, microbatches=4, pipeline="simple")),
+    ("mlp", dict(half, microbatches=4)), ("bert", dict(half, microbatches=4, placement_strategy="spread")),
+    ("vit", dict(half, microbatches=2)), ("roberta", dict(half, microbatches=4, placement_strategy="TPD")),
+    ("gpt2", dict(half, microbatches=2, pipeline="simple")),
+]
+found["cases"] = [pipeline_cases.equality(kind, config) for kind, config in cases]
+fixed = dict(whole, microbatches=4, deterministic_server=True)
+found["alike"] = pipeline_faults.alike(*[pipeline_faults.trained("bert", fixed) for _ in range(2)])
+found["separated"] = pipeline_faults.separated("bert", dict(whole, microbatches=8))
+result(found)
+"""
+
+
+def launch(size: int, body: str, folder: Path) -> list[Any]:
+    more = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ranks.on_path(folder)), os.environ.get("PYTHONPATH")]))}
+    return ranks.run(BODY + IN_ALL + body, size, folder, **more)
+
+
+@pytest.fixture(scope="module", params=[(2, TWO), (4, FOUR)], ids=["2 ranks", "4 ranks"])
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each rank found."""
+    size, body = request.param
+    return launch(size, body, tmp_path_factory.mktemp("ranks"))
+
+
+def test_a_pipeline_equals_one_process(found: list[Any]) -> None:
+    """Loss, gradients, parameters and momentum after 9 steps whose lengths differ, to 2e-6 or three times the noise."""
+    cases = found[0]["cases"]
+    assert len(cases) == 10
+    assert [each["case"] for each in cases if each["bad"]] == [], cases
+
+
+def test_a_transfers_two_ends_are_asked_for_together(found: list[Any]) -> None:
+    """Else two owners see their transfers in two orders, and gradients are exchanged for one another."""
+    for count, apart in [found[0]["separated"]] * (len(found) == 4):  # owners exchange nothing with fewer partitions
+        assert count > 100
+        assert not apart
+
+
+def test_swapped_transfers_raise(found: list[Any]) -> None:
+    assert "Transfer 7 arrived where 8 was expected" in found[1]["swapped"]
+
+
+def test_a_deterministic_server_repeats_to_the_last_bit(found: list[Any]) -> None:
+    assert found[0].get("alike", True)
+
+
+def test_two_forward_passes_before_a_backward_pass(found: list[Any]) -> None:
+    assert found[0]["two forwards"] < 1e-6
+
+
+ON_ALL = {
+    "remote": "the module is broken",
+    "form": "the result's form must follow from the inputs' shapes",
+    "mismatch": "every rank must call the same step functions in the same order",
+    "batch": "A batch of 3 can't be split into 2 microbatches",
+    "argument": "which is on rank 1: It can't be sent to another rank",
+    "local backward": "call model.backward(loss)",
+    "twice backward": "A second backward pass leads through blocks.3",
+    "step in step": "was called within a step",
+    "outside": "The model was called outside a step",
+    "backward outside": "model.backward was called outside a step",
+    "module state": "call state_dict() or local_parameters() of smp.DistributedModel",
+    "second model": "another one is wrapped already",
+}
+
+
+@pytest.mark.parametrize("name", ON_ALL)
+def test_a_mistake_raises_on_every_rank(found: list[Any], name: str) -> None:
+    for rank in found:
+        assert ON_ALL[name] in str(rank["faults"][name])
+
+
+def test_a_module_outside_a_step_is_refused(found: list[Any]) -> None:
+    assert "was called outside a step" in found[0]["faults"]["module outside"]
+    assert all(rank["faults"]["module outside"] for rank in found)
+
+
+def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
+    assert [rank["faults"]["same model"] for rank in found] == [None] * len(found)
