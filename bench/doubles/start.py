@@ -3,7 +3,8 @@
 Usage: python start.py SCRIPT [ARGUMENT ...]
 
 BERTH_BENCH_RECORD is a folder, which gets rank-N.log, what rank N printed, and rank-N.pt, its weights at the end by
-name. BERTH_BENCH_REPLICAS makes this process all of the replicas, by the reference in one_process/.
+name. BERTH_BENCH_REPLICAS makes this process all of the replicas, by the reference in one_process/, which
+BERTH_BENCH_MICROBATCHES and BERTH_BENCH_REVERSED make add gradients in another order.
 """
 
 import gc
@@ -70,15 +71,23 @@ class Weights:
 
     def save(self, folder: Path) -> None:
         """A file for every rank that stepped: replica and weights."""
+        library = sys.modules.get("smdistributed.modelparallel.torch")
         for rank, optimizers in self._optimizers.items():
-            parameters = [each for one in optimizers for group in one.param_groups for each in group["params"]]
-            named = {str(place): each.detach() for place, each in enumerate(parameters)}
-            replica = rank
-            if (model := self._models.get(rank)) is not None:
-                named = dict(model.local_state_dict())
-                library = sys.modules["smdistributed.modelparallel.torch"]
+            if (model := self._models.get(rank)) is not None and library is not None:
                 replica = rank if "replicas" in sys.modules else library.dp_rank()
-            torch.save({"replica": replica, "weights": named}, folder / f"rank-{rank}.pt")
+                kept = {"replica": replica, "weights": tensors(model.local_state_dict())}
+            else:
+                parameters = [each for one in optimizers for group in one.param_groups for each in group["params"]]
+                kept = {
+                    "replica": rank,
+                    "weights": {str(place): each.detach() for place, each in enumerate(parameters)},
+                }
+            torch.save(kept, folder / f"rank-{rank}.pt")
+
+
+def tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Of a state dict, the tensors: the library adds a mark of its own to a partition's."""
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
 def run(code: CodeType, script: Path) -> None:
@@ -99,6 +108,7 @@ def main() -> None:
     if count:
         sys.path.insert(0, str(HERE / "one_process"))
         import replicas
+        import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 -- before the script takes DDP from torch
     sys.stdout = Tee(sys.stdout, folder)
     weights = Weights()
     code = compile(script.read_text("utf-8"), str(script), "exec")

@@ -18,6 +18,7 @@ VARIABLE = "BERTH_SMDISTRIBUTED_SCRIPTS"
 HOLDS = "a folder with the published scripts as SOURCE@COMMIT/path (bench/scripts/smdistributed_table.py)"
 DOUBLES = pins.ROOT / "bench/doubles"
 TIME_LIMIT = 600.0
+REVERSED = "reversed"
 # A place of SageMaker's that a test may not write to.
 CHECKPOINTS = "/opt/ml/local_checkpoints"
 
@@ -78,10 +79,15 @@ def run_ranks(run: Run, code: Path, scratch: Path, library: Path) -> Told:
     return _start(command, run, code, record, environment(run, scratch, record) | paths)
 
 
-def run_one(run: Run, code: Path, scratch: Path) -> Told:
-    """All of the run's replicas in one process, in plain torch."""
-    record = scratch / "one"
+def run_one(run: Run, code: Path, scratch: Path, order: str = "") -> Told:
+    """All of the run's replicas in one process, in plain torch.
+
+    order: none for the job's own, a number for as many microbatches, `reversed` for the last replica's gradient first.
+    """
+    record = scratch / f"one{order}"
     told = environment(run, scratch, record) | {"BERTH_BENCH_REPLICAS": str(run.replicas)}
+    if order:
+        told |= {"BERTH_BENCH_REVERSED": "1"} if order == REVERSED else {"BERTH_BENCH_MICROBATCHES": order}
     return _start([sys.executable], run, code, record, told)
 
 
@@ -96,6 +102,8 @@ def _start(command: Sequence[str], run: Run, code: Path, record: Path, told: Map
             words, cwd=code, env={**os.environ, **told}, capture_output=True, text=True, timeout=TIME_LIMIT
         )
     except subprocess.TimeoutExpired as late:
-        output = b"".join(each for each in (late.stdout, late.stderr) if isinstance(each, bytes)).decode(errors="replace")
+        output = b"".join(each for each in (late.stdout, late.stderr) if isinstance(each, bytes)).decode(
+            errors="replace"
+        )
         return Told(record, 124, f"{output}\nstill running after {TIME_LIMIT:.0f} s")
     return Told(record, ended.returncode, ended.stdout + ended.stderr)

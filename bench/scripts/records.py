@@ -29,10 +29,16 @@ class Comparison:
         return "; ".join([f"{figures}{weights}", *self.problems])
 
 
-def read_losses(folder: Path, pattern: str) -> list[float]:
-    """The figures that rank 0 printed."""
+def read_losses(folder: Path, pattern: str) -> list[str]:
+    """The figures as rank 0 printed them."""
     log = folder / "rank-0.log"
-    return [float(found) for found in re.findall(pattern, log.read_text("utf-8"))] if log.is_file() else []
+    return re.findall(pattern, log.read_text("utf-8")) if log.is_file() else []
+
+
+def beyond(mine: str, his: str) -> bool:
+    """Whether two printed figures differ by more than the tolerance, or than one in their last digit."""
+    digit = 10.0 ** -len(his.partition(".")[2])
+    return not abs(float(mine) - float(his)) <= max(TOLERANCE, 1.01 * digit)
 
 
 def read_weights(folder: Path) -> dict[int, dict[str, torch.Tensor]]:
@@ -56,18 +62,23 @@ def compare(ranks: Path, one: Path, pattern: str, *, alone: bool = False, whole:
     alone: the replicas' weights must differ from each other, else agree. whole: the ranks got to the end; if not, the
     losses until then are compared, and no weights.
     """
-    losses, expected = read_losses(ranks, pattern), read_losses(one, pattern)
+    printed, expected = read_losses(ranks, pattern), read_losses(one, pattern)
+    losses = [float(each) for each in printed]
     problems = []
     if not losses or (whole and len(losses) != len(expected)):
         problems.append(f"{len(losses)} losses printed, {len(expected)} by one process")
-    loss = max((abs(mine - his) for mine, his in zip(losses, expected, strict=False)), default=math.nan)
-    if not loss <= TOLERANCE:
+    pairs = list(zip(printed, expected, strict=False))
+    loss = max((abs(float(mine) - float(his)) for mine, his in pairs), default=math.nan)
+    if any(beyond(*pair) for pair in pairs):
         problems.append("losses differ")
     if not whole:
         return Comparison(losses, loss, math.nan, problems)
     mine, his = read_weights(ranks), read_weights(one)
     for replica in his:
-        missing, foreign = his[replica].keys() - mine.get(replica, {}).keys(), mine.get(replica, {}).keys() - his[replica].keys()
+        missing, foreign = (
+            his[replica].keys() - mine.get(replica, {}).keys(),
+            mine.get(replica, {}).keys() - his[replica].keys(),
+        )
         if missing or foreign:
             problems.append(f"replica {replica} lacks {sorted(missing)[:3]} and has {sorted(foreign)[:3]}")
     if problems:

@@ -4,6 +4,7 @@ A replica runs until it exchanges a value with the others; the next one runs the
 first goes on. So every run is the same, to the bit. Random numbers are each replica's own, as those of processes are.
 """
 
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -113,7 +114,10 @@ def average_gradients(parameters: list[torch.nn.Parameter]) -> None:
     for place, parameter in enumerate(parameters):
         grads = [grads[place] for grads in all_of_them if grads[place] is not None]
         if grads:
-            parameter.grad = torch.stack(grads).sum(0) / the.count
+            total = torch.zeros_like(grads[0])
+            for grad in reversed(grads) if os.environ.get("BERTH_BENCH_REVERSED") else grads:
+                total += grad / the.count
+            parameter.grad = total
 
 
 def copy_from_first(module: torch.nn.Module) -> None:

@@ -26,7 +26,7 @@ class RankType:
 def init(config: dict[str, Any] | None = None) -> None:
     global _microbatches
     told = config or json.loads(os.environ.get("SM_HP_MP_PARAMETERS", "{}"))
-    _microbatches = int(told.get("microbatches", 1))
+    _microbatches = int(os.environ.get("BERTH_BENCH_MICROBATCHES") or told.get("microbatches", 1))
 
 
 def is_initialized() -> bool:
