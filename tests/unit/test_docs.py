@@ -19,16 +19,18 @@ PAGES = (
     "SECURITY.md",
     "ecr/README.md",
     "docker/README.md",
+    "examples/question_answering_smddp/README.md",
     "sample/README.md",
     "serve/README.md",
     "train/README.md",
+    "train/smdistributed/README.md",
 )
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
 # In docs/faults.md; the page says so.
 SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")
 SHORT = {"U": "tests/unit", "I": "tests/images", "R": "tests/registry"}
-# Channels of a job's data, and a folder that a user makes.
-OTHERS = ("train/", "validation/", "test/", "docker/wheels/PROFILE")
+# Channels of a job's data, a folder that a user makes, and a unit.
+OTHERS = ("train/", "validation/", "test/", "docker/wheels/PROFILE", "examples/s")
 
 
 @pytest.fixture(scope="module")

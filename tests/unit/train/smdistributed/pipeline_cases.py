@@ -95,7 +95,7 @@ def equality(kind, config, rate=RATE):
         if smp.pp_rank():
             mine = [torch.zeros_like(each) for each in mine]  # only pp_rank 0 has data, as in published scripts
         optimizer.zero_grad()
-        output, loss = train_step(model, *mine)
+        _, loss = train_step(model, *mine)
         mean = loss.reduce_mean()
         dist.all_reduce(mean, group=smp.get_dp_process_group())
         gradients = gradients_of(model)

@@ -9,7 +9,6 @@ import torch
 from smdistributed.modelparallel.torch import messages, wire
 from torch import nn
 
-
 CPU = torch.device("cpu")
 
 

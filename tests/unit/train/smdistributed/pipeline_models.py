@@ -86,11 +86,15 @@ BUILD = {
     "skips": Skips,
     "dicts": Dicts,
     "gpt2": gpt2,
-    "vit": lambda: ViTForImageClassification(ViTConfig(**SHAPE, **NO_DROPOUT, image_size=32, patch_size=8, num_labels=5)),
+    "vit": lambda: ViTForImageClassification(
+        ViTConfig(**SHAPE, **NO_DROPOUT, image_size=32, patch_size=8, num_labels=5)
+    ),
     "roberta": lambda: RobertaForSequenceClassification(
         RobertaConfig(**SHAPE, **NO_DROPOUT, vocab_size=99, max_position_embeddings=66, num_labels=3)
     ),
-    "bert": lambda: BertForQuestionAnswering(BertConfig(**SHAPE, **NO_DROPOUT, vocab_size=99, max_position_embeddings=64)),
+    "bert": lambda: BertForQuestionAnswering(
+        BertConfig(**SHAPE, **NO_DROPOUT, vocab_size=99, max_position_embeddings=64)
+    ),
 }
 
 

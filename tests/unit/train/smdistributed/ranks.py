@@ -51,15 +51,13 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, **ours, **more}
 
 
-def run(body: str, size: int, folder: Path, limit: float = 120.0, opening: str = OPENING, **more: str) -> list[Any]:
-    """What each of `size` ranks handed to `result(value)`; AssertionError with all that they printed if one fails."""
-    script = folder / "script.py"
-    script.write_text(opening + body)
+def start(command: list[str], size: int, folder: Path, limit: float = 120.0, **more: str) -> list[str]:
+    """What each of `size` ranks of a command printed; AssertionError with all of it if one fails."""
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
     shared["MASTER_PORT"] = str(free_port())
     started = [
         subprocess.Popen(
-            [sys.executable, str(script)],
+            command,
             env=environment(folder, **shared, RANK=str(rank), LOCAL_RANK=str(rank), **more),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -74,4 +72,12 @@ def run(body: str, size: int, folder: Path, limit: float = 120.0, opening: str =
             process.kill()
     codes = [process.returncode for process in started]
     assert codes == [0] * size, "\n".join(said)
+    return said
+
+
+def run(body: str, size: int, folder: Path, limit: float = 120.0, opening: str = OPENING, **more: str) -> list[Any]:
+    """What each of `size` ranks handed to `result(value)`; AssertionError with all that they printed if one fails."""
+    script = folder / "script.py"
+    script.write_text(opening + body)
+    start([sys.executable, str(script)], size, folder, limit, **more)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]

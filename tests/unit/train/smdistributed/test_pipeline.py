@@ -15,11 +15,12 @@ import logging
 sys.path.insert(0, {str(FOLDER)!r})
 logging.disable(logging.WARNING)
 smp.init({{"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2}})
-import pipeline_cases, pipeline_faults
+import pipeline_cases, pipeline_faults, pipeline_features
 found = {{}}
 """
 IN_ALL = """
 found["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
+found["features"] = {each.__name__: each() for each in pipeline_features.ALL}
 found["two forwards"] = pipeline_faults.two_forwards()
 found["swapped"] = pipeline_faults.swapped()
 """
@@ -70,11 +71,12 @@ def test_a_pipeline_equals_one_process(found: list[Any]) -> None:
     assert [each["case"] for each in cases if each["bad"]] == [], cases
 
 
+@pytest.mark.parametrize("found", [(4, FOUR)], ids=["4 ranks"], indirect=True)
 def test_a_transfers_two_ends_are_asked_for_together(found: list[Any]) -> None:
     """Else two owners see their transfers in two orders, and gradients are exchanged for one another."""
-    for count, apart in [found[0]["separated"]] * (len(found) == 4):  # owners exchange nothing with fewer partitions
-        assert count > 100
-        assert not apart
+    count, apart = found[0]["separated"]
+    assert count > 100
+    assert not apart
 
 
 def test_swapped_transfers_raise(found: list[Any]) -> None:
@@ -118,3 +120,35 @@ def test_a_module_outside_a_step_is_refused(found: list[Any]) -> None:
 
 def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
     assert [rank["faults"]["same model"] for rank in found] == [None] * len(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gradients_add_up",
+        "some_passes_per_exchange",
+        "sums_over_microbatches",
+        "evaluates",
+        "checkpointed",
+        "autocast",
+        "statistics",
+    ],
+)
+def test_what_scripts_do_equals_one_process(found: list[Any], name: str) -> None:
+    assert max(rank["features"][name] for rank in found) < 2e-6
+
+
+def test_hooks_run_once_and_where_the_module_does(found: list[Any]) -> None:
+    """Two steps of two microbatches; the first module is on partition 0, the last on 1."""
+    assert found[0]["features"]["hooks"] == [{"a": 4, "out": 0}, {"a": 0, "out": 4}]
+
+
+def test_states_resume_to_the_last_bit(found: list[Any]) -> None:
+    assert [rank["features"]["resumes"] for rank in found] == [[True, True, True]] * len(found)
+
+
+def test_no_more_than_needed_goes_over_the_wire(found: list[Any]) -> None:
+    """Of each microbatch: hidden states, the mask and the logits' gradient there; the gradient and the logits back."""
+    sent, (batch, length) = found[0]["features"]["wire_bytes"]
+    hidden, logits, mask = batch * length * 32 * 4, batch * length * 2 * 4, batch * length * length
+    assert sum(sent) <= 1.05 * (2 * hidden + 2 * logits + mask)

@@ -9,9 +9,11 @@ optimizer  DistributedOptimizer, with its loss_scale; trees is tensors inside co
 checkpoint save and load, partial and full; files are whole or not there
 amp        GradScaler
 step       @smp.step and StepOutput: a batch in microbatches
-model      DistributedModel; model_state is its state dicts, gradients what replicas exchange, activation its checkpoints
-pipeline   a step on every rank: coordinator (pp_rank 0; baton: whose turn it is) and server (the others) exchange
-           messages over a wire; remote is tensors of other ranks, stand_in their modules, seeds random numbers
+model      DistributedModel; model_state is its state dicts, gradients what replicas exchange,
+           activation its checkpoints
+pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others) exchange messages over a wire; the
+           coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
+           remote is tensors of other ranks, stand_in their modules, seeds random numbers
 """
 
 from . import amp, model

@@ -23,7 +23,7 @@ _OF_TRANSFORMERS = "gradient_checkpointing"
 def set_activation_checkpointing(
     module: nn.Module,
     preserve_rng_state: bool = True,  # noqa: FBT001, FBT002
-    pack_args_as_tuple: bool = False,  # noqa: FBT001, FBT002, ARG001
+    pack_args_as_tuple: bool = False,  # noqa: FBT001, FBT002
     strategy: str = "each",
 ) -> None:
     """Checkpoint a module, or each child of an nn.Sequential: of the strategies, all do that here.

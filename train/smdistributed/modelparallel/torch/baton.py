@@ -1,7 +1,7 @@
 """Whose turn it is among the threads that run microbatches: one at a time.
 
 A thread that waits for another rank gives the baton up. Who gets it next: the first in order of priority of those whose
-wait is over; or, where runs must repeat to the last bit, the one that gave it up first, whether its wait is over or not.
+wait is over; or, where runs must repeat to the last bit, the one that gave it up first, its wait over or not.
 """
 
 import heapq
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 Key = tuple[int, int]
 
 
-class Stopped(BaseException):
+class Halted(BaseException):
     """Another thread failed; this one ends, too. No Exception, for a script may catch those."""
 
 
@@ -35,12 +35,12 @@ class Baton:
             return key
 
     def take(self, key: Key) -> None:
-        """Wait for one's turn. Stopped when there is none any more."""
+        """Wait for one's turn. Halted when there is none any more."""
         with self._changed:
             while not self._stopped and (self._busy or self._queue[0] != key):
                 self._changed.wait()
             if self._stopped:
-                raise Stopped
+                raise Halted
             heapq.heappop(self._queue)
             self._busy = True
 

@@ -1,43 +1,42 @@
 """Runs the script's step function on pp_rank 0: one thread for each microbatch, one of them at a time.
 
-A call of a module of another rank is written down on the microbatch's tape, as is every tensor that goes from one rank to
-another; the backward pass reads the tape from its end. Whatever concerns two ranks is asked of both before the baton is
-given up, so that all ranks see all transfers in one order.
+A call of a module of another rank is written down on the microbatch's tape, as is every tensor that goes from one rank
+to another; the backward pass reads the tape from its end. Whatever concerns two ranks is asked of both before the baton
+is given up, so that all ranks see all transfers in one order.
 """
 
 import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from .baton import Baton, Stopped
+from .backward import BackwardPass
+from .baton import Baton, Key
 from .messages import (
-    AddGradient,
-    Backward,
     Call,
+    EndMicrobatch,
     Finish,
     Form,
     Hello,
     Move,
     Opening,
-    Outcome,
     Push,
-    Release,
-    SendGradient,
-    Status,
+    ServerStatus,
+    StepOutcome,
     current_modes,
-    in_modes,
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, local, pack, unpack, version
 from .seeds import mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away
+from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
+from .threads import MicrobatchThreads
 from .wire import Incoming, Poisoned, Wire, meta_of
 
 RESULTS = 1 << 12
@@ -56,70 +55,6 @@ class OutsideStep(RuntimeError):
             f"{what} outside a step; with more than one partition, do it in a function with the decorator @smp.step, "
             "which every rank calls."
         )
-
-
-@dataclass
-class Put:
-    """A local tensor went to another rank. `departure` is None if it takes no gradient."""
-
-    handle: Handle
-    departure: torch.Tensor | None = None
-    holder: GradientHolder = field(default_factory=GradientHolder)
-
-
-@dataclass
-class Moved:
-    """A tensor went from one owner to another."""
-
-    source: Handle
-    target: Handle
-
-
-@dataclass
-class Fetched:
-    """A tensor came here."""
-
-    handle: Handle
-    holder: GradientHolder
-
-
-@dataclass
-class Called:
-    """A module was called. `spent`: its graph is used up."""
-
-    name: str
-    owner: int
-    number: int
-    inputs: list[Handle]
-    results: list[Handle]
-    spent: bool = False
-
-
-Record = Put | Moved | Fetched | Called
-
-
-@dataclass
-class Microbatch:
-    """What a thread runs. `copies`: what is where already."""
-
-    index: int
-    seed: int
-    tape: list[Record] = field(default_factory=list)
-    puts: dict[tuple[int, int, int, bool], tuple["weakref.ref[torch.Tensor]", Handle]] = field(default_factory=dict)
-    copies: dict[tuple[int, int], Handle] = field(default_factory=dict)
-    calls: int = 0
-    backward: bool = False
-    over: bool = False
-    random: Any = None
-
-
-@dataclass
-class Sending:
-    """What a call takes with it."""
-
-    inputs: list[Handle] = field(default_factory=list)
-    puts: list[tuple[Handle, torch.Tensor]] = field(default_factory=list)
-    moves: list[tuple[Handle, Handle, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -144,6 +79,7 @@ class Coordinator:
         self._unneeded: dict[int, list[tuple[int, int]]] = {server: [] for server in servers}
         self._thread = threading.local()
         self._baton = Baton(in_turn=schedule.in_turn)
+        self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait)
         self.went_backward = False
 
     # ---- one step ----
@@ -155,8 +91,8 @@ class Coordinator:
         for server, other in others:
             if other != hello:
                 error = (
-                    f"Rank {self._wire.rank} calls the step function {hello.function} as its step {hello.count}, rank "
-                    f"{server} calls {other.function} as its step {other.count}; every rank must call the same step "
+                    f"Rank {self._wire.rank} calls the step function {hello.function} as its step {hello.steps}, rank "
+                    f"{server} calls {other.function} as its step {other.steps}; every rank must call the same step "
                     "functions in the same order, those for evaluation, too."
                 )
         for server in self._servers:
@@ -168,11 +104,15 @@ class Coordinator:
         """What the function returns for each microbatch, with all tensors here. The first error of any is raised."""
         self._baton = Baton(in_turn=self._schedule.in_turn)
         self.went_backward = False
-        run = _Run(self, bodies, seed, self._schedule.open_microbatches)
-        run.start()
-        if run.errors and not isinstance(run.errors[0], RemoteFailed | Poisoned):
-            raise run.errors[0]
-        return run.outputs
+
+        def one(index: int, place: Key) -> Any:
+            return self._run_microbatch(Microbatch(index, mixed(seed, index)), place, bodies[index])
+
+        threads = MicrobatchThreads(self._baton, one, len(bodies), self._schedule.open_microbatches)
+        threads.run()
+        if threads.errors and not isinstance(threads.errors[0], RemoteFailed):
+            raise threads.errors[0]
+        return threads.outputs
 
     def finish(self) -> str | None:
         """End the step on all owners: what failed there, if anything did."""
@@ -180,12 +120,12 @@ class Coordinator:
         for server in self._servers:
             replies.append((server, self._wire.expect(server)))
             self._wire.send(server, Finish())
-        found: list[tuple[int, Status]] = [(server, reply.wait()) for server, reply in replies]
+        found: list[tuple[int, ServerStatus]] = [(server, reply.wait()) for server, reply in replies]
         failed = [(server, status) for server, status in found if status.error]
         failed.sort(key=lambda each: not each[1].caused)
         return f"A module failed on rank {failed[0][0]}:\n{failed[0][1].error}" if failed else None
 
-    def tell(self, outcome: Outcome, tensors: Sequence[torch.Tensor] = ()) -> None:
+    def tell(self, outcome: StepOutcome, tensors: Sequence[torch.Tensor] = ()) -> None:
         """How the step ended, to all owners."""
         for server in self._servers:
             transfer = next(self._transfers)
@@ -210,9 +150,9 @@ class Coordinator:
         found: Microbatch = self._thread.microbatch
         return found
 
-    def run_microbatch(self, index: int, seed: int, place: tuple[int, int], body: Callable[[], Any]) -> Any:
-        """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Stopped."""
-        microbatch = self._thread.microbatch = Microbatch(index, mixed(seed, index))
+    def _run_microbatch(self, microbatch: Microbatch, place: Key, body: Callable[[], Any]) -> Any:
+        """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Halted."""
+        self._thread.microbatch = microbatch
         self._baton.take(place)
         torch.manual_seed(microbatch.seed)
         found = tree_map(local, body())
@@ -223,7 +163,7 @@ class Coordinator:
                     "model.backward(loss), which goes on to the other partitions."
                 )
         for server in self._servers:
-            self._wire.send(server, Release(index))
+            self._wire.send(server, EndMicrobatch(microbatch.index))
         microbatch.over = True
         microbatch.tape.clear()
         return found
@@ -384,140 +324,4 @@ class Coordinator:
         """The gradients of all that led to these tensors, here and at all owners."""
         microbatch = self.microbatch
         self.went_backward = True
-        ours = [local(tensor) for tensor in tensors]
-        microbatch.backward = True
-        try:
-            torch.autograd.backward(ours, gradients, retain_graph=bool(microbatch.tape))
-            self._unwind(microbatch)
-        finally:
-            microbatch.backward = False
-
-    def _unwind(self, microbatch: Microbatch) -> None:
-        """The tape, from its end. What it holds stays, for a second loss may lead there; a used graph says so then."""
-        waiting: list[tuple[Put, Incoming]] = []
-        done: list[Record] = []
-        while microbatch.tape:
-            record = microbatch.tape.pop()
-            done.append(record)
-            if isinstance(record, Fetched):
-                self._continue_here(waiting)
-                self._give_gradient(microbatch, record)
-            elif isinstance(record, Called):
-                self._call_backward(microbatch, record)
-            elif isinstance(record, Moved):
-                self._return_gradient(microbatch, record)
-            elif record.handle.reached and record.departure is not None:
-                waiting.append((record, self._ask_gradient(microbatch, record.handle)))
-        self._continue_here(waiting)
-        microbatch.tape.extend(reversed(done))
-
-    def _give_gradient(self, microbatch: Microbatch, record: Fetched) -> None:
-        gradient = record.holder.take()
-        if gradient is None:
-            return
-        handle, transfer = record.handle, next(self._transfers)
-        meta = meta_of(gradient)
-        request = AddGradient(microbatch.index, handle.number, meta, self._wire.rank, transfer)
-        self._wire.send(handle.owner, request)
-        self._wire.send_tensors(handle.owner, transfer, [meta], [gradient])
-        handle.reached = True
-
-    def _call_backward(self, microbatch: Microbatch, record: Called) -> None:
-        if not any(handle.reached for handle in record.results):
-            return
-        if record.spent:
-            raise RuntimeError(
-                f"A second backward pass leads through {record.name}, whose graph the first one used up; add up the "
-                "losses and call model.backward once."
-            )
-        record.spent = True
-        self._wire.send(record.owner, Backward(microbatch.index, record.number))
-        for handle in record.results:
-            handle.reached = False
-        for handle in record.inputs:
-            handle.reached = handle.reached or handle.meta.requires_grad
-
-    def _return_gradient(self, microbatch: Microbatch, record: Moved) -> None:
-        if not record.target.reached:
-            return
-        source, target, transfer = record.source, record.target, next(self._transfers)
-        request = SendGradient(microbatch.index, target.number, target.meta, source.owner, transfer)
-        answer = AddGradient(microbatch.index, source.number, target.meta, target.owner, transfer)
-        self._ask_both((target.owner, request), (source.owner, answer))
-        target.reached, source.reached = False, True
-
-    def _ask_both(self, sender: tuple[int, SendGradient], receiver: tuple[int, AddGradient]) -> None:
-        """Both ends of a transfer, with nothing in between: another microbatch's transfers would come into this order."""
-        self._wire.send(*sender)
-        self._wire.send(*receiver)
-
-    def _ask_gradient(self, microbatch: Microbatch, handle: Handle) -> Incoming:
-        incoming, transfer = self._expect(handle)
-        request = SendGradient(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
-        self._wire.send(handle.owner, request)
-        handle.reached = False
-        return incoming
-
-    def _continue_here(self, waiting: list[tuple[Put, Incoming]]) -> None:
-        """The backward pass of this rank's graph, from the tensors that went away."""
-        departures = []
-        for record, incoming in waiting:
-            (gradient,) = self._wait(incoming.wait)
-            if gradient is not None and record.departure is not None:
-                record.holder.add(gradient)
-                departures.append(record.departure)
-        waiting.clear()
-        if departures:
-            zeros = [torch.zeros_like(each) for each in departures]
-            torch.autograd.backward(departures, zeros, retain_graph=True)
-
-
-class _Run:
-    """The threads of one step; a microbatch that ends opens the next."""
-
-    def __init__(self, coordinator: Coordinator, bodies: Sequence[Callable[[], Any]], seed: int, at_a_time: int) -> None:
-        self.outputs: list[Any] = [None] * len(bodies)
-        self.errors: list[BaseException] = []
-        self._coordinator, self._bodies, self._seed, self._at_a_time = coordinator, bodies, seed, at_a_time
-        self._baton = coordinator._baton
-        self._modes = current_modes()
-        self._left = iter(range(len(bodies)))
-        self._threads: list[threading.Thread] = []
-
-    def start(self) -> None:
-        """Run all of them, to the end."""
-        before = random_state()
-        for place in [self._open() for _ in range(min(self._at_a_time, len(self._bodies)))]:
-            place.start()
-        for thread in self._threads:  # those that are opened meanwhile are seen, too
-            thread.join()
-        set_random_state(before)
-
-    def _open(self) -> threading.Thread:
-        index = next(self._left)
-        place = self._baton.line_up(1, index)
-        device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        thread = threading.Thread(target=self._body, args=(index, place, device), daemon=True)
-        self._threads.append(thread)
-        return thread
-
-    def _body(self, index: int, place: tuple[int, int], device: int | None) -> None:
-        if device is not None:
-            torch.cuda.set_device(device)
-        try:
-            with in_modes(self._modes):
-                self.outputs[index] = self._coordinator.run_microbatch(index, self._seed, place, self._bodies[index])
-            if index_left := self._open_if_any():
-                index_left.start()
-            self._baton.give_up()
-        except Stopped:
-            pass
-        except BaseException as error:  # raised by the thread that runs the step
-            self.errors.append(error)
-            self._baton.stop()
-
-    def _open_if_any(self) -> threading.Thread | None:
-        try:
-            return self._open()
-        except StopIteration:
-            return None
+        self._backward.run(microbatch, [local(tensor) for tensor in tensors], gradients)

@@ -1,6 +1,7 @@
 """Gradients after a step: averaged over its microbatches and the replicas, and added to those of earlier steps."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ class GradientExchange:
     `passes`: how many steps add up before the replicas exchange gradients; `average`: over the microbatches.
     """
 
-    def __init__(self, group: object, *, passes: int = 1, average: bool = True) -> None:
+    def __init__(self, group: Any, *, passes: int = 1, average: bool = True) -> None:
         self._group, self._passes, self._average = group, passes, average
         self._done = 0
         self._earlier: list[torch.Tensor | None] = []
@@ -61,7 +62,7 @@ class GradientExchange:
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat, group=self._group)
             flat.div_(replicas)
-            for gradient, part in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+            for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
                 gradient.copy_(part.view(gradient.shape))
 
 
@@ -81,7 +82,7 @@ def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.T
         yield bucket
 
 
-def broadcast_all(tensors: Iterable[torch.Tensor], source: int, group: object) -> None:
+def broadcast_all(tensors: Iterable[torch.Tensor], source: int, group: Any) -> None:
     """Every rank of the group gets the tensors of rank `source` of the world."""
     for tensor in tensors:
         whole = tensor.detach().contiguous()

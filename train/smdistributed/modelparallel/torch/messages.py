@@ -3,8 +3,8 @@
 Tensors have numbers, which the coordinator gives; those of one microbatch are released together.
 """
 
-from contextlib import ExitStack, contextmanager
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from .wire import Meta
 class Modes(NamedTuple):
     """The state of a thread that a call's result depends on. `autocast`: device type, on or off, type.
 
-    `training`: a byte for each module below the called ones; `seed` is None where nothing is random.
+    `training`: a byte for each of the called modules and those below them.
     """
 
     grad: bool
@@ -36,9 +36,9 @@ class Move(NamedTuple):
 class Call(NamedTuple):
     """Call modules, one after the other; the first gets the arguments. Its results get the numbers from `results` on.
 
-    `inputs`: for each tensor in the arguments its number, and whether it wants a gradient. `puts`: tensors that come with
-    the call, in payload `transfer`. `expected`: an earlier call whose result this one's will resemble; None: say how the
-    result looks.
+    `inputs`: for each tensor in the arguments its number, and whether it wants a gradient. `puts`: tensors that come
+    with the call, in payload `transfer`. `expected`: an earlier call whose result this one's will resemble; None: say
+    how the result looks. `free`: tensors that nobody needs any more, by microbatch and number.
     """
 
     results: int
@@ -99,7 +99,7 @@ class AddGradient(NamedTuple):
     transfer: int
 
 
-class Release(NamedTuple):
+class EndMicrobatch(NamedTuple):
     """A microbatch is over."""
 
     microbatch: int
@@ -113,7 +113,7 @@ class Hello(NamedTuple):
     """Which step function a rank is about to run, and how many steps it ran before."""
 
     function: str
-    count: int
+    steps: int
 
 
 class Opening(NamedTuple):
@@ -123,15 +123,15 @@ class Opening(NamedTuple):
     seed: int = 0
 
 
-class Status(NamedTuple):
+class ServerStatus(NamedTuple):
     """A traceback, or nothing: all went well. `caused` is false where only what another rank sent was missing."""
 
     error: str | None = None
     caused: bool = True
 
 
-class Outcome(NamedTuple):
-    """How a step ended: an error, or its packed outputs, one for each microbatch, with tensors in payload `transfer`."""
+class StepOutcome(NamedTuple):
+    """How a step ended: an error, or the outputs of its microbatches, packed, with tensors in payload `transfer`."""
 
     error: str | None
     packed: bytes = b""
@@ -140,7 +140,7 @@ class Outcome(NamedTuple):
     went_backward: bool = False
 
 
-Request = Call | Push | Backward | SendGradient | AddGradient | Release | Finish
+Request = Call | Push | Backward | SendGradient | AddGradient | EndMicrobatch | Finish
 
 
 def current_modes(training: bytes = b"") -> Modes:

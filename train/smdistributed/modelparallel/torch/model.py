@@ -45,9 +45,9 @@ Hook = Callable[[Any, Any], Any]
 class DistributedModel(nn.Module):
     """`module` spread over the partitions. Wrapping it again gives the same object.
 
-    Honoured: `backward_passes_per_step` (steps before replicas exchange gradients), `average_grads_across_microbatches`,
-    `broadcast_buffers`. Other keywords of the documentation are taken and change nothing. RuntimeError before `init` and
-    for a second model.
+    Honoured: `backward_passes_per_step` (steps before replicas exchange gradients), `broadcast_buffers`,
+    `average_grads_across_microbatches`. Other keywords of the documentation are taken and change nothing. RuntimeError
+    before `init` and for a second model.
     """
 
     module: nn.Module
@@ -66,7 +66,7 @@ class DistributedModel(nn.Module):
     def __init__(
         self,
         module: nn.Module,
-        trace_device: str = "gpu",  # noqa: ARG002
+        trace_device: str = "gpu",
         backward_passes_per_step: int = 1,
         average_grads_across_microbatches: bool = True,  # noqa: FBT001, FBT002
         broadcast_buffers: bool = True,  # noqa: FBT001, FBT002
@@ -163,7 +163,7 @@ class DistributedModel(nn.Module):
         self.partition()
         parameters = [each for each in self.local_parameters() if each.requires_grad]
         self._exchange.before(parameters)
-        result = StepResult([], False)
+        result = StepResult([], went_backward=False)
         changed = self._buffer_versions()
         try:
             result = self._pipeline.run(Hello(function, self._steps), bodies)
@@ -251,7 +251,7 @@ class DistributedModel(nn.Module):
     # ---- what is this rank's ----
 
     def _is_local(self, name: str) -> bool:
-        return not self.partitioned and not self._owners or self._owners.get(name, 0) == pp_rank()
+        return (not self.partitioned and not self._owners) or self._owners.get(name, 0) == pp_rank()
 
     def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Names and parameters of this rank's partition; of the whole model before it is partitioned."""
@@ -312,7 +312,9 @@ class DistributedModel(nn.Module):
     def cpu(self) -> "DistributedModel":
         """The whole model on every rank's CPU is not supported; state_dict() gathers it."""
         if pp_size() > 1 and self.partitioned and _device().type != "cpu":
-            raise NotImplementedError("model.cpu() is not supported with more than one partition; use model.state_dict().")
+            raise NotImplementedError(
+                "model.cpu() is not supported with more than one partition; use model.state_dict()."
+            )
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> "DistributedModel":
@@ -339,4 +341,3 @@ def _tensor_names(module: nn.Module) -> list[str]:
 
 def _refuse(names: tuple[str, ...], owner: int, args: Any, kwargs: Any) -> Any:
     raise OutsideStep(f"{names[0]}, which is on rank {owner}, was called on rank {dist.get_rank()}")
-

@@ -53,8 +53,8 @@ def load(
     problems = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
     if wrong or (strict and problems):
         raise RuntimeError(
-            f"The state dict does not fit {type(module).__name__} ({'; '.join(problems * strict + wrong)}); load one of "
-            "this model, or with strict=False."
+            f"The state dict does not fit {type(module).__name__} ({'; '.join(problems * strict + wrong)}); load "
+            "one of this model, or with strict=False."
         )
     with torch.no_grad():
         for name, each in own.items():

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from .coordinator import Coordinator, Schedule
-from .messages import Hello, Outcome
+from .messages import Hello, StepOutcome
 from .remote import pack, unpack
 from .seeds import mixed, seeded
-from .server import Server
+from .server import ModuleServer
 from .stand_in import call_in_runs, can_run_at_once, runs, send_module_away
 from .wire import Wire, meta_of
 
@@ -39,7 +39,7 @@ class Alone:
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
         """A step."""
-        seed = mixed(torch.initial_seed(), hello.count)
+        seed = mixed(torch.initial_seed(), hello.steps)
         self._went_backward, self._running = False, True
         try:
             outputs = []
@@ -73,7 +73,7 @@ class First:
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
         """A step on all ranks of the replica; an error of any is raised on each."""
-        seed = mixed(torch.initial_seed(), hello.count)
+        seed = mixed(torch.initial_seed(), hello.steps)
         self._coordinator.open(hello, seed)
         outputs: list[Any] = []
         error: BaseException | None = None
@@ -85,10 +85,10 @@ class First:
         remote = self._coordinator.finish()
         if error is not None or remote is not None:
             said = "".join(traceback.format_exception(error)) if error is not None else remote
-            self._coordinator.tell(Outcome(f"The step {hello.function} failed. {said}"))
+            self._coordinator.tell(StepOutcome(f"The step {hello.function} failed. {said}"))
             raise error if error is not None else RuntimeError(remote)
         went_backward = self._coordinator.went_backward
-        self._coordinator.tell(Outcome(None, packed, tuple(map(meta_of, tensors)), 0, went_backward), tensors)
+        self._coordinator.tell(StepOutcome(None, packed, tuple(map(meta_of, tensors)), 0, went_backward), tensors)
         return StepResult(outputs, went_backward)
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
@@ -102,11 +102,11 @@ class Other:
     running = False
 
     def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any]) -> None:
-        self._server = Server(wire, coordinator, named)
+        self._server = ModuleServer(wire, coordinator, named)
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
         """A step. RuntimeError with the traceback of the rank that failed."""
-        outcome, tensors = self._server.run(hello.function, hello.count)
+        outcome, tensors = self._server.run(hello.function, hello.steps)
         if outcome.error is not None:
             raise RuntimeError(outcome.error)
         return StepResult(unpack(outcome.packed, tensors), outcome.went_backward)

@@ -1,8 +1,8 @@
 """Tensors that another rank holds, and how the arguments and results of its modules travel.
 
-A `RemoteTensor` has a shape and a type now; its data is fetched only when an operator needs it, so that a run of modules
-on one rank exchanges nothing. `Arrival` and `Departure` are where the graphs of two ranks meet: autograd nodes that hand
-a gradient over.
+A `RemoteTensor` has a shape and a type now; its data is fetched only when an operator needs it, so that a run of
+modules on one rank exchanges nothing. `Arrival` and `Departure` are where the graphs of two ranks meet: autograd nodes
+that hand a gradient over.
 """
 
 import io
@@ -18,7 +18,7 @@ from .wire import Meta
 
 
 class Handle:
-    """A tensor at its owner, by number. `reached`: a gradient for it may be there. `gone` hears when nobody needs it."""
+    """A tensor at its owner, by number. `reached`: a gradient may be there. `gone` hears when nobody needs it."""
 
     __slots__ = ("gone", "meta", "number", "owner", "reached")
 
@@ -120,7 +120,7 @@ class RemoteTensor(torch.Tensor):
     ) -> "RemoteTensor":
         """The tensor behind a handle, which belongs to a microbatch. `fetch` brings it here."""
         shell = torch.empty(handle.meta.shape, dtype=handle.meta.dtype, device="meta")
-        made: RemoteTensor = torch.Tensor._make_subclass(RemoteTensor, shell, False)  # type: ignore[attr-defined]
+        made: RemoteTensor = torch.Tensor._make_subclass(RemoteTensor, shell, require_grad=False)
         made.handle, made.microbatch, made._device, made._fetch, made._value = handle, microbatch, device, fetch, None
         return made
 
@@ -128,8 +128,8 @@ class RemoteTensor(torch.Tensor):
         """The tensor itself, here."""
         state = self.__dict__
         if state["_value"] is None:
-            state["_value"] = state["_fetch"](self)
-            state["_at_arrival"] = version(state["_value"])
+            fetched = state["_value"] = state["_fetch"](self)
+            state["_at_arrival"] = version(fetched)
         found: torch.Tensor = state["_value"]
         return found
 
@@ -175,7 +175,7 @@ def local(each: Any) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Takes the tensors out, wherever in an object they are, and names the model's own modules instead of copying them."""
+    """Takes the tensors out, wherever in an object they are; modules of the model travel by name."""
 
     def __init__(self, file: io.BytesIO, named: Mapping[int, str]) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -212,7 +212,9 @@ def pack(tree: Any, named: Mapping[int, str] | None = None) -> tuple[bytes, list
     try:
         pickler.dump(tree)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise TypeError(f"It can't be sent to another rank: {error}; use tensors, numbers, strings and containers.") from error
+        raise TypeError(
+            f"It can't be sent to another rank: {error}; use tensors, numbers, strings and containers."
+        ) from error
     return file.getvalue(), pickler.tensors
 
 

@@ -19,7 +19,7 @@ def mixed(*parts: int | str) -> int:
 
 def random_state() -> Any:
     """Where this process's generators stand."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
 
 
 def set_random_state(state: Any) -> None:

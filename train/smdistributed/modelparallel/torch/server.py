@@ -19,17 +19,17 @@ from .messages import (
     AddGradient,
     Backward,
     Call,
+    EndMicrobatch,
     Finish,
     Form,
     Hello,
     Modes,
     Opening,
-    Outcome,
     Push,
-    Release,
     Request,
     SendGradient,
-    Status,
+    ServerStatus,
+    StepOutcome,
     in_modes,
 )
 from .remote import GradientHolder, arrive, pack, same_form, unpack
@@ -67,7 +67,7 @@ class StepMismatch(RuntimeError):
     """The ranks of a pipeline do not call the same step functions in the same order."""
 
 
-class Server:
+class ModuleServer:
     """Serves the modules of `model` that are this rank's. `named`: modules and parameters by name."""
 
     def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any]) -> None:
@@ -75,20 +75,20 @@ class Server:
         self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
         self._forms: dict[int, Form] = {}
         self._shelves: dict[int, Shelf] = {}
-        self._status = Status()
+        self._status = ServerStatus()
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
             Push: self._push,
             Backward: self._backward,
             SendGradient: self._send_gradient,
             AddGradient: self._add_gradient,
-            Release: self._release,
+            EndMicrobatch: self._release,
         }
 
-    def run(self, function: str, count: int) -> tuple[Outcome, list[Any]]:
+    def run(self, function: str, steps: int) -> tuple[StepOutcome, list[Any]]:
         """One step: how it ended, and the tensors of its outputs. StepMismatch before anything is computed."""
-        self._status, self._shelves = Status(), {}
-        self._wire.send(self._coordinator, Hello(function, count))
+        self._status, self._shelves = ServerStatus(), {}
+        self._wire.send(self._coordinator, Hello(function, steps))
         opening: Opening = self._wire.receive(self._coordinator)
         if opening.error:
             self._wire.drain()
@@ -104,10 +104,10 @@ class Server:
             self._handlers[type(found[0])](*found)
         return self._end()
 
-    def _end(self) -> tuple[Outcome, list[Any]]:
+    def _end(self) -> tuple[StepOutcome, list[Any]]:
         self._shelves = {}
         self._wire.send(self._coordinator, self._status)
-        outcome: Outcome = self._wire.receive(self._coordinator)
+        outcome: StepOutcome = self._wire.receive(self._coordinator)
         tensors: list[Any] = []
         if outcome.metas:
             tensors = self._wire.expect_tensors(self._coordinator, outcome.transfer, outcome.metas).wait()
@@ -140,7 +140,7 @@ class Server:
         """The first failure is what the step's end tells."""
         if self._status.error is None:
             # TransferError is this rank's own; an empty payload only says that another one failed.
-            self._status = Status(traceback.format_exc(), not isinstance(error, Poisoned))
+            self._status = ServerStatus(traceback.format_exc(), not isinstance(error, Poisoned))
 
     def _call(self, request: Call, incoming: list[Incoming]) -> None:
         for microbatch, number in request.free:
@@ -235,7 +235,7 @@ class Server:
         except (Poisoned, TransferError) as error:
             self._failed(error)
 
-    def _release(self, request: Release, incoming: list[Incoming]) -> None:
+    def _release(self, request: EndMicrobatch, incoming: list[Incoming]) -> None:
         self._shelves.pop(request.microbatch, None)
 
 

@@ -91,7 +91,7 @@ def call_in_runs(sequential: nn.Sequential, found: list[Run], here: int, ask: Ca
         for names, owner in found:
             if owner == here:
                 for name in names:
-                    value = children[name](value)  # type: ignore[misc]
+                    value = children[name](value)
             else:
                 value = ask((names, owner), value)
         return value

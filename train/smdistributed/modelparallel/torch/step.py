@@ -135,7 +135,7 @@ def step(
             name: value if name in whole else slice_of(value, count, index, axes.get(name, 0))
             for name, value in bound.arguments.items()
         }
-        return inspect.BoundArguments(signature, parts)  # type: ignore[arg-type]
+        return inspect.BoundArguments(signature, parts)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

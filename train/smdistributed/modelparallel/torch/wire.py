@@ -1,8 +1,8 @@
 """What goes between two ranks: control messages over gloo, and payloads of tensors over the device's own backend.
 
-A control message is one frame: pickled, in the order in which it was sent. A payload is one buffer of bytes: a header with
-the number of the transfer, then the tensors. Neither NCCL nor gloo with one tag tells transfers apart, so both ends must
-issue them in the same order; the number in the header turns a mistake in that order into an error.
+A control message is one frame, pickled; they arrive in the order in which they were sent. A payload is one buffer of
+bytes: a header with the number of the transfer, then the tensors. Neither NCCL nor gloo with one tag tells transfers
+apart, so both ends must issue them in one order; the number in the header turns a mistake in that into an error.
 """
 
 import itertools
@@ -64,7 +64,9 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def fill(transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor:
+def fill(
+    transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None], device: torch.device
+) -> torch.Tensor:
     """A payload. A tensor that is None takes its room, and arrives as None."""
     starts, size = layout(metas)
     buffer = torch.empty(size, dtype=torch.uint8, device=device)
@@ -136,8 +138,8 @@ class IncomingMessage:
 class Wire:
     """This rank's end of the connections to the ranks of its pipeline.
 
-    `control`: a process group with gloo. `tensors(source, destination)`: the group whose backend carries tensors in that
-    direction. Ranks are those of the world.
+    `control`: a process group with gloo. `tensors(source, destination)`: the one that carries tensors that way.
+    Ranks are those of the world.
     """
 
     def __init__(self, control: Any, tensors: Callable[[int, int], Any], device: torch.device) -> None:
@@ -175,7 +177,7 @@ class Wire:
     def send_tensors(
         self, destination: int, transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None] | None
     ) -> None:
-        """Send a payload; returns at once, and what happens to the tensors later does not matter. None: a poisoned one."""
+        """Send a payload, as the tensors are now; returns at once. None: one that says that there is nothing in it."""
         if tensors is None:
             buffer = poison(transfer, metas, self.device)
         else:
@@ -206,7 +208,9 @@ class Wire:
             self._pending = [each for each in self._pending if not each[0].is_completed()]
 
 
-def device_groups(pipelines: Sequence[Sequence[int]], rank: int, control: Any, device: torch.device) -> Callable[[int, int], Any]:
+def device_groups(
+    pipelines: Sequence[Sequence[int]], rank: int, control: Any, device: torch.device
+) -> Callable[[int, int], Any]:
     """The group that carries tensors from one rank of a pipeline to another. Every rank of the world calls it.
 
     On GPUs, a group of two for each direction: NCCL runs the sends and receives of one group in one order, so that two

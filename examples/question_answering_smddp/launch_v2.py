@@ -1,0 +1,40 @@
+"""The estimator of SageMaker's Python SDK v2 for train.py: in local mode on this machine, or on AWS.
+
+Usage: python launch_v2.py [--image IMAGE] [--role ROLE --instance-type ml.p4d.24xlarge --instance-count 2]
+"""
+
+import argparse
+from pathlib import Path
+
+from sagemaker.pytorch import PyTorch
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS its image_uri in ECR")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--instance-type", default="local")
+    parser.add_argument("--instance-count", type=int, default=1)
+    arguments = parser.parse_args()
+    local = arguments.instance_type.startswith("local")
+    estimator = PyTorch(
+        entry_point="train.py",
+        source_dir=str(HERE),
+        image_uri=arguments.image,
+        role=arguments.role,
+        instance_type=arguments.instance_type,
+        instance_count=arguments.instance_count,
+        framework_version="2.1",  # by which the SDK decides where the code lies; the image has its own
+        py_version="py310",
+        distribution={"smdistributed": {"dataparallel": {"enabled": True}}},
+        # Without GPUs a host has one rank, unless it is told how many.
+        environment={"BERTH_PROCESSES_PER_HOST": "2"} if local else {},
+        hyperparameters={"epochs": 4, "batch_size": 32},
+    )
+    estimator.fit()
+
+
+if __name__ == "__main__":
+    main()

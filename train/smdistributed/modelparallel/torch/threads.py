@@ -1,0 +1,64 @@
+"""The threads of one step: one for each microbatch, and so many at a time as may be open."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .baton import Baton, Halted, Key
+from .messages import current_modes, in_modes
+from .seeds import random_state, set_random_state
+
+RunMicrobatch = Callable[[int, Key], Any]
+"""Runs one microbatch in its thread, from its place in the queue for the baton on."""
+
+
+class MicrobatchThreads:
+    """`outputs` and `errors` of a step's microbatches; one that ends opens the next."""
+
+    def __init__(self, baton: Baton, run: RunMicrobatch, count: int, at_a_time: int) -> None:
+        self.outputs: list[Any] = [None] * count
+        self.errors: list[BaseException] = []
+        self._baton, self._run, self._at_a_time = baton, run, min(at_a_time, count)
+        self._modes = current_modes()
+        self._left = iter(range(count))
+        self._threads: list[threading.Thread] = []
+
+    def run(self) -> None:
+        """Run all of them, to the end."""
+        before = random_state()
+        for thread in [self._open() for _ in range(self._at_a_time)]:
+            thread.start()
+        for thread in self._threads:  # those that are opened meanwhile are seen, too
+            thread.join()
+        set_random_state(before)
+
+    def _open(self) -> threading.Thread:
+        index = next(self._left)
+        place = self._baton.line_up(1, index)
+        device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        thread = threading.Thread(target=self._body, args=(index, place, device), daemon=True)
+        self._threads.append(thread)
+        return thread
+
+    def _body(self, index: int, place: Key, device: int | None) -> None:
+        if device is not None:
+            torch.cuda.set_device(device)
+        try:
+            with in_modes(self._modes):
+                self.outputs[index] = self._run(index, place)
+            if following := self._open_if_any():
+                following.start()
+            self._baton.give_up()
+        except Halted:
+            pass
+        except BaseException as error:  # raised by the thread that runs the step
+            self.errors.append(error)
+            self._baton.stop()
+
+    def _open_if_any(self) -> threading.Thread | None:
+        try:
+            return self._open()
+        except StopIteration:
+            return None
