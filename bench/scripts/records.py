@@ -21,6 +21,11 @@ class Comparison:
     weights: float
     problems: Sequence[str] = ()
 
+    @property
+    def distance(self) -> float:
+        """The larger one of both; infinite where one is not known."""
+        return max((math.inf if math.isnan(each) else each for each in (self.loss, self.weights)), default=math.inf)
+
     def __str__(self) -> str:
         if not self.losses:
             return "; ".join(self.problems) or "none printed"
@@ -35,10 +40,10 @@ def read_losses(folder: Path, pattern: str) -> list[str]:
     return re.findall(pattern, log.read_text("utf-8")) if log.is_file() else []
 
 
-def beyond(mine: str, his: str) -> bool:
+def beyond(mine: str, his: str, tolerance: float) -> bool:
     """Whether two printed figures differ by more than the tolerance, or than one in their last digit."""
     digit = 10.0 ** -len(his.partition(".")[2])
-    return not abs(float(mine) - float(his)) <= max(TOLERANCE, 1.01 * digit)
+    return not abs(float(mine) - float(his)) <= max(tolerance, 1.01 * digit)
 
 
 def read_weights(folder: Path) -> dict[int, dict[str, torch.Tensor]]:
@@ -56,39 +61,46 @@ def largest_difference(one: Weights, other: Weights) -> float:
     return max((math.inf if math.isnan(each) else each for each in found), default=0.0)
 
 
-def compare(ranks: Path, one: Path, pattern: str, *, alone: bool = False, whole: bool = True) -> Comparison:
+def compare(
+    ranks: Path, one: Path, pattern: str, tolerance: float = TOLERANCE, *, alone: bool = False, whole: bool = True
+) -> Comparison:
     """Ranks with one process, by the folders that each kept.
 
     alone: the replicas' weights must differ from each other, else agree. whole: the ranks got to the end; if not, the
     losses until then are compared, and no weights.
     """
     printed, expected = read_losses(ranks, pattern), read_losses(one, pattern)
-    losses = [float(each) for each in printed]
     problems = []
-    if not losses or (whole and len(losses) != len(expected)):
-        problems.append(f"{len(losses)} losses printed, {len(expected)} by one process")
+    if not printed or (whole and len(printed) != len(expected)):
+        problems.append(f"{len(printed)} losses printed, {len(expected)} by one process")
     pairs = list(zip(printed, expected, strict=False))
     loss = max((abs(float(mine) - float(his)) for mine, his in pairs), default=math.nan)
-    if any(beyond(*pair) for pair in pairs):
+    if any(beyond(*pair, tolerance) for pair in pairs):
         problems.append("losses differ")
-    if not whole:
-        return Comparison(losses, loss, math.nan, problems)
-    mine, his = read_weights(ranks), read_weights(one)
-    for replica in his:
-        missing, foreign = (
-            his[replica].keys() - mine.get(replica, {}).keys(),
-            mine.get(replica, {}).keys() - his[replica].keys(),
-        )
-        if missing or foreign:
-            problems.append(f"replica {replica} lacks {sorted(missing)[:3]} and has {sorted(foreign)[:3]}")
-    if problems:
-        return Comparison(losses, loss, math.nan, problems)
-    weights = max((largest_difference(his[replica], mine[replica]) for replica in his), default=math.nan)
-    if not weights <= TOLERANCE:
+    weights = math.nan
+    if whole:
+        weights, others = _compare_weights(read_weights(ranks), read_weights(one), tolerance, alone=alone)
+        problems += others
+    return Comparison([float(each) for each in printed], loss, weights, problems)
+
+
+def _compare_weights(
+    mine: Mapping[int, Weights], his: Mapping[int, Weights], tolerance: float, *, alone: bool
+) -> tuple[float, list[str]]:
+    """The largest difference, and what is wrong with it."""
+    problems = []
+    for replica in his.keys() | mine.keys():
+        names, known = mine.get(replica, {}).keys(), his.get(replica, {}).keys()
+        if names != known:
+            problems.append(f"replica {replica} lacks {sorted(known - names)[:3]} and has {sorted(names - known)[:3]}")
+    if problems or not his:
+        return math.nan, problems or ["no weights were kept"]
+    weights = max(largest_difference(his[replica], mine[replica]) for replica in his)
+    if not weights <= tolerance:
         problems.append("weights differ")
-    between = max((largest_difference(mine[0], mine[replica]) for replica in mine), default=0.0)
+    between = max(largest_difference(mine[0], mine[replica]) for replica in mine)
     if alone and between < 1e3 * TOLERANCE:
         problems.append("the replicas' weights should differ")
     if not alone and between > 0:
         problems.append(f"the replicas' weights differ by {between:.1e}")
-    return Comparison(losses, loss, weights, problems)
+    return weights, problems

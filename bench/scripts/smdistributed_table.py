@@ -139,7 +139,7 @@ RUNS = (
         _PACKT_LOSS,
         {**_CHAPTER, "partitions": 2, "microbatches": 2},
         ("--epochs", "2", "--batch_size", "8", "--lr", "1e-3"),
-        fails=r"(?s)train_step.*test_step|test_step.*train_step",
+        fails=r"Rank 0 calls the step function test_step as its step \d+, rank 1 calls train_step",
         note="rank 0 alone evaluates, so that ranks call different steps",
     ),
     Run(

@@ -1,16 +1,16 @@
-"""A double: MNIST's shapes, and folders of images of two kinds, of random numbers that are the same in every process."""
+"""A double: MNIST's shapes, and folders of images of two kinds, random numbers, the same in every process."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils.data import Dataset
 
 
 class MNIST(Dataset[tuple[torch.Tensor, int]]):
-    """2560 pictures to train with and 128 to test, of 28×28; a class lies in the brightness of its part of the picture."""
+    """2560 pictures to train with and 128 to test, of 28×28; a class is where the picture is brighter."""
 
-    mirrors: list[str] = []
-    resources: list[tuple[str, str]] = []
+    mirrors: ClassVar[list[str]] = []
+    resources: ClassVar[list[tuple[str, str]]] = []
 
     def __init__(self, root: str, train: bool = True, download: bool = False, transform: Any = None) -> None:  # noqa: FBT001, FBT002
         generator = torch.Generator().manual_seed(3 if train else 4)
