@@ -1,12 +1,13 @@
 """Published scripts written for smdistributed, on the open implementation of it: how each ended, against one process.
 
-Usage: BERTH_SMDISTRIBUTED_SCRIPTS=FOLDER python -m bench.smdistributed_scripts [--only WORD] [> bench/results/DATE-….md]
+Usage: BERTH_SMDISTRIBUTED_SCRIPTS=FOLDER python -m bench.smdistributed_scripts [--only WORD] [> bench/results/….md]
 
-FOLDER holds the scripts as SOURCE@COMMIT/path, of which nothing is kept here; bench/scripts/smdistributed_table.py says
-which, and how to start each. Their text is unchanged but for calls of CUDA and a copy to S3. Doubles in bench/doubles/
-stand for data sets and for packages that are not installed. Ranks are processes of this machine. A script counts as run
-when the losses that it prints, and its weights at the end, are those of one process (bench/doubles/one_process) to 2e-6;
-where a script is itself wrong, its failure is expected, by name. Exit code 1 where one is not as expected.
+FOLDER holds the scripts as SOURCE@COMMIT/path, of which nothing is kept here; bench/scripts/smdistributed_table.py
+says which, and how to start each. Their text is unchanged but for calls of CUDA and a copy to S3. Doubles in
+bench/doubles/ stand for data sets and for packages that are not installed. Ranks are processes of this machine. A
+script counts as run when the losses that it prints, and its weights at the end, are those of one process
+(bench/doubles/one_process) to 2e-6; where a script is itself wrong, its failure is expected, by name. Exit code 1 where
+one is not as expected.
 """
 
 import itertools
@@ -139,8 +140,8 @@ def main(words: Sequence[str]) -> int:
             good &= well
     told = (
         f"`{direct.VARIABLE}=FOLDER python -m bench.smdistributed_scripts`, ranks as processes over gloo, torch "
-        f"{torch.__version__}, {os.cpu_count()} cores, kit {build.revision(pins.ROOT)}. Tolerance {records.TOLERANCE:g}. "
-        f"{'All as expected.' if good else 'Not all as expected.'}"
+        f"{torch.__version__}, {os.cpu_count()} cores, kit {build.revision(pins.ROOT)}. Tolerance "
+        f"{records.TOLERANCE:g}. {'All as expected.' if good else 'Not all as expected.'}"
     )
     common.print_page("Scripts written for smdistributed, on the open implementation", told, COLUMNS, rows)
     return 0 if good else 1
