@@ -10,24 +10,23 @@ where a script did not end as expected, or where ranks that were started togethe
 """
 
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import program, published_scripts
 from bench.published_scripts import MPI, WAYS, Way
+from bench.scripts import common
 from berth.common import engine, labels
 from berth.common.errors import UserError
 from berth.contract.archive import unpack
 from berth.images.selection import find_built_image
 from berth.local.demo import pretrained_model
-from berth.local.job import TrainingJob, run_training_job
+from berth.local.job import TrainingJob
 
 VARIABLE = "BERTH_OLDER_SCRIPTS"
+CHECKOUTS = "a folder with checkouts of transformers and of notebooks"
 IMAGE = "berth-train:cpu-hf4"
 ALONE = Way("one host, one process", 1)
 TWO_RANKS = Way("one host, two ranks", 2, environment={**MPI, "BERTH_PROCESSES_PER_HOST": "2"})
@@ -84,12 +83,9 @@ NOTEBOOKS = (
 
 def write_code(notebook: Notebook, checkout: Path, code: Path) -> str:
     """The run's source folder, and the name of its program; UserError where the checkout lacks the script."""
-    source = checkout / notebook.script
-    if not source.is_file():
-        raise UserError(f"{source} is not there: let {VARIABLE} name a folder with notebooks, of huggingface.")
-    text = source.read_text("utf-8")
+    text = common.read_script(checkout / notebook.script, VARIABLE, CHECKOUTS)
     if notebook.change is not None:
-        assert text.count(notebook.change[0]) == 1, source
+        assert text.count(notebook.change[0]) == 1, notebook
         text = text.replace(*notebook.change)
     code.mkdir()
     for name, content in {"train.py": text, **notebook.files}.items():
@@ -105,19 +101,6 @@ def as_expected(notebook: Notebook, exit_code: int, reason: str) -> bool:
     return exit_code != 0 and reason.startswith(begin) and reason.endswith(end)
 
 
-def run_job(job: TrainingJob) -> tuple[int, str, list[str], float]:
-    """A job to its end: exit code, reason, the lines of its hosts and the seconds."""
-    lines: list[str] = []
-
-    def log(line: str) -> None:
-        lines.append(line.partition(" | ")[2])
-        print(line, file=sys.stderr, flush=True)
-
-    began = time.monotonic()
-    ended = run_training_job(job, image=IMAGE, log=log, say=lambda line: print(line, file=sys.stderr))
-    return ended.exit_code, ended.reason, lines, time.monotonic() - began
-
-
 def make_data(scratch: Path) -> Path:
     """The folders text, image and vit, made in the image."""
     code, made = scratch / "code of the data", scratch / "made"
@@ -125,9 +108,9 @@ def make_data(scratch: Path) -> Path:
     (code / "make.py").write_text((Path(__file__).parent / "jobs/notebook_data.py").read_text("utf-8"), "utf-8")
     told = {"sagemaker_program": "make.py"}
     job = TrainingJob({}, scratch / "out", hyperparameters=told, model=pretrained_model(), code=code, timeout=300)
-    exit_code, reason, _, _ = run_job(job)
-    if exit_code != 0:
-        raise UserError(f"{IMAGE} could not make the notebooks' data: {reason}")
+    ended = common.run_job(job, IMAGE)
+    if ended.exit_code != 0:
+        raise UserError(f"{IMAGE} could not make the notebooks' data: {ended.reason}")
     unpack(scratch / "out" / "model.tar.gz", made)
     return made
 
@@ -151,14 +134,13 @@ def run(notebook: Notebook, checkout: Path, made: Path, scratch: Path) -> tuple[
         checkpoints=checkpoints,
         timeout=600,
     )
-    exit_code, reason, lines, seconds = run_job(job)
+    ended = common.run_job(job, IMAGE)
     ranks = notebook.way.ranks
-    together = published_scripts.ranks_together(lines)
+    together = published_scripts.ranks_together(ended.lines)
     trained = notebook.refused is not None or together == ranks
-    end = "exit code 0" if exit_code == 0 else f"exit code {exit_code}: {reason}"
     what = ", ".join(filter(None, [f"{notebook.folder}/train.py", notebook.note]))
-    cells = [what, notebook.way.name, end, f"{together} of {ranks}", _said(lines), f"{seconds:.0f}"]
-    return f"| {' | '.join(cells)} |", as_expected(notebook, exit_code, reason) and trained
+    cells = [what, notebook.way.name, str(ended), f"{together} of {ranks}", _said(ended.lines), f"{ended.seconds:.0f}"]
+    return common.row(*cells), as_expected(notebook, ended.exit_code, ended.reason) and trained
 
 
 def _said(lines: Sequence[str]) -> str:
@@ -190,35 +172,22 @@ def run_all(folder: Path, say: Callable[[str], None]) -> bool:
     return good
 
 
-def scripts_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder that the variable names; UserError for none."""
-    if not environ.get(VARIABLE):
-        raise UserError(f"{VARIABLE} names no folder: set it to one with checkouts of transformers and of notebooks.")
-    return Path(environ[VARIABLE])
-
-
-def commit(checkout: Path) -> str:
-    """The commit of a checkout, for the record."""
-    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
-
-
 def main(words: Sequence[str]) -> int:
     program.make_parser("older_scripts", __doc__).parse_args(words)
-    folder = scripts_folder()
+    folder = common.scripts_folder(VARIABLE, CHECKOUTS)
     rows: list[str] = []
     built = find_built_image(engine.connect(), IMAGE)
     good = run_all(folder, rows.append)
-    print(f"# Scripts from before transformers 5 on the training image of cpu-hf4, {time.strftime('%Y-%m-%d')}\n")
-    print(
+    told = (
         f"`{VARIABLE}=FOLDER python -m bench.older_scripts`, examples of transformers at "
-        f"{commit(folder / 'transformers')} and sagemaker/ of huggingface/notebooks at {commit(folder / 'notebooks')}, "
-        f"text unchanged; {IMAGE} (transformers {built.labels['berth.transformers']}, torch "
-        f"{built.labels['berth.torch']}), kit {labels.revision(built.labels)}, {os.cpu_count()} cores. "
-        f"{'All ended as expected.' if good else 'Not all ended as expected.'}\n"
+        f"{common.commit(folder / 'transformers')} and sagemaker/ of huggingface/notebooks at "
+        f"{common.commit(folder / 'notebooks')}, text unchanged; {IMAGE} (transformers "
+        f"{built.labels['berth.transformers']}, torch {built.labels['berth.torch']}), kit "
+        f"{labels.revision(built.labels)}, {os.cpu_count()} cores. "
+        f"{'All ended as expected.' if good else 'Not all ended as expected.'}"
     )
-    print("| script | started as | ended with | ranks together | figures | seconds |\n|---|---|---|---|---|---|")
-    print("\n".join(rows))
+    columns = ["script", "started as", "ended with", "ranks together", "figures", "seconds"]
+    common.print_page("Scripts from before transformers 5 on the training image of cpu-hf4", told, columns, rows)
     return 0 if good else 1
 
 

@@ -14,23 +14,21 @@ import json
 import lzma
 import os
 import re
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import program
+from bench.scripts import common
 from berth.common import engine, labels
-from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.selection import find_built_image
 from berth.local.demo import pretrained_model
-from berth.local.job import TrainingJob, run_training_job
+from berth.local.job import TrainingJob
 
 VARIABLE = "BERTH_PUBLISHED_SCRIPTS"
+CHECKOUT = "a checkout that has transformers' examples/"
 IMAGE = f"berth-train:{pins.DEFAULT_PROFILE}"
 RENAMED = re.compile(r"\btransformers_\d+\b")
 BATCH, STEPS, TRAIN_ROWS, EVAL_ROWS = 4, 5, 60, 40
@@ -78,10 +76,8 @@ def copy_script(script: Script, checkout: Path, code: Path) -> None:
     """The script as a source folder, under the module's own name; UserError where the checkout lacks a file."""
     code.mkdir()
     for name in script.files:
-        source = checkout / script.folder / name
-        if not source.is_file():
-            raise UserError(f"{source} is not there: let {VARIABLE} name a folder that has transformers' examples/.")
-        (code / name).write_text(RENAMED.sub("transformers", source.read_text("utf-8")), "utf-8")
+        text = common.read_script(checkout / script.folder / name, VARIABLE, CHECKOUT)
+        (code / name).write_text(RENAMED.sub("transformers", text), "utf-8")
 
 
 def question_rows(name: str, rows: int) -> list[dict[str, object]]:
@@ -145,50 +141,38 @@ def run(script: Script, way: Way, code: Path, scratch: Path, image: str = IMAGE)
         code=code,
         timeout=900,
     )
-    lines: list[str] = []
-
-    def log(line: str) -> None:
-        lines.append(line.partition(" | ")[2])
-        print(line, file=sys.stderr, flush=True)
-
-    began = time.monotonic()
-    ended = run_training_job(job, image=image, log=log, say=lambda line: print(line, file=sys.stderr))
-    together = ranks_together(lines)
-    figures = ", ".join(f"{found[1]} {found[2]}" for line in lines if (found := _FIGURE.match(line)))
-    end = "exit code 0" if ended.exit_code == 0 else f"exit code {ended.exit_code}: {ended.reason}"
-    cells = [script.files[0], way.name, end, f"{together} of {way.ranks}", figures, f"{time.monotonic() - began:.0f}"]
-    return f"| {' | '.join(cells)} |", ended.exit_code == 0 and together == way.ranks
+    ended = common.run_job(job, image)
+    together = ranks_together(ended.lines)
+    figures = ", ".join(f"{found[1]} {found[2]}" for line in ended.lines if (found := _FIGURE.match(line)))
+    cells = [script.files[0], way.name, str(ended), f"{together} of {way.ranks}", figures, f"{ended.seconds:.0f}"]
+    return common.row(*cells), ended.exit_code == 0 and together == way.ranks
 
 
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("published_scripts", __doc__)
     parser.add_argument("source", nargs="?", metavar="OWNER/NAME", default="a checkout", help="for the record")
     source = parser.parse_args(words).source
-    named = os.environ.get(VARIABLE)
-    if not named:
-        raise UserError(f"{VARIABLE} names no folder: set it to a checkout that has transformers' examples/.")
-    commit = subprocess.run(["git", "-C", named, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    checkout = common.scripts_folder(VARIABLE, CHECKOUT)
     rows, good = [], True
     with tempfile.TemporaryDirectory(prefix="berth-published-") as folder:
         scratch = Path(folder)
         sources = [(script, scratch / f"code of {script.files[0]}") for script in SCRIPTS]
         for script, code in sources:
-            copy_script(script, Path(named), code)
+            copy_script(script, checkout, code)
         built = find_built_image(engine.connect(), IMAGE)
         for script, code in sources:
             for way in WAYS:
                 row, well = run(script, way, code, scratch)
                 rows.append(row)
                 good &= well
-    print(f"# transformers' own scripts on the training image, {time.strftime('%Y-%m-%d')}\n")
-    print(
+    told = (
         f"`{VARIABLE}=FOLDER python -m bench.published_scripts`, scripts of {source}, "
-        f"commit {commit or 'unknown'}: {STEPS} steps of {BATCH} rows a rank, {TRAIN_ROWS} rows, {EVAL_ROWS} to "
+        f"commit {common.commit(checkout)}: {STEPS} steps of {BATCH} rows a rank, {TRAIN_ROWS} rows, {EVAL_ROWS} to "
         f"evaluate, the demo's MiniLM; {IMAGE}, kit {labels.revision(built.labels)}, "
-        f"{os.cpu_count()} cores\n"
+        f"{os.cpu_count()} cores"
     )
-    print("| script | started as | ended with | ranks together | figures | seconds |\n|---|---|---|---|---|---|")
-    print("\n".join(rows))
+    columns = ["script", "started as", "ended with", "ranks together", "figures", "seconds"]
+    common.print_page("transformers' own scripts on the training image", told, columns, rows)
     return 0 if good else 1
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import older_scripts
 from bench.older_scripts import ADD, NOTEBOOKS, REFUSED, WITHOUT_PUSH, Notebook, as_expected, write_code
+from bench.scripts import common
 from berth.common.errors import UserError
 
 TEXT = 'arguments = TrainingArguments(\n        evaluation_strategy="epoch",\n    )\n'
@@ -65,6 +65,6 @@ def test_what_4_26_refuses_is_refused_with_what_to_add(exit_code: int, reason: s
 
 
 def test_no_folder_is_one_sentence() -> None:
-    assert older_scripts.scripts_folder({"BERTH_OLDER_SCRIPTS": "/x"}) == Path("/x")
-    with pytest.raises(UserError, match="BERTH_OLDER_SCRIPTS names no folder"):
-        older_scripts.scripts_folder({})
+    assert common.scripts_folder("BERTH_X", "a folder", {"BERTH_X": "/x"}) == Path("/x")
+    with pytest.raises(UserError, match="BERTH_X names no folder: set it to a folder"):
+        common.scripts_folder("BERTH_X", "a folder", {})

@@ -17,7 +17,7 @@ def test_nothing_of_a_script_is_changed_but_its_modules_name(tmp_path: Path) -> 
     assert (tmp_path / "code/run_glue.py").read_text() == (
         "import transformers\nfrom transformers.utils import x  # tokenizers_4573, transformers_4573x\n"
     )
-    with pytest.raises(UserError, match=r"run_qa\.py is not there: let BERTH_PUBLISHED_SCRIPTS name a folder"):
+    with pytest.raises(UserError, match=r"run_qa\.py is not there: let BERTH_PUBLISHED_SCRIPTS name a checkout"):
         copy_script(SCRIPTS[0], tmp_path, tmp_path / "other")
 
 

@@ -1,0 +1,1 @@
+"""A double of matplotlib, which the scripts import and do not use."""

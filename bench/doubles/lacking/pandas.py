@@ -1,0 +1,1 @@
+"""A double of pandas, which the scripts import and do not use."""

@@ -1,0 +1,1 @@
+"""A double of sklearn, which the scripts import and do not use."""

@@ -1,0 +1,1 @@
+"""What the example calls around its training."""

@@ -1,0 +1,5 @@
+"""Imported first, for its effects."""
+
+
+def setup_environment() -> None:
+    pass

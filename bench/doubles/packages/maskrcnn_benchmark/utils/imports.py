@@ -1,0 +1,5 @@
+"""Imported and not called."""
+
+
+def import_file(*_: object) -> None:
+    pass

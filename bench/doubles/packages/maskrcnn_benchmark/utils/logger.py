@@ -1,0 +1,7 @@
+"""The log."""
+
+import logging
+
+
+def setup_logger(name: str, *_: object) -> logging.Logger:
+    return logging.getLogger(name)

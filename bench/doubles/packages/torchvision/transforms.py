@@ -1,0 +1,17 @@
+"""A double: each of them gives back what it was given."""
+
+from typing import Any
+
+
+class Compose:
+    """Any transform."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, value: Any) -> Any:
+        return value
+
+
+Resize = RandomResizedCrop = RandomHorizontalFlip = RandomGrayscale = RandomVerticalFlip = RandomInvert = Compose
+ToTensor = CenterCrop = Normalize = Compose

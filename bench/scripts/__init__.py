@@ -1,0 +1,8 @@
+"""What the programs that run other people's scripts share: published_scripts, older_scripts and smdistributed_scripts.
+
+common                where the scripts lie, a job to its end, a page of results
+smdistributed_table   which scripts are written for smdistributed, how each is started, and what is expected of it
+records               what ranks kept (bench/doubles/start.py), compared with one process
+direct                ranks as processes of this machine, without an image
+trainer_data          small models and data for transformers' own scripts
+"""
