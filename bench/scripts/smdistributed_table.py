@@ -127,7 +127,7 @@ RUNS = (
     Run(PT_MNIST, 4, _MNIST_LOSS, _TWO),
     Run(PT_MNIST, 4, _MNIST_LOSS, {**_TWO, "deterministic_server": True}),
     Run(PT_MNIST, 4, _MNIST_LOSS, {**_TWO, "pipeline": "simple", "placement_strategy": "spread"}),
-    Run(PT_MNIST, 2, _MNIST_LOSS, {**_TWO, "ddp": False}),
+    Run(PT_MNIST, 2, _MNIST_LOSS, {**_TWO, "ddp": False, "deterministic_server": True}),
     Run(PT_MNIST, 8, _MNIST_LOSS, {**_TWO, "partitions": 4, "deterministic_server": True}),
     Run(
         TRAIN_SMP, 8, _PACKT_LOSS, _CHAPTER, ("--epochs", "2", "--batch_size", "8", "--lr", "3e-5"), note="as published"
