@@ -70,11 +70,12 @@ def compare(run: Run, ranks: Told, one: Told, again: Callable[[str], Told]) -> t
         return str(found), not found.problems
     folders = {order: again(order).folder for order in ("", *other_orders(run))}
     among = [records.compare(mine, his, run.loss) for mine, his in itertools.combinations(folders.values(), 2)]
-    tolerance = max(records.TOLERANCE, 3 * min(each.distance for each in among))
-    found, order = min(
-        ((records.compare(ranks.folder, at, run.loss, tolerance), order) for order, at in folders.items()),
-        key=lambda each: each[0].distance,
-    )
+    compared = {order: records.compare(ranks.folder, at, run.loss, alone=run.alone) for order, at in folders.items()}
+    order = min(compared, key=lambda each: compared[each].distance)
+    found, tolerance = compared[order], records.TOLERANCE
+    if found.problems:
+        tolerance = max(tolerance, 3 * min(each.distance for each in among))
+        found = records.compare(ranks.folder, folders[order], run.loss, tolerance, alone=run.alone)
     with_order = "gradients in reverse order" if order == direct.REVERSED else f"{order or 'as many'} microbatches"
     apart = max(each.loss for each in among)
     told = f"{found}, with {with_order} in one process, whose own losses differ by up to {apart:.1e} with others"

@@ -1,7 +1,6 @@
-"""For run_glue.py, by transformers 4.26: a small RoBERTa without dropout, its tokenizer, and sentences in three classes.
+"""For run_glue.py, by transformers 4.26: a small RoBERTa without dropout, its tokenizer, sentences of three classes.
 
-Usage: python trainer_data.py FOLDER, which gets model/, train.csv, validation.csv and accuracy/, the metric that the hub
-has.
+Usage: python trainer_data.py FOLDER, which gets model/, train.csv, validation.csv and accuracy/, the hub's metric.
 """
 
 import csv

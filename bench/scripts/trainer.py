@@ -48,7 +48,7 @@ def run_one(run: Run, python: Path, code: Path, data: Path, parts: int) -> Told:
 
 
 def compare(ranks: Path, same: Path, other: Path) -> Comparison:
-    """Losses (of each step, of all, of the evaluation) and saved weights of the ranks and of two runs of one process."""
+    """Losses (of each step, of all, of the evaluation) and saved weights, of the ranks and of one process, twice."""
     apart = _differences(same, other)
     losses, weights = _differences(ranks, same)
     tolerance = max(TOLERANCE, 3 * max(apart))
