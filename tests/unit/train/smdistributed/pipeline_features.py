@@ -131,15 +131,10 @@ def autocast():
 
     found = test_step(model, *tensors).concat()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        expected = torch.cat(
-            [alone(*[t[a : a + len(t) // 2] for t in tensors[:2]]).start_logits for a in _halves(tensors)]
-        )
+        halves = zip(*(each.chunk(2) for each in tensors[:2]), strict=True)
+        expected = torch.cat([alone(*half).start_logits for half in halves])
     assert found.dtype == expected.dtype == torch.bfloat16
     return float((found - expected).abs().max())
-
-
-def _halves(tensors):
-    return 0, len(tensors[0]) // 2
 
 
 def hooks():
@@ -254,7 +249,17 @@ def wire_bytes():
     return sent, tuple(tensors[0].shape)
 
 
+def measured():
+    """The automatic partition by time."""
+    model, _, alone = start("bert", optimize="speed")
+    whole, tensors = mine("bert", 1, 8)
+    assert not smp.is_tracing()
+    train_step("bert")(model, *tensors)
+    expected = reference("bert", alone, whole, 2 * smp.dp_size())
+    return pipeline_cases.worst(pipeline_cases.gradients_of(model), expected)
+
+
 ALL = (
-    gradients_add_up, some_passes_per_exchange, sums_over_microbatches, evaluates, checkpointed, autocast, hooks, resumes,
-    statistics, wire_bytes,
+    gradients_add_up, some_passes_per_exchange, sums_over_microbatches, evaluates, checkpointed, autocast, hooks,
+    resumes, statistics, wire_bytes, measured,
 )  # fmt: skip

@@ -132,6 +132,7 @@ def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
         "checkpointed",
         "autocast",
         "statistics",
+        "measured",
     ],
 )
 def test_what_scripts_do_equals_one_process(found: list[Any], name: str) -> None:

@@ -51,8 +51,8 @@ def test_forms_are_compared_without_the_data() -> None:
 
 
 TENSORS = [
-    torch.randn(3, 5).t(), torch.ones((), dtype=torch.bool), torch.zeros(0, 4), torch.arange(3, dtype=torch.int64), None,
-    torch.randn(7).bfloat16(),
+    torch.randn(3, 5).t(), torch.ones((), dtype=torch.bool), torch.zeros(0, 4), torch.arange(3, dtype=torch.int64),
+    None, torch.randn(7).bfloat16(),
 ]  # fmt: skip
 
 

@@ -13,7 +13,8 @@ model      DistributedModel; model_state is its state dicts, gradients what repl
            activation its checkpoints
 pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others) exchange messages over a wire; the
            coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
-           remote is tensors of other ranks, stand_in their modules, seeds random numbers
+           remote is tensors of other ranks, stand_in their modules, seeds random numbers;
+           timing measures modules for the partition
 """
 
 from . import amp, model
@@ -71,6 +72,7 @@ from .optimizer import DistributedOptimizer
 from .partition import PartitionError, partition, set_partition
 from .state import state
 from .step import StepOutput, step
+from .timing import is_tracing
 
 __all__ = [
     "DP_GROUP",
@@ -107,6 +109,7 @@ __all__ = [
     "get_world_process_group",
     "init",
     "is_initialized",
+    "is_tracing",
     "load",
     "local_rank",
     "local_size",

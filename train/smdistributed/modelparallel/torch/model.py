@@ -5,6 +5,7 @@ Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_par
 
 import contextlib
 import sys
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from .partition_table import table
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
 from .stand_in import send_parameter_away
 from .state import state
+from .timing import Tracer, measured
 from .wire import Wire, device_groups
 
 Hook = Callable[[Any, Any], Any]
@@ -83,7 +85,7 @@ class DistributedModel(nn.Module):
         self.partitioned = False
         self._owners: dict[str, int] = {}
         self._plan: dict[str, int] = {}
-        self._pipeline: Alone | First | Other = Alone()
+        self._pipeline: Alone | First | Other | Tracer = Alone()
         self._wire: Wire | None = None
         self._after_partition: OrderedDict[int, Hook] = OrderedDict()
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
@@ -100,13 +102,16 @@ class DistributedModel(nn.Module):
 
     # ---- the partition ----
 
-    def partition(self) -> None:
-        """Give each rank its part; at the first step of all ranks, or at once where there is one partition."""
+    def partition(self, bodies: Bodies | None = None) -> None:
+        """Give each rank its part; at the first step of all ranks, or at once where there is one partition.
+
+        `bodies`: the step's microbatches, one of which is measured if `optimize` is speed.
+        """
         if self.partitioned:
             return
         device = _device()
         if pp_size() > 1:
-            self._spread(device)
+            self._spread(device, self._times(bodies))
         else:
             self._owners = dict.fromkeys(_tensor_names(self.module), 0)
         with torch.no_grad():
@@ -123,8 +128,25 @@ class DistributedModel(nn.Module):
             hook(self, state.optimizer)
         self._after_partition.clear()
 
-    def _spread(self, device: torch.device) -> None:
-        self._plan = plan(self.module, state.parameters)
+    def _times(self, bodies: Bodies | None) -> dict[str, float] | None:
+        """Seconds of each module, measured on the first rank for all; None where they do not count."""
+        if bodies is None or state.parameters.optimize != "speed" or not state.parameters.auto_partition:
+            return None
+        found: list[Any] = [None]
+        if rank() == 0:
+            self._pipeline = Tracer()
+            try:
+                found = [measured(self.module, bodies()[0])]
+            except Exception:
+                found = [traceback.format_exc()]
+            self._pipeline = Alone()
+        dist.broadcast_object_list(found, src=0)
+        if isinstance(found[0], str):
+            raise RuntimeError(f"The step function failed on rank 0 while it was measured:\n{found[0]}")
+        return found[0]  # type: ignore[no-any-return]
+
+    def _spread(self, device: torch.device, times: dict[str, float] | None) -> None:
+        self._plan = plan(self.module, state.parameters, times)
         self._owners = owners(self.module, self._plan)
         if rank() == 0:
             print(table(self.module, self._plan, pp_size()), file=sys.stderr, flush=True)
@@ -160,12 +182,13 @@ class DistributedModel(nn.Module):
 
     def run_step(self, function: str, bodies: Bodies) -> list[Any]:
         """Run a step function's microbatches on all ranks; what it returned for each. For smp.step."""
-        self.partition()
+        self.partition(bodies)
         parameters = [each for each in self.local_parameters() if each.requires_grad]
         self._exchange.before(parameters)
         result = StepResult([], went_backward=False)
         changed = self._buffer_versions()
         try:
+            assert not isinstance(self._pipeline, Tracer)
             result = self._pipeline.run(Hello(function, self._steps), bodies)
         except BaseException:
             for parameter in parameters:
