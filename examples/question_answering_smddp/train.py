@@ -119,9 +119,9 @@ def main() -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(BertForQuestionAnswering(configuration(len(tokenizer))).to(device))
     optimizer = torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9)
-    sampler = DistributedSampler(examples, ranks, rank)  # type: ignore[arg-type, var-annotated]
+    sampler = DistributedSampler(examples, ranks, rank)
     loader = DataLoader(
-        examples,  # type: ignore[arg-type]
+        examples,
         batch_size=max(arguments.batch_size // ranks, 1),
         sampler=sampler,
         collate_fn=lambda chosen: {name: each.to(device) for name, each in encode(chosen, tokenizer).items()},

@@ -237,3 +237,26 @@ dist.all_reduce(tensor)
 result((available, dist.get_rank(), dist.get_world_size(), dist.get_local_rank(), tensor.item()))
 """
     assert ranks.run(body, 1, tmp_path, opening=ranks.PLAIN) == [(False, 0, 1, 0, 1.0)]
+
+
+@pytest.mark.slow
+def test_a_model_may_outlive_the_group(tmp_path: Path) -> None:
+    """torch's own gloo hangs within a few of these rounds: see _gloo of the backend."""
+    body = """
+import smdistributed.dataparallel.torch.torch_smddp
+import torch.distributed as dist
+
+def main(number):
+    store = dist.FileStore(f"{RESULTS}/store-{number}", 2)
+    dist.init_process_group("smddp", store=store, rank=int(os.environ["RANK"]), world_size=2)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(50, 50))
+    for _ in range(3):
+        model(torch.ones(2, 50)).sum().backward()
+    dist.all_reduce(torch.zeros(1))
+    dist.destroy_process_group()
+
+for number in range(12):
+    main(number)
+result("ended")
+"""
+    assert ranks.run(body, 2, tmp_path, opening=ranks.PLAIN) == ["ended", "ended"]

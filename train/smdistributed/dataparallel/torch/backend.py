@@ -4,6 +4,7 @@ AWS's is NCCL with collectives of its own for some of AWS's instances. This one 
 first rank. As NCCL, it moves tensors of GPUs only where there are any: "cpu:gloo,cuda:smddp" moves both.
 """
 
+import atexit
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch.distributed as dist
 
 NAME = "smddp"
 _said: list[str] = []  # what each process group of this process goes over
+_kept: list[Any] = []
 
 
 def register() -> None:
@@ -31,7 +33,14 @@ def _create(options: Any, given: Any) -> Any:
 
 
 def _gloo(options: Any) -> Any:
-    return dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
+    """Kept to the end of the process. Where a DDP outlives destroy_process_group and is the last to let go of it, torch
+    2.13 waits for gloo's thread with Python's lock in hand, which the thread may be waiting for, and hangs.
+    """
+    made = dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
+    if not _kept:
+        atexit.register(_kept.clear)
+    _kept.append(made)
+    return made
 
 
 def _nccl(options: Any, given: Any) -> Any:
