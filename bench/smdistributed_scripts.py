@@ -4,7 +4,8 @@ Usage: BERTH_SMDISTRIBUTED_SCRIPTS=FOLDER python -m bench.smdistributed_scripts 
 
 FOLDER holds the scripts as SOURCE@COMMIT/path, of which nothing is kept here; bench/scripts/smdistributed_table.py
 says which, and how to start each. Their text is unchanged but for calls of CUDA and a copy to S3. Doubles in
-bench/doubles/ stand for data sets and for packages that are not installed. Ranks are processes of this machine. A
+bench/doubles/ stand for data sets and for packages that are not installed. Ranks are processes of this machine, started by torchrun
+(scripts/direct.py); a way through an image's `train` and mpirun would stand beside it, as in bench/older_scripts.py. A
 script counts as run when the losses that it prints, and its weights at the end, are those of one process
 (bench/doubles/one_process) to 2e-6; where a script is itself wrong, its failure is expected, by name. Exit code 1 where
 one is not as expected.
@@ -24,7 +25,7 @@ import torch
 from bench import program
 from bench.scripts import common, direct, records, trainer
 from bench.scripts.direct import Told
-from bench.scripts.smdistributed_table import RUNS, Run
+from bench.scripts.smdistributed_table import NOT_RUN, RUNS, Run
 from berth.images import build, pins
 
 COLUMNS = ["script", "commit", "distribution", "ranks", "expected", "result", "loss compared with one process", "s"]
@@ -175,6 +176,8 @@ def main(words: Sequence[str]) -> int:
     common.print_page(
         "Scripts written for smdistributed, on the open implementation", told, COLUMNS, [row for row, _ in found]
     )
+    print("\nNot run:\n")
+    print("\n".join(f"- {script.strip()}: {why}." for script, why in NOT_RUN.items()))
     return 0 if good else 1
 
 
