@@ -171,7 +171,7 @@ NOT_RUN = {
     f"{AWS}@a75d5f25 {PYTORCH}/data_parallel/fully_sharded_data_parallel/falcon/scripts/train.py": (
         "a model of 7 billion parameters from the hub, bitsandbytes"
     ),
-    f"{PACKT}@2d565cc3 Chapter12/code/train.py": "a model and a tokenizer by their names on the hub, in the text itself",
+    f"{PACKT}@2d565cc3 Chapter12/code/train.py": "its text names a model of the hub",
     f"{TRANSFORMERS}@820c46a7 run_qa.py and run_summarization.py with SMDDP": "no reference in one process yet",
 }
 """What else asks for the library, and why it is not run."""
