@@ -4,5 +4,5 @@ common                where the scripts lie, a job to its end, a page of results
 smdistributed_table   which scripts are written for smdistributed, how each is started, and what is expected of it
 records               what ranks kept (bench/doubles/start.py), compared with one process
 direct                ranks as processes of this machine, without an image
-trainer_data          small models and data for transformers' own scripts
+trainer               run_glue.py of transformers 4.26, which brings its own loop
 """

@@ -127,7 +127,7 @@ RUNS = (
     Run(PT_MNIST, 4, _MNIST_LOSS, _TWO),
     Run(PT_MNIST, 4, _MNIST_LOSS, {**_TWO, "deterministic_server": True}),
     Run(PT_MNIST, 4, _MNIST_LOSS, {**_TWO, "pipeline": "simple", "placement_strategy": "spread"}),
-    Run(PT_MNIST, 2, _MNIST_LOSS, {**_TWO, "ddp": False}),
+    Run(PT_MNIST, 2, _MNIST_LOSS, {**_TWO, "ddp": False, "deterministic_server": True}),
     Run(PT_MNIST, 8, _MNIST_LOSS, {**_TWO, "partitions": 4, "deterministic_server": True}),
     Run(
         TRAIN_SMP, 8, _PACKT_LOSS, _CHAPTER, ("--epochs", "2", "--batch_size", "8", "--lr", "3e-5"), note="as published"
@@ -159,3 +159,19 @@ RUNS = (
     Run(MNIST_EITHER, 2, _MNIST_LOSS, None, _SHORT),
     Run(MNIST_HEAD, 8, _MNIST_LOSS, None, _SHORT),
 )
+
+NOT_RUN = {
+    f"{AWS}@de48dae6 {PYTORCH}/model_parallel/bert/bert_example/sagemaker_smp_pretrain.py": (
+        "calls apex's compiled amp_C and apex_C on gradients, and FusedLAMB"
+    ),
+    f"{AWS}@01dbfb67 {PYTORCH}/model_parallel/gpt2/train_gpt_simple.py": (
+        "imports smp.nn and translate_* functions, which belong to tensor parallelism: refused for now"
+    ),
+    f"{AWS}@a75d5f25 {PYTORCH}/model_parallel/falcon/train.py": "sharded data parallelism: refused for now",
+    f"{AWS}@a75d5f25 {PYTORCH}/data_parallel/fully_sharded_data_parallel/falcon/scripts/train.py": (
+        "a model of 7 billion parameters from the hub, bitsandbytes"
+    ),
+    f"{PACKT}@2d565cc3 Chapter12/code/train.py": "its text names a model of the hub",
+    f"{TRANSFORMERS}@820c46a7 run_qa.py and run_summarization.py with SMDDP": "no reference in one process yet",
+}
+"""What else asks for the library, and why it is not run."""
