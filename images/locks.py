@@ -148,19 +148,18 @@ def torch_locks(profile: Profile) -> list[str]:
     return [f"{profile.hardware}/{layer}.txt" for layer in ("pytorch", *NVIDIA_LAYERS)]
 
 
-def source_lock(profile: Profile, image: str) -> str:
-    """The lock of what the kit compiles for an image from its source, by its path in docker/locks."""
-    return f"{profile.name}/source-{image}.txt"
-
-
-def image_locks(profile: Profile, image: str) -> list[str]:
-    """The locks that an image is made of, by their paths in docker/locks, those of the lowest layers first: where two
-    have a package, the later one's is what the image shows.
+def wheel_locks(profile: Profile, image: str) -> list[str]:
+    """The locks of an image's wheels, by their paths in docker/locks, those of the lowest layers first: where two have
+    a package, the later one's is what the image shows.
     """
     layers = ["openvino"] if profile.openvino(image) != NONE else []
     layers += ["openmpi"] if image == "train" else []
-    own = [f"{profile.name}/{layer}.txt" for layer in (*layers, f"deps-{image}")]
-    return [*torch_locks(profile), *own, source_lock(profile, image)]
+    return torch_locks(profile) + [f"{profile.name}/{layer}.txt" for layer in (*layers, f"deps-{image}")]
+
+
+def image_locks(profile: Profile, image: str) -> list[str]:
+    """All locks that an image is made of: those of its wheels, and that of what the kit compiles from its source."""
+    return [*wheel_locks(profile, image), f"{profile.name}/source-{image}.txt"]
 
 
 def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Iterator[LockRequest]:
@@ -179,7 +178,7 @@ def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Ite
         below = (*torch, openvino)
     for image, source in pins.source_only.items():
         if image in profile.images:
-            yield LockRequest(source_lock(profile, image), pinned(*source), only=source)
+            yield LockRequest(lock(f"source-{image}"), pinned(*source), only=source)
     if "train" in profile.images:
         source = pins.source_only["train"]
         yield LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch)

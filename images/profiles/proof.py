@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
-from berth.images.locks import LockRequest, entries, image_locks, resolve, source_lock
+from berth.images.locks import LockRequest, entries, resolve, wheel_locks
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
 from berth.images.uv import find_uv, last_words, uv_environment
@@ -101,8 +101,8 @@ class Prover:
         self, profile: Profile, image: str, replaced: Mapping[str, str] | None, needed: list[NeededVariable]
     ) -> None:
         """Runs the script until it ends well; what it wanted for that is added to `needed`."""
-        proved = (lock for lock in image_locks(profile, image) if lock != source_lock(profile, image))
-        locked = proof_lock([path.read_text() for lock in proved if (path := self.locks / lock).exists()], replaced)
+        texts = [path.read_text() for lock in wheel_locks(profile, image) if (path := self.locks / lock).exists()]
+        locked = proof_lock(texts, replaced)
         with TemporaryDirectory(prefix="berth-proof-") as folder:
             self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages")
             python = self._environment(Path(folder), profile, "".join(locked.values()))

@@ -119,7 +119,7 @@ def test_numbers_and_names_are_refused_together() -> None:
         ("[]", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
         (
             '{"rules": ["${keeep}"]}',
-            'has \'${keeep}\', and only "${days}", "${keep}", "${profile}" can be',
+            'has \'${keeep}\', and only "${days}", "${keep}", "${profile}" can be filled in: fix it.',
         ),
         ('{"rules": [{"rulePriority": 1}]}', 'is no policy, for it is not {"rules": [{rulePriority, selection, action'),
         ("{}", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),

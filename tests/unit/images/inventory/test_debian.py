@@ -65,7 +65,7 @@ def test_a_profile_without_a_record_has_that_of_the_row_that_it_comes_from(tmp_p
     (tmp_path / "cpu-hf4.txt").write_text("")
     assert debian.record_of(kit, "cpu-hf4", tmp_path) == tmp_path / "cpu-hf4.txt"
     assert {debian.record_of(kit, name) for name in kit.profiles} == {
-        debian.record_path(name) for name in ("cpu", "cu130", "cu124")
+        debian.record_path(name) for name in ("cpu", "cpu-hf4", "cu130", "cu124")
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.locks import LOCKS, image_locks
+from berth.images.locks import LOCKS, wheel_locks
 from berth.images.profiles import proof
 from berth.images.profiles.proof import NEEDED, SCRIPT, Proof, Prover
 
@@ -57,14 +57,15 @@ def test_a_proof_that_does_not_end_is_a_sentence(tmp_path: Path, monkeypatch: py
 
 
 def test_the_environment_has_what_the_image_shows() -> None:
-    """Of a package in two layers the upper one's."""
+    """Of a package in two layers the upper one's; what is compiled for the kit is left out."""
     texts = [f"torch==1{HASH}fsspec==2{HASH}", f"fsspec==1{HASH}"]
     assert proof.proof_lock(texts, None) == {"torch": f"torch==1{HASH}", "fsspec": f"fsspec==1{HASH}"}
     hf4 = KIT.profile("cpu-hf4")
-    locked = proof.proof_lock([(LOCKS / lock).read_text() for lock in image_locks(hf4, "train")], None)
+    locked = proof.proof_lock([(LOCKS / lock).read_text() for lock in wheel_locks(hf4, "train")], None)
     assert proof.to_import(hf4, locked)[0] == "torch"
     assert {"evaluate", "safetensors", "mpi4py"} <= set(proof.to_import(hf4, locked))
     assert "fsspec==2023.9.2" in locked["fsspec"]
+    assert not set(KIT.source_only["train"]) & locked.keys()
 
 
 def test_with_cuda_the_cpu_build_stands_in_and_that_is_said() -> None:
