@@ -12,13 +12,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from berth.contract.hyperparameters import unquote
 from berth.runtime import subprocesses
 from berth.train.job import Job
-from berth.train.smdistributed_finder import OPEN, PACKAGE, VARIABLE, WITHOUT, choice
+from berth.train.smdistributed_finder import OFF, OPEN, PACKAGE, VARIABLE, WITHOUT, choice
 
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"
 TIME_LIMIT = 180.0  # seconds; it imports torch, from an image that may just have been pulled
@@ -75,7 +76,7 @@ def variables(job: Job) -> dict[str, str]:
 
 def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> Library:
     """Import AWS's library in a child process, unless BERTH_SMDISTRIBUTED says that it is not to be used."""
-    if (chosen := choice(environ)) in (OPEN, "off"):
+    if (chosen := choice(environ)) in (OPEN, OFF):
         return Library(f"{VARIABLE} is {chosen}")
     try:
         command = [sys.executable, "-P", "-c", _TRY]
@@ -83,7 +84,8 @@ def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> 
     except subprocess.TimeoutExpired:
         return Library(f"its import took longer than {limit:.0f} s", present=True)
     if done.returncode == 0:
-        return Library(launcher=shutil.which("smddprun") or "")
+        # Of the environment that the wheel is installed in: the kit's own is elsewhere on PATH.
+        return Library(launcher=shutil.which("smddprun", path=sysconfig.get_path("scripts")) or "")
     if done.returncode < 0:
         return Library(f"its import crashed ({signal.Signals(-done.returncode).name})", present=True)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]

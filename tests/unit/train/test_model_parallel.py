@@ -80,6 +80,12 @@ def test_refused_before_anything_starts(parameters: Any, sentence: str) -> None:
     assert sentence in str(error.value)
 
 
+def test_off_leaves_out_what_was_asked_for() -> None:
+    with pytest.raises(JobError, match="BERTH_SMDISTRIBUTED is off, which leaves it out; remove the one or the other"):
+        planned({"partitions": 2}, BERTH_SMDISTRIBUTED="off")
+    assert planned({}, BERTH_SMDISTRIBUTED="off").kind == "mpirun"
+
+
 def test_run_qa_does_not_use_it() -> None:
     with pytest.raises(JobError, match="which run_qa, the kit's own program, does not use"):
         planned({"partitions": 2}, program=None)
