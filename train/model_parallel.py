@@ -40,6 +40,11 @@ def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
             f"library is broken; {SMDISTRIBUTED} set to open mends it (a script that imports the library itself is "
             "not concerned)"
         )
+    elif "partitions" not in options.model_parallel:
+        lines.append(
+            "transformers' Trainer knows the option as partitions alone, and without it trains data-parallel: give "
+            "partitions instead of pipeline_parallel_degree if the script is of Trainer"
+        )
     return [*lines, *(remark.removesuffix(".") for remark in asked.remarks)]
 
 

@@ -7,7 +7,6 @@ Source of the variables: sagemaker-training's smdataparallel.py, and
 docs.aws.amazon.com/sagemaker/latest/dg/data-parallel-modify-sdp-select-framework.html.
 """
 
-import json
 import shutil
 import signal
 import subprocess
@@ -24,7 +23,6 @@ from berth.train.smdistributed_finder import OFF, OPEN, PACKAGE, VARIABLE, WITHO
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"
 TIME_LIMIT = 180.0  # seconds; it imports torch, from an image that may just have been pulled
 _SERVER_PORT = "7592"
-_PARAMETER = "sagemaker_distributed_dataparallel_enabled"
 # Of AWS's library alone: the kit's own implementation answers to the same name.
 _TRY = f"""
 import sys
@@ -92,12 +90,3 @@ def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> 
     obstacle = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
     why = obstacle.removeprefix("obstacle: ") if obstacle else (lines or ["its import failed without a word"])[-1]
     return Library(why, present=f"No module named '{PACKAGE}" not in why)
-
-
-def framework_parameters(text: str, *, used: bool) -> str:
-    """SM_FRAMEWORK_PARAMS with the flag by which transformers' Trainer takes the backend `smddp`: set only where it is
-    used, for Trainer would import the library whenever it was asked for.
-    """
-    parameters = json.loads(text or "{}")
-    parameters.pop(_PARAMETER, None)
-    return json.dumps(parameters | ({_PARAMETER: True} if used else {}))
