@@ -72,6 +72,6 @@ def _refusal(name: str, chosen: str) -> str:
     why = (
         f"{VARIABLE} is off, which leaves out AWS's wheel and the kit's open implementation"
         if chosen == OFF
-        else f"AWS's wheel is not in this image, and {VARIABLE} is {chosen}, which leaves out the kit's open implementation"
+        else f"AWS's wheel is not in this image, and {VARIABLE} is aws, which leaves out the kit's open implementation"
     )
     return f"No module named {name!r}: {why}; unset {VARIABLE}, or set it to open."
