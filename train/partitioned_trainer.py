@@ -9,6 +9,7 @@ devices of that path are the CPU in either. Called by berth.train.start_hook onc
 """
 
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -84,17 +85,18 @@ def after_trainer(module: ModuleType) -> None:
 
 def _count_replicas(accelerator: Any) -> None:
     """Has accelerate share out rows, and gather what evaluation found, over the replicas of the model."""
-    import smdistributed.modelparallel.torch as smp
     import torch
     from accelerate.state import PartialState
     from accelerate.utils import recursively_apply
+
+    smp: Any = importlib.import_module("smdistributed.modelparallel.torch")  # whose it is, the finder says
 
     for state in (PartialState(), accelerator.state):
         state.num_processes, state.process_index = smp.dp_size(), smp.dp_rank()
 
     def gather(tensors: Any) -> Any:
         def of_all(tensor: Any) -> Any:
-            parts = smp.allgather(torch.atleast_1d(tensor.detach()).cpu(), smp.DP_GROUP)
+            parts = smp.allgather(tensor.detach().reshape(-1, *tensor.shape[1:]).cpu(), smp.DP_GROUP)
             return torch.cat(parts).to(tensor.device)
 
         return recursively_apply(of_all, tensors, error_on_other_type=True)
