@@ -9,7 +9,7 @@ import os
 
 import smdistributed.dataparallel.torch.distributed as dist
 import torch
-from images import configuration, folders
+from image_folder import configuration, folders
 from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 from transformers import ViTForImageClassification

@@ -9,7 +9,7 @@ import os
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from images import configuration, folders
+from image_folder import configuration, folders
 from torch.utils.data import DataLoader, DistributedSampler
 from transformers import ViTForImageClassification
 
@@ -54,11 +54,9 @@ def main() -> None:
     torch.manual_seed(0)
     model = smp.DistributedModel(ViTForImageClassification(configuration(training.classes)))
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9))
-    # Every rank of a pipeline goes through the same batches: all of them call each step, whatever they hold of the model.
+    # Every rank of a pipeline goes through the same batches: all of them call each step, whatever they hold.
     sampler = DistributedSampler(training, smp.dp_size(), smp.dp_rank())
-    loader = DataLoader(
-        training, batch_size=arguments.batch_size // smp.dp_size(), sampler=sampler, drop_last=True
-    )
+    loader = DataLoader(training, batch_size=arguments.batch_size // smp.dp_size(), sampler=sampler, drop_last=True)
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
         model.train()

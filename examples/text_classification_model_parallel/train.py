@@ -1,8 +1,8 @@
 """Text classification over the partitions of a model, with SageMaker's model parallel library, version 1.
 
 Makes its own data, unless the channel `train` holds a train.jsonl with premise, hypothesis and label in each line, as
-MNLI has them: 0 entailment, 1 neutral, 2 contradiction. Prints the loss of each epoch over all replicas, and how many of
-the first 100 pairs get their label.
+MNLI has them: 0 entailment, 1 neutral, 2 contradiction. Prints the loss of each epoch over all replicas, and how many
+of the first 100 pairs get their label.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def encode(pairs: list[Pair], tokenizer: PreTrainedTokenizerFast, device: torch.
 
 
 def configuration(words: int) -> RobertaConfig:
-    """A RoBERTa of four layers, without dropout, so that any number of partitions and replicas gives the same losses."""
+    """A RoBERTa of four layers, without dropout, so that any number of ranks gives the same losses."""
     return RobertaConfig(
         vocab_size=words,
         hidden_size=64,
@@ -126,7 +126,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = smp.DistributedModel(RobertaForSequenceClassification(configuration(len(tokenizer))))
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9))
-    # Every rank of a pipeline goes through the same batches: all of them call each step, whatever they hold of the model.
+    # Every rank of a pipeline goes through the same batches: all of them call each step, whatever they hold.
     sampler = DistributedSampler(pairs, smp.dp_size(), smp.dp_rank())
     loader = DataLoader(
         pairs,
