@@ -31,7 +31,7 @@ from .messages import (
     StepOutcome,
     current_modes,
 )
-from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, local, pack, unpack, version
+from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .seeds import mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away
@@ -220,7 +220,12 @@ class Coordinator:
         microbatch.calls += 1
         self._issue(owner, request, sending)
         form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
-        return self._results(microbatch, request, owner, sending.inputs, form)
+        found = self._results(microbatch, request, owner, sending.inputs, form)
+        for place, at, changed in form.given:
+            if changed:
+                change(tensors[place], found[at])
+            found[at] = tensors[place]
+        return unpack(form.packed, found, self._named)[0]
 
     def _issue(self, owner: int, request: Call, sending: Sending) -> None:
         """To both ends of every transfer at once: this order is the one that all ranks see."""
@@ -238,15 +243,16 @@ class Coordinator:
             self._forms[key] = (number, form)
         return form
 
-    def _results(self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form) -> Any:
+    def _results(
+        self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form
+    ) -> list[Any]:
         grad = request.modes.grad
         gone = None if grad else self._forget(microbatch)
         handles = [Handle(request.results + place, owner, meta, gone) for place, meta in enumerate(form.metas)]
         if grad:
             microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
         device, fetch = self._wire.device, self._fetch
-        tensors = [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
-        return unpack(form.packed, tensors, self._named)
+        return [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
 
     def _forget(self, microbatch: Microbatch) -> Callable[[int, int], None]:
         """What frees a tensor at its owner once nobody here can use it; told with the next call."""

@@ -56,10 +56,15 @@ class Call(NamedTuple):
 
 
 class Form(NamedTuple):
-    """How a call's result looks: packed without its tensors. None where the call failed."""
+    """How a call's result looks: packed without its tensors. None where the call failed.
+
+    `given`: inputs that are in the result, as those are that it changed in place: place of the input, place among the
+    result's tensors, whether it was changed.
+    """
 
     packed: bytes
     metas: tuple[Meta, ...]
+    given: tuple[tuple[int, int, bool], ...] = ()
 
 
 class Push(NamedTuple):

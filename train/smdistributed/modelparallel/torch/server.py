@@ -5,6 +5,7 @@ compute. A failure does not stop the loop: whatever others wait for is sent, emp
 traceback is told; so nobody waits for ever.
 """
 
+import itertools
 import queue
 import threading
 import traceback
@@ -32,7 +33,7 @@ from .messages import (
     StepOutcome,
     in_modes,
 )
-from .remote import GradientHolder, arrive, pack, same_form, unpack
+from .remote import GradientHolder, arrive, pack, same_form, unpack, version
 from .seeds import seeded
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
 
@@ -176,12 +177,17 @@ class ModuleServer:
         args, kwargs = unpack(request.arguments, inputs, self._named)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
+        before = [version(each) for each in inputs]
         with in_modes(request.modes), seeded(request.seed):
             result = modules[0](*args, **kwargs)
             for module in modules[1:]:
                 result = module(result)
-        packed, tensors = pack(result, self._ids)
-        form = Form(packed, tuple(meta_of(each) for each in tensors))
+        changed = [version(each) != earlier for each, earlier in zip(inputs, before, strict=True)]
+        packed, tensors = pack((result, list(itertools.compress(inputs, changed))), self._ids)
+        places = {id(each): place for place, each in enumerate(tensors)}
+        found = [(place, places.get(id(each)), changed[place]) for place, each in enumerate(inputs)]
+        given = tuple((place, at, there) for place, at, there in found if at is not None)
+        form = Form(packed, tuple(meta_of(each) for each in tensors), given)
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
         shelf.values.update({number: tensor.detach() for number, tensor in results})
@@ -196,7 +202,8 @@ class ModuleServer:
                 self._forms[request.results] = form
             return
         expected = self._forms[request.expected]
-        if expected.metas != form.metas or not same_form(expected.packed, form.packed, len(form.metas)):
+        alike = (expected.metas, expected.given) == (form.metas, form.given)
+        if not alike or not same_form(expected.packed, form.packed, len(form.metas)):
             before, now = ([tuple(meta.shape) for meta in each.metas] for each in (expected, form))
             raise RuntimeError(
                 f"{' → '.join(request.names)} gave {now} for inputs that look like earlier ones, for which it gave "
