@@ -170,7 +170,7 @@ class Placed:
     partitions: tuple
 
     def __call__(self, model):
-        for each, index in zip(model.modules(), itertools.cycle(self.partitions)):  # noqa: B905
+        for each, index in zip(model.modules(), itertools.cycle(self.partitions)):
             if index is not None:
                 smp.set_partition(each, index)
 
