@@ -168,10 +168,11 @@ def show(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str], s
     )
     print(
         "Largest difference over nine steps of SGD with momentum, divided by the largest value of its kind (all "
-        "gradients of a step, all parameters, …). The limit is 2e-6, or three times what two runs of one process with other "
-        "microbatches differ by, if that is more; none at all (to the last bit) with a deterministic server where both "
-        f"sum the same numbers in one order. {len(found)} cases. {'All are equal.' if good else 'Not all are equal.'}\n"
+        "gradients of a step, all parameters, …). The limit is 2e-6, or three times what two runs of one process with "
+        "other microbatches differ by, if that is more; none at all (to the last bit) with a deterministic server "
+        "where both sum the same numbers in one order.\n"
     )
+    print(f"{len(found)} cases. {'All are equal.' if good else 'Not all are equal.'}\n")
     names = ["kind", "model", "cases", "without any difference", *QUANTITIES, "equal"]
     print(row(*names), row(*["---"] * len(names)), *kind_rows([each for _, each in found]), sep="\n")
     for problem in problems:

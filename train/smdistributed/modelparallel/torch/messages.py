@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from .schedule_picture import Span
 from .wire import Meta
 
 
@@ -133,6 +134,7 @@ class ServerStatus(NamedTuple):
 
     error: str | None = None
     caused: bool = True
+    spans: tuple[Span, ...] = ()
 
 
 class StepOutcome(NamedTuple):

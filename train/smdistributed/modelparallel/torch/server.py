@@ -34,6 +34,7 @@ from .messages import (
     in_modes,
 )
 from .remote import GradientHolder, arrive, pack, same_form, unpack, version
+from .schedule import Stopwatch
 from .seeds import seeded
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
 
@@ -76,7 +77,7 @@ class ModuleServer:
         self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
         self._forms: dict[int, Form] = {}
         self._shelves: dict[int, Shelf] = {}
-        self._status = ServerStatus()
+        self._status, self._stopwatch = ServerStatus(), Stopwatch()
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
             Push: self._push,
@@ -107,7 +108,7 @@ class ModuleServer:
 
     def _end(self) -> tuple[StepOutcome, list[Any]]:
         self._shelves = {}
-        self._wire.send(self._coordinator, self._status)
+        self._wire.send(self._coordinator, self._status._replace(spans=self._stopwatch.take()))
         outcome: StepOutcome = self._wire.receive(self._coordinator)
         tensors: list[Any] = []
         if outcome.metas:
@@ -150,7 +151,8 @@ class ModuleServer:
         try:
             self._store(request, incoming)
             if self._status.error is None:
-                form = self._compute(request)
+                with self._stopwatch.runs(request.microbatch, backward=False):
+                    form = self._compute(request)
         except Exception as error:
             self._failed(error)
         if request.expected is None:
@@ -225,7 +227,8 @@ class ModuleServer:
             found = [(tensor, shelf.gradients.pop(number, None)) for number, tensor in graph.results]
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
-                torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
+                with self._stopwatch.runs(request.microbatch, backward=True):
+                    torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
                 shelf.add_gradient(number, holder.take())
         except Exception as error:
