@@ -1,5 +1,6 @@
 """Files that are whole or not there: written beside, then renamed."""
 
+import contextlib
 import os
 import pickle
 import shutil
@@ -33,15 +34,24 @@ def write_text(text: str, path: Path) -> None:
 
 
 def put_in_place(finished: Path, place: Path) -> None:
-    """Rename a finished folder; one of that name that was there before goes. Another host may have done it already."""
-    old = place.with_name(f".{place.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    """Rename a finished folder; one of that name that was there before goes. Another host may have done it already.
+
+    Between two renames none is there by its name; `recover` puts the old one back.
+    """
     if not finished.exists() and place.exists():
         return
     if place.exists():
-        place.rename(old)
+        remove(_old(place))
+        place.rename(_old(place))
     finished.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+    remove(_old(place))
+
+
+def recover(place: Path) -> None:
+    """After a process died between the two renames of `put_in_place`. Any number of processes may call it."""
+    if not place.exists():
+        with contextlib.suppress(OSError):
+            _old(place).rename(place)
 
 
 def keep_newest(folder: Path, ending: str, count: int) -> None:
@@ -49,4 +59,17 @@ def keep_newest(folder: Path, ending: str, count: int) -> None:
     found = [path for path in folder.iterdir() if path.is_dir() and path.name.endswith(ending)]
     found = [path for path in found if not path.name.startswith(".")]
     for path in sorted(found, key=lambda each: each.stat().st_mtime_ns)[:-count]:
-        shutil.rmtree(path, ignore_errors=True)
+        # Whole or not there: half a folder of that name would be taken for a checkpoint.
+        gone = path.with_name(f".{path.name}.gone")
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(gone)
+        remove(gone)
+
+
+def _old(place: Path) -> Path:
+    return place.with_name(f".{place.name}.old")
+
+
+def remove(folder: Path) -> None:
+    """A folder with all that is in it, if it is there."""
+    shutil.rmtree(folder, ignore_errors=True)
