@@ -180,7 +180,10 @@ def interrupted(folder, expected):
     if smp.mp_rank() == 1:
         files.write = fails
     try:
-        said = raised(smp.save_checkpoint, folder, "third", model=run.model, optimizer=run.optimizer) or "another replica's"
+        said = (
+            raised(smp.save_checkpoint, folder, "third", model=run.model, optimizer=run.optimizer)
+            or "another replica's"
+        )
     finally:
         files.write = plain
     smp.barrier()
@@ -195,7 +198,8 @@ def interrupted(folder, expected):
     smp.barrier()
     smp.save_checkpoint(folder, "third", model=run.model, optimizer=run.optimizer)
     smp.barrier()
-    return said, whole, leftovers, sorted(path.name for path in pathlib.Path(folder, "third_partial").iterdir())
+    names = sorted(path.name for path in pathlib.Path(folder, "third_partial").iterdir())
+    return said or "another replica's", whole, leftovers, names
 
 
 def fails(value, path, **_):

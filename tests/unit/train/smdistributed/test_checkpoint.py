@@ -1,6 +1,7 @@
 """Checkpoints of pipelines of real ranks: of 2 partitions, and of 2 replicas of them, which take up the former's, too.
 
-Beside them what is on disk after a process died, and loss scales, without processes.
+The same launches train in half precision. Beside them what is on disk after a process died, and loss scales, without
+processes.
 """
 
 import os
@@ -18,8 +19,9 @@ import logging
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 logging.disable(logging.WARNING)
 smp.init({{"partitions": 2}})
-import pipeline_checkpoints
+import pipeline_checkpoints, pipeline_precision
 found = pipeline_checkpoints.all_of(RESULTS)
+found["precision"] = pipeline_precision.all_of()
 if "OTHER" in os.environ:
     other = os.environ["OTHER"]
     expected = torch.load(f"{{other}}/{{smp.pp_rank()}}.pt", weights_only=False)["expected"]
@@ -117,6 +119,24 @@ REFUSED = {
 def test_what_cannot_be_saved_or_resumed_is_said_on_every_rank(found: list[Any], name: str) -> None:
     for rank in found[:2]:
         assert REFUSED[name] in rank["refused"][name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tolerance"), [("GradScaler", 1e-4), ("fp16", 1e-4), ("bf16", 1e-6)])
+def test_half_precision_equals_one_process(found: list[Any], name: str, tolerance: float) -> None:
+    """With float16 one rank has a gradient that is not finite, and all leave out that step."""
+    for rank in found:
+        of_kind = rank["precision"][name]
+        assert of_kind["losses"] < tolerance
+        assert of_kind["parameters"] < tolerance
+        assert of_kind["scales"] == of_kind["expected scales"]
+        assert len(set(of_kind["scales"])) == (1 if name == "bf16" else 2)
+        assert of_kind["left out"] == ([] if name == "bf16" else [1])
+
+
+@pytest.mark.slow
+def test_a_loss_scale_resumes(found: list[Any]) -> None:
+    assert [rank["precision"]["fp16"]["resumed"] for rank in found] == [512.0] * len(found)
 
 
 def checkpoint(folder: Path, text: str) -> Path:

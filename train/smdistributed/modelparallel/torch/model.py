@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from . import model_state
 from .activation import place_checkpoints
+from .amp import full_precision
 from .coordinator import OutsideStep, Schedule
 from .gradients import GradientExchange, broadcast_all
 from .groups import (
@@ -154,7 +155,7 @@ class DistributedModel(nn.Module):
         named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
         for name, parameter in list(self.module.named_parameters()):
             if self._owners[name] != here:
-                send_parameter_away(parameter)
+                send_parameter_away(parameter, f"{name}, which is on partition {self._owners[name]}")
         parameters = state.parameters
         if here == 0:
             simple = parameters.pipeline == "simple"
@@ -230,7 +231,12 @@ class DistributedModel(nn.Module):
         gradients = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
         if state.loss_scale != 1.0:
             listed = [each.float() * state.loss_scale for each in listed]
-        self._pipeline.backward(listed, gradients)
+        with full_precision():
+            self._pipeline.backward(listed, gradients)
+
+    def get_module(self) -> nn.Module:
+        """The script's model."""
+        return self.module
 
     def __getattr__(self, name: str) -> Any:
         try:
