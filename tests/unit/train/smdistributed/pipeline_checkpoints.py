@@ -15,9 +15,12 @@ KIND, SIZE = "bert", 8
 class Run:
     """A wrapped model and optimizer, as in a new process, and their training."""
 
-    def __init__(self, **options):
+    def __init__(self, dropout=0.0, **options):
         pipeline_cases.start({"partitions": 2, "microbatches": 2, "ddp": True, "deterministic_server": True, **options})
         self.plain = pipeline_models.build(KIND)
+        for each in self.plain.modules():
+            if isinstance(each, torch.nn.Dropout):
+                each.p = dropout
         self.model = smp.DistributedModel(self.plain)
         self.optimizer = smp.DistributedOptimizer(pipeline_cases.optimizer_of(self.model))
 
@@ -92,6 +95,21 @@ def resumes(folder, expected):
     return found
 
 
+def resumes_dropout(folder):
+    """With other elements left out in each step."""
+    run = Run(dropout=0.2)
+    expected = run.train(range(4))
+    run = Run(dropout=0.2)
+    run.train(range(2))
+    smp.save_checkpoint(f"{folder}/dropout", "second", model=run.model, optimizer=run.optimizer)
+    smp.barrier()
+    run = Run(dropout=0.2)
+    smp.resume_from_checkpoint(f"{folder}/dropout")
+    found = run.train(range(2, 4))
+    assert not torch.equal(expected[2:], Run().train(range(4))[2:])
+    return torch.equal(found, expected[2:])
+
+
 def elsewhere(folder, expected):
     """In other processes, with more replicas, which have the same batch, so that they change nothing."""
     found = {}
@@ -163,6 +181,9 @@ def refused(folder):
     found["no newest"] = raised(smp.resume_from_checkpoint, f"{folder}/nowhere")
     found["plain model"] = raised(smp.save_checkpoint, folder, "x", model=run.plain)
     found["content"] = raised(smp.save_checkpoint, folder, "x", model=run.model, user_content=lambda: None)
+    run.train([0])
+    partial = smp.DistributedOptimizer(torch.optim.SGD(run.model.local_parameters(), lr=0.1))
+    found["optimizer of one rank"] = raised(partial.state_dict)
     found["optimizer"] = raised(
         run.optimizer.load_state_dict, {**run.optimizer.local_state_dict(), "_smp_partitions": 3}
     )
@@ -234,6 +255,7 @@ def all_of(folder):
         "pretrained": pretrained(folder, run),
         "pruned": pruned(folder, run),
         "resumes": resumes(folder, expected),
+        "dropout": resumes_dropout(folder),
         "again": [same(each, saved) for each in saved_again(folder)],
         "refused": refused(folder),
         "interrupted": interrupted(folder, expected),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from berth.train.smdistributed.modelparallel.torch import files
 from berth.train.smdistributed.modelparallel.torch.loss_scale import LossScale, loss_scale
@@ -61,6 +62,11 @@ def test_three_steps_and_three_resumed_are_six_to_the_last_bit(found: list[Any])
 
 
 @pytest.mark.slow
+def test_dropout_goes_on_where_it_was(found: list[Any]) -> None:
+    assert [rank["dropout"] for rank in found] == [True] * len(found)
+
+
+@pytest.mark.slow
 def test_other_processes_with_more_replicas_resume_to_the_last_bit(launches: dict[str, list[Any]]) -> None:
     for rank in launches["4 ranks"]:
         assert len(rank["elsewhere"]) == 4
@@ -110,6 +116,7 @@ REFUSED = {
     "no newest": "no checkpoint is the newest; give a tag",
     "plain model": "can't save a BertForQuestionAnswering; wrap it with smp.DistributedModel first.",
     "content": "could not be written on mp_rank 0",
+    "optimizer of one rank": "The ranks' optimizers have different parameters",
     "optimizer": "a partial one of 3 partitions, and this job has 2",
 }
 
@@ -167,6 +174,15 @@ def test_a_process_that_died_between_two_renames_leaves_the_checkpoint_before(
     files.put_in_place(finished, place)
     assert (place / "model").read_text() == "after"
     assert [path.name for path in tmp_path.iterdir()] == ["a_partial"]
+
+
+def test_files_that_belong_together_change_together(tmp_path: Path) -> None:
+    optimizer, model = tmp_path / "optimizer_a", tmp_path / "a"
+    files.write_all({optimizer: 1, model: 1})
+    with pytest.raises(AttributeError):
+        files.write_all({optimizer: 2, model: lambda: None})
+    assert [torch.load(path) for path in (optimizer, model)] == [1, 1]
+    assert sorted(tmp_path.iterdir()) == [model, optimizer]
 
 
 def test_a_process_that_dies_while_it_prunes_leaves_no_half_checkpoint(

@@ -132,11 +132,11 @@ def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: A
     def write() -> None:
         if not first:
             return
-        if "model" in whole:
-            files.write(whole["model"], folder / tag)
-        if "optimizer" in whole:
-            files.write(whole["optimizer"], folder / f"optimizer_{tag}")
-        files.write(user_content, folder / f"user_content_{tag}")
+        # The model last: where a new one is, all is.
+        together = {folder / f"optimizer_{tag}": whole["optimizer"]} if "optimizer" in whole else {}
+        together |= {folder / f"user_content_{tag}": user_content}
+        together |= {folder / tag: whole["model"]} if "model" in whole else {}
+        files.write_all(together)
         files.write_text(tag, folder / _NEWEST)
 
     _on_all(write, folder / tag, _UNWRITTEN)

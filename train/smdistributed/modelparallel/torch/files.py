@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,30 @@ import torch
 
 def write(value: Any, path: Path, *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
     """torch.save, so that nobody ever sees half a file, whoever else writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
+    write_all({path: value}, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
+
+
+def write_all(values: Mapping[Path, Any], *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
+    """The same for files that belong together: none is replaced before all are written, and the last one comes last."""
+    beside = {path: _beside(path) for path in values}
     try:
-        with beside.open("wb") as file:
-            torch.save(value, file, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        for path, value in values.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with beside[path].open("wb") as file:
+                torch.save(value, file, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
+                file.flush()
+                os.fsync(file.fileno())
+        for path in values:
+            beside[path].replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        for each in beside.values():
+            each.unlink(missing_ok=True)
 
 
 def write_text(text: str, path: Path) -> None:
     """The same for a line of text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
+    beside = _beside(path)
     beside.write_text(text)
     beside.replace(path)
 
@@ -64,6 +73,10 @@ def keep_newest(folder: Path, ending: str, count: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             path.rename(gone)
         remove(gone)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
 
 
 def _old(place: Path) -> Path:

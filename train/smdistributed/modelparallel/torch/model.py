@@ -54,6 +54,8 @@ class DistributedModel(nn.Module):
     """
 
     module: nn.Module
+    steps: int
+    """How many steps were taken, those before a checkpoint included: random numbers of a step follow from it."""
 
     def __new__(cls, module: nn.Module, *_: Any, **__: Any) -> "DistributedModel":
         if not state.initialized:
@@ -90,7 +92,7 @@ class DistributedModel(nn.Module):
         self._wire: Wire | None = None
         self._after_partition: OrderedDict[int, Hook] = OrderedDict()
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
-        self._steps = 0
+        self.steps = 0
         self._sync_buffers = broadcast_buffers
         replicas = get_dp_process_group() if state.parameters.ddp and dp_size() > 1 else None
         self._exchange = GradientExchange(
@@ -186,13 +188,13 @@ class DistributedModel(nn.Module):
         changed = self._buffer_versions()
         try:
             assert not isinstance(self._pipeline, Tracer)
-            result = self._pipeline.run(Hello(function, self._steps), bodies)
+            result = self._pipeline.run(Hello(function, self.steps), bodies)
         except BaseException:
             for parameter in parameters:
                 parameter.grad = None
             raise
         finally:
-            self._steps += 1
+            self.steps += 1
         self._exchange.after(parameters, state.parameters.microbatches, went_backward=result.went_backward)
         if result.went_backward:
             self._share_buffers(changed)

@@ -21,6 +21,7 @@ from .trees import on_cpu
 IS_PARTIAL = "_smp_is_partial"
 _PARTITIONS = "_smp_partitions"
 _LOSS_SCALE = "_smp_loss_scale"
+_STEPS = "_smp_steps"
 
 
 class _States(NamedTuple):
@@ -154,8 +155,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return {**whole, "state": self._merged(part.states) if part.partial else dict(part.states)}
 
     def _extra(self) -> dict[str, Any]:
-        """What torch's optimizers do not have."""
-        return {_LOSS_SCALE: self._loss_scale.state_dict()} if state.parameters.fp16 else {}
+        """What torch's optimizers do not have: the loss scale, and the steps, of which random numbers depend."""
+        found: dict[str, Any] = {_LOSS_SCALE: self._loss_scale.state_dict()} if state.parameters.fp16 else {}
+        return found | ({_STEPS: state.model.steps} if state.model is not None else {})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over a state, partial or whole; each rank keeps what is its own, as soon as the model is partitioned.
@@ -170,6 +172,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             )
         if state.parameters.fp16 and _LOSS_SCALE in state_dict:
             self._loss_scale.load_state_dict(state_dict[_LOSS_SCALE])
+        if state.model is not None and _STEPS in state_dict:
+            state.model.steps = state_dict[_STEPS]
         given = {"state": state_dict["state"], "param_groups": state_dict["param_groups"]}
         if pp_size() == 1:
             super().load_state_dict(given)
