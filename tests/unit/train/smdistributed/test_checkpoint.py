@@ -114,6 +114,8 @@ REFUSED = {
     "no optimizer": "call smp.DistributedOptimizer before, or resume with load_optimizer=False.",
     "missing": "fourth_partial is not there; check path and tag",
     "no newest": "no checkpoint is the newest; give a tag",
+    "a part is lost": "could not be read from on mp_rank 1: FileNotFoundError",
+    "no manifest": "other_partial has no manifest.json, so it was not saved by this library",
     "plain model": "can't save a BertForQuestionAnswering; wrap it with smp.DistributedModel first.",
     "content": "could not be written on mp_rank 0",
     "optimizer of one rank": "The ranks' optimizers have different parameters",

@@ -20,11 +20,6 @@ def mixed_precision() -> AbstractContextManager[Any]:
     return torch.autocast(_device_type(), torch.float16 if state.parameters.fp16 else torch.bfloat16)
 
 
-def full_precision() -> torch.autocast:
-    """How a backward pass runs: with the types that its forward pass chose."""
-    return torch.autocast(_device_type(), enabled=False)
-
-
 def _device_type() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -17,7 +17,6 @@ from torch.utils.hooks import RemovableHandle
 
 from . import model_state
 from .activation import place_checkpoints
-from .amp import full_precision
 from .coordinator import OutsideStep, Schedule
 from .gradients import GradientExchange, broadcast_all
 from .groups import (
@@ -233,8 +232,7 @@ class DistributedModel(nn.Module):
         gradients = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
         if state.loss_scale != 1.0:
             listed = [each.float() * state.loss_scale for each in listed]
-        with full_precision():
-            self._pipeline.backward(listed, gradients)
+        self._pipeline.backward(listed, gradients)
 
     def get_module(self) -> nn.Module:
         """The script's model."""

@@ -1,4 +1,4 @@
-"""Of smp.nn, what works without tensor parallelism; the rest says so.
+"""Of smp.nn, what works without tensor parallelism; the rest says so. huggingface translates state dicts.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
