@@ -89,7 +89,7 @@ def unpacked(folder: Path) -> Path:
     """The files of a job's model.tar.gz, which the SDKs put in different places; none where there is none."""
     for archive in folder.glob("*/model.tar.gz"):
         with tarfile.open(archive) as tar:
-            tar.extractall(folder / "unpacked", filter="data")
+            tar.extractall(folder / "unpacked")
     return folder / "unpacked"
 
 
