@@ -141,9 +141,7 @@ def main() -> None:
         collate_fn=lambda chosen: encode(chosen, tokenizer, device),
     )
     if not len(loader):
-        raise SystemExit(
-            f"{len(pairs)} pairs are fewer than a batch of {arguments.batch_size}: make --batch_size smaller."
-        )
+        raise SystemExit(f"{len(pairs)} pairs are fewer than a batch of {arguments.batch_size}: make it smaller.")
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
         model.train()
