@@ -29,7 +29,7 @@ def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str)
     """The loss of each epoch, and the last line; the first rank's, for the others print nothing."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(script), *arguments]
-    first, *others = ranks.start(command, size, folder, SM_MODEL_DIR=str(folder / "model"), **more)
+    first, *others = ranks.start(command, size, folder, 300, SM_MODEL_DIR=str(folder / "model"), **more)
     assert others == [""] * (size - 1)
     losses = [float(text) for text in re.findall(r"^epoch \d+: loss ([\d.]+)$", first, re.MULTILINE)]
     (right,) = re.findall(r"^right \w+: (.*)$", first, re.MULTILINE)
