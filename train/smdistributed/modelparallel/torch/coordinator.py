@@ -31,7 +31,9 @@ from .messages import (
     StepOutcome,
     current_modes,
 )
-from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, local, pack, unpack, version
+from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
+from .schedule import Stopwatch
+from .schedule_picture import Span
 from .seeds import mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away
@@ -81,6 +83,8 @@ class Coordinator:
         self._baton = Baton(in_turn=schedule.in_turn)
         self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait)
         self.went_backward = False
+        self._stopwatch = Stopwatch()
+        self.spans: list[tuple[Span, ...]] = []
 
     # ---- one step ----
 
@@ -121,6 +125,7 @@ class Coordinator:
             replies.append((server, self._wire.expect(server)))
             self._wire.send(server, Finish())
         found: list[tuple[int, ServerStatus]] = [(server, reply.wait()) for server, reply in replies]
+        self.spans = [self._stopwatch.take(), *(status.spans for _, status in found)]
         failed = [(server, status) for server, status in found if status.error]
         failed.sort(key=lambda each: not each[1].caused)
         return f"A module failed on rank {failed[0][0]}:\n{failed[0][1].error}" if failed else None
@@ -154,8 +159,10 @@ class Coordinator:
         """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Halted."""
         self._thread.microbatch = microbatch
         self._baton.take(place)
+        self._stopwatch.begin()
         torch.manual_seed(microbatch.seed)
         found = tree_map(local, body())
+        self._stopwatch.end(microbatch.index, backward=False)
         for record in microbatch.tape:
             if isinstance(record, Fetched) and record.holder.gradient is not None:
                 raise RuntimeError(
@@ -173,11 +180,13 @@ class Coordinator:
         microbatch = self.microbatch
         first = microbatch.backward != self._schedule.simple
         microbatch.random = random_state()
+        self._stopwatch.end(microbatch.index, backward=microbatch.backward)
         try:
             return self._baton.wait(wait, 0 if first else 1, microbatch.index)
         except Poisoned as error:
             raise RemoteFailed from error
         finally:
+            self._stopwatch.begin()
             set_random_state(microbatch.random)
 
     # ---- forward ----
@@ -220,7 +229,12 @@ class Coordinator:
         microbatch.calls += 1
         self._issue(owner, request, sending)
         form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
-        return self._results(microbatch, request, owner, sending.inputs, form)
+        found = self._results(microbatch, request, owner, sending.inputs, form)
+        for place, at, changed in form.given:
+            if changed:
+                change(tensors[place], found[at])
+            found[at] = tensors[place]
+        return unpack(form.packed, found, self._named)[0]
 
     def _issue(self, owner: int, request: Call, sending: Sending) -> None:
         """To both ends of every transfer at once: this order is the one that all ranks see."""
@@ -238,15 +252,16 @@ class Coordinator:
             self._forms[key] = (number, form)
         return form
 
-    def _results(self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form) -> Any:
+    def _results(
+        self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form
+    ) -> list[Any]:
         grad = request.modes.grad
         gone = None if grad else self._forget(microbatch)
         handles = [Handle(request.results + place, owner, meta, gone) for place, meta in enumerate(form.metas)]
         if grad:
             microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
         device, fetch = self._wire.device, self._fetch
-        tensors = [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
-        return unpack(form.packed, tensors, self._named)
+        return [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
 
     def _forget(self, microbatch: Microbatch) -> Callable[[int, int], None]:
         """What frees a tensor at its owner once nobody here can use it; told with the next call."""
@@ -324,4 +339,7 @@ class Coordinator:
         """The gradients of all that led to these tensors, here and at all owners."""
         microbatch = self.microbatch
         self.went_backward = True
-        self._backward.run(microbatch, [local(tensor) for tensor in tensors], gradients)
+        here = [local(tensor) for tensor in tensors]
+        self._stopwatch.end(microbatch.index, backward=False)
+        self._backward.run(microbatch, here, gradients)
+        self._stopwatch.end(microbatch.index, backward=True)

@@ -5,6 +5,7 @@ compute. A failure does not stop the loop: whatever others wait for is sent, emp
 traceback is told; so nobody waits for ever.
 """
 
+import itertools
 import queue
 import threading
 import traceback
@@ -32,7 +33,8 @@ from .messages import (
     StepOutcome,
     in_modes,
 )
-from .remote import GradientHolder, arrive, pack, same_form, unpack
+from .remote import GradientHolder, arrive, pack, same_form, unpack, version
+from .schedule import Stopwatch
 from .seeds import seeded
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
 
@@ -75,7 +77,7 @@ class ModuleServer:
         self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
         self._forms: dict[int, Form] = {}
         self._shelves: dict[int, Shelf] = {}
-        self._status = ServerStatus()
+        self._status, self._stopwatch = ServerStatus(), Stopwatch()
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
             Push: self._push,
@@ -106,7 +108,7 @@ class ModuleServer:
 
     def _end(self) -> tuple[StepOutcome, list[Any]]:
         self._shelves = {}
-        self._wire.send(self._coordinator, self._status)
+        self._wire.send(self._coordinator, self._status._replace(spans=self._stopwatch.take()))
         outcome: StepOutcome = self._wire.receive(self._coordinator)
         tensors: list[Any] = []
         if outcome.metas:
@@ -149,7 +151,8 @@ class ModuleServer:
         try:
             self._store(request, incoming)
             if self._status.error is None:
-                form = self._compute(request)
+                with self._stopwatch.runs(request.microbatch, backward=False):
+                    form = self._compute(request)
         except Exception as error:
             self._failed(error)
         if request.expected is None:
@@ -176,12 +179,17 @@ class ModuleServer:
         args, kwargs = unpack(request.arguments, inputs, self._named)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
+        before = [version(each) for each in inputs]
         with in_modes(request.modes), seeded(request.seed):
             result = modules[0](*args, **kwargs)
             for module in modules[1:]:
                 result = module(result)
-        packed, tensors = pack(result, self._ids)
-        form = Form(packed, tuple(meta_of(each) for each in tensors))
+        changed = [version(each) != earlier for each, earlier in zip(inputs, before, strict=True)]
+        packed, tensors = pack((result, list(itertools.compress(inputs, changed))), self._ids)
+        places = {id(each): place for place, each in enumerate(tensors)}
+        found = [(place, places.get(id(each)), changed[place]) for place, each in enumerate(inputs)]
+        given = tuple((place, at, there) for place, at, there in found if at is not None)
+        form = Form(packed, tuple(meta_of(each) for each in tensors), given)
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
         shelf.values.update({number: tensor.detach() for number, tensor in results})
@@ -196,7 +204,8 @@ class ModuleServer:
                 self._forms[request.results] = form
             return
         expected = self._forms[request.expected]
-        if expected.metas != form.metas or not same_form(expected.packed, form.packed, len(form.metas)):
+        alike = (expected.metas, expected.given) == (form.metas, form.given)
+        if not alike or not same_form(expected.packed, form.packed, len(form.metas)):
             before, now = ([tuple(meta.shape) for meta in each.metas] for each in (expected, form))
             raise RuntimeError(
                 f"{' → '.join(request.names)} gave {now} for inputs that look like earlier ones, for which it gave "
@@ -218,7 +227,8 @@ class ModuleServer:
             found = [(tensor, shelf.gradients.pop(number, None)) for number, tensor in graph.results]
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
-                torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
+                with self._stopwatch.runs(request.microbatch, backward=True):
+                    torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
                 shelf.add_gradient(number, holder.take())
         except Exception as error:
