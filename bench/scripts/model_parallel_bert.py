@@ -4,6 +4,7 @@ Imported where `smdistributed` is at the top level.
 """
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a model and its batches. A row is one text, of `length` tokens, a quarter of them padding in each second one."""
+    """Of a model and its batches. A row is a text of `length` tokens, a quarter of them padding in each second one."""
 
     layers: int
     hidden: int
@@ -68,12 +69,16 @@ def start(config: dict[str, Any]) -> None:
 
 @dataclass
 class Kept:
-    """What autograd keeps for the backward pass: bytes of storages, each once, without those of `parameters`."""
+    """What autograd keeps for the backward pass: bytes of storages, each once, without those of `parameters`.
+
+    One of a rank's threads computes at a time; a graph may end in another one's time, for which the lock is.
+    """
 
     parameters: set[int] = field(default_factory=set)
     peak: int = 0
     _now: int = 0
     _users: dict[int, int] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.RLock)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -82,20 +87,23 @@ class Kept:
             yield
 
     def _pack(self, tensor: torch.Tensor) -> "_Held":
+        tensor = tensor.detach()  # an operation's own result would keep that operation alive, and itself by that
         storage = tensor.untyped_storage()
         place, size = storage.data_ptr(), storage.nbytes()
         if place in self.parameters:
             return _Held(tensor, None)
-        self._users[place] = self._users.get(place, 0) + 1
-        if self._users[place] == 1:
-            self._now += size
-            self.peak = max(self.peak, self._now)
+        with self._lock:
+            self._users[place] = self._users.get(place, 0) + 1
+            if self._users[place] == 1:
+                self._now += size
+                self.peak = max(self.peak, self._now)
 
         def gone() -> None:
-            self._users[place] -= 1
-            if not self._users[place]:
-                del self._users[place]
-                self._now -= size
+            with self._lock:
+                self._users[place] -= 1
+                if not self._users[place]:
+                    del self._users[place]
+                    self._now -= size
 
         return _Held(tensor, gone)
 
