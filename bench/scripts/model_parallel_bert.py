@@ -17,6 +17,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForQuestionAnswering
 
+from bench.scripts.wire_bytes import Called, Taken, least_bytes
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -152,50 +154,6 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
 
 
 # ---- overlap ----
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A tensor that a module takes or gives: which, its bytes, whether it takes a gradient."""
-
-    key: int
-    size: int
-    wants_gradient: bool
-
-    @property
-    def both_ways(self) -> int:
-        """Its bytes there, and those of its gradient back."""
-        return self.size * (2 if self.wants_gradient else 1)
-
-
-@dataclass(frozen=True)
-class Called:
-    """A module of a partition ran."""
-
-    partition: int
-    takes: tuple[Taken, ...]
-    gives: tuple[Taken, ...]
-
-
-def least_bytes(calls: Sequence[Called]) -> int:
-    """What must go between partitions: each tensor once to each that takes it, and its gradient back; pure.
-
-    What no module takes goes to partition 0, where the step function runs.
-    """
-    home: dict[int, int] = {}
-    taken = {each.key for call in calls for each in call.takes}
-    there: set[tuple[int, int]] = set()
-    total = 0
-    for call in calls:
-        for each in call.takes:
-            place = each.key, call.partition
-            if home.get(each.key, 0) != call.partition and place not in there:
-                there.add(place)
-                total += each.both_ways
-        for each in call.gives:
-            home.setdefault(each.key, call.partition)
-            total += each.both_ways if call.partition and each.key not in taken else 0
-    return total
 
 
 def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[Called]:

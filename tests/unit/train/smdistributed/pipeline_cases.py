@@ -12,7 +12,7 @@ STEPS, RATE, LIMIT = 9, 0.1, 2e-6
 RATES = {"minilm": 0.01}
 """A rate at which a model's training does not diverge, where that is not RATE."""
 IN_ORDER = ("mlp", "dicts", "vit", "roberta", "bert", "minilm")
-"""With others torch sums gradients in another order: of a tensor for three modules of several ranks, of tied weights."""
+"""With others torch sums gradients in another order: of a tensor for three modules, of weights that are used twice."""
 
 
 def start(config):
