@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     common.print_page(
         "Memory of each rank of a pipeline",
         f"{told} {asked.microbatches} microbatches, AdamW, automatic partition by parameters. One partition has one "
-        "microbatch open at a time, p have p + 2, which `active_microbatches` changes. MB (1e6 bytes).",
+        "microbatch open at a time, p have p + 2 at most, which `active_microbatches` changes. MB (1e6 bytes).",
         COLUMNS,
         table(found),
     )
