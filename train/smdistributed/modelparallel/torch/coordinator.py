@@ -33,7 +33,7 @@ from .messages import (
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .schedule import Stopwatch
-from .schedule_picture import Span
+from .schedule_picture import Computed
 from .seeds import mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away
@@ -84,7 +84,7 @@ class Coordinator:
         self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait)
         self.went_backward = False
         self._stopwatch = Stopwatch()
-        self.spans: list[tuple[Span, ...]] = []
+        self.spans: list[tuple[Computed, ...]] = []
 
     # ---- one step ----
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from .schedule_picture import Span
+from .schedule_picture import Computed
 from .wire import Meta
 
 
@@ -134,7 +134,7 @@ class ServerStatus(NamedTuple):
 
     error: str | None = None
     caused: bool = True
-    spans: tuple[Span, ...] = ()
+    spans: tuple[Computed, ...] = ()
 
 
 class StepOutcome(NamedTuple):
