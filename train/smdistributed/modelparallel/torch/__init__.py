@@ -15,6 +15,7 @@ pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others)
            coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
            remote is tensors of other ranks, stand_in their modules, seeds random numbers;
            timing measures modules for the partition
+watch      ranks hear of each other's ends and failures, so that none waits for ever; peers is what they know
 """
 
 from . import amp, model

@@ -7,6 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .seeds import mixed
+from .state import state
+from .watch import RankLost
+
 BUCKET = 64 << 20
 """Bytes that go over the wire at once."""
 
@@ -29,30 +33,36 @@ class GradientExchange:
             self._earlier.append(parameter.grad)
             parameter.grad = None
 
-    def after(self, parameters: Sequence[nn.Parameter], microbatches: int, *, went_backward: bool) -> None:
-        """With the step's gradients in place. Every rank of the group calls it, with its own of the same parameters."""
+    def after(self, parameters: Sequence[nn.Parameter], microbatches: int, function: str | None) -> None:
+        """With the step's gradients in place. Every rank of the group calls it, with its own of the same parameters.
+
+        `function`: the step function's name, if it went backward. RankLost if a step failed at another replica.
+        """
         for parameter in parameters:
             if parameter.grad is not None and self._average and microbatches > 1:
                 parameter.grad.div_(microbatches)
-        if went_backward:
+        if function is not None:
             self._done += 1
             if self._passes == 1:
-                self._reduce(parameters)
+                self._reduce(parameters, function)
         for parameter, earlier in zip(parameters, self._earlier, strict=True):
             if earlier is not None:
                 parameter.grad = earlier if parameter.grad is None else earlier.add_(parameter.grad)
         self._earlier = []
-        if went_backward and self._passes > 1 and self._done % self._passes == 0:
-            self._reduce(parameters)
+        if function is not None and self._passes > 1 and self._done % self._passes == 0:
+            self._reduce(parameters, function)
 
-    def _reduce(self, parameters: Sequence[nn.Parameter]) -> None:
+    def _reduce(self, parameters: Sequence[nn.Parameter], function: str) -> None:
         if self._group is None or not parameters:
             return
-        there = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
-        there = there.to(parameters[0].device)
-        dist.all_reduce(there, dist.ReduceOp.MAX, group=self._group)
+        ranks = dist.get_process_group_ranks(self._group)
+        with state.watch.waiting("the exchange of gradients between replicas", ranks), state.watch.named(ranks):
+            self._reduce_together(parameters, agreed(self._group, ranks, function, parameters))
+
+    def _reduce_together(self, parameters: Sequence[nn.Parameter], there: Sequence[int]) -> None:
+        """`there`: whether any replica has a gradient of a parameter."""
         gradients = []
-        for parameter, anywhere in zip(parameters, there.tolist(), strict=True):
+        for parameter, anywhere in zip(parameters, there, strict=True):
             if anywhere and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             if anywhere and parameter.grad is not None:
@@ -64,6 +74,33 @@ class GradientExchange:
             flat.div_(replicas)
             for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
                 gradient.copy_(part.view(gradient.shape))
+
+
+def agreed(group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter]) -> Sequence[int]:
+    """For each parameter, whether any replica has a gradient; RankLost unless all come from the same step.
+
+    A replica in which the step failed is not here: this one hears of it while it waits.
+    """
+    mark = mixed(function)
+    head = [state.watch.failures, -state.watch.failures, mark, -mark]
+    told = torch.tensor([*head, *(parameter.grad is not None for parameter in parameters)], dtype=torch.int64)
+    told = told if "cpu" in dist.get_backend_config(group) else told.to(parameters[0].device)
+    work = dist.all_reduce(told, dist.ReduceOp.MAX, group=group, async_op=True)
+    state.watch.wait_for_replicas(work, ranks)
+    found: list[int] = told.tolist()
+    if found[0] != -found[1]:
+        elsewhere = state.watch.failed_at(ranks) if state.watch.failures < found[0] else None
+        raise RankLost(
+            elsewhere
+            or "A step failed at this replica and not at the others, so that they no longer train the same model; "
+            "start the job again, from its latest checkpoint."
+        )
+    if found[2] != -found[3]:
+        raise RankLost(
+            f"This replica ends the step function {function}, another one ends another; every replica must train by "
+            "the same step functions in the same order."
+        )
+    return found[4:]
 
 
 def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:

@@ -98,7 +98,7 @@ class ModuleServer:
         while True:
             found = requests.get()
             if isinstance(found, BaseException):
-                raise RuntimeError(f"The connection to rank {self._coordinator} broke; that rank has ended.") from found
+                raise found
             if isinstance(found[0], Finish):
                 break
             self._handlers[type(found[0])](*found)
