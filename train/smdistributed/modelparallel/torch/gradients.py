@@ -56,7 +56,8 @@ class GradientExchange:
         if self._group is None or not parameters:
             return
         ranks = dist.get_process_group_ranks(self._group)
-        with state.watch.waiting("the exchange of gradients between replicas", ranks), state.watch.named(ranks):
+        watch = state.watch
+        with watch.waiting("the exchange of gradients between replicas", ranks), watch.named(ranks, replicas=True):
             self._reduce_together(parameters, agreed(self._group, ranks, function, parameters))
 
     def _reduce_together(self, parameters: Sequence[nn.Parameter], there: Sequence[int]) -> None:

@@ -70,14 +70,18 @@ class Watch:
             self._mine = before
 
     @contextmanager
-    def named(self, ranks: Sequence[int]) -> Iterator[None]:
-        """Within it torch.distributed talks to these ranks; RankLost, in its error's stead, if one of them is gone."""
+    def named(self, ranks: Sequence[int], *, replicas: bool = False) -> Iterator[None]:
+        """Within it torch.distributed talks to these ranks; RankLost, in its error's stead, if one of them is gone.
+
+        `replicas`: they hold the same partition, and a failed step is what ended one.
+        """
         try:
             yield
         except RuntimeError as error:
             if isinstance(error, RankLost):
                 raise
-            raise self.cause(ranks) from error
+            failed = self.failed_at(ranks) if replicas else None
+            raise (RankLost(failed) if failed else self.cause(ranks)) from error
 
     def step_failed(self, text: str) -> None:
         """Tell all ranks that a step failed here."""
@@ -93,12 +97,7 @@ class Watch:
                 raise RankLost(found)
             time.sleep(pause)
             pause = min(1.5 * pause, 0.05)
-        try:
-            work.wait()
-        except RuntimeError as error:  # it has ended already, because of that step
-            if found := self.failed_at(ranks):
-                raise RankLost(found) from error
-            raise
+        work.wait()
 
     def end(self, how: str) -> None:
         """Tell all ranks that this one ends; "" is as it should."""
@@ -114,9 +113,11 @@ class Watch:
 
     def failed_at(self, ranks: Sequence[int]) -> str | None:
         """What failed at one of these ranks and not here, as soon as that is known."""
-        return self._heard(lambda: self.peers.failed_more_often(self.failures, ranks))
+        self._heard(lambda: self.peers.failed_more_often(self.failures, ranks) or self.peers.broken())
+        return self.peers.failed_more_often(self.failures, ranks)
 
     def _heard(self, ask: Callable[[], str | None]) -> str | None:
+        """An answer that some news may bring, if it does within CAUSE seconds."""
         until = time.monotonic() + CAUSE
         with self._news:
             while (found := ask()) is None and self._news.wait(until - time.monotonic()):
