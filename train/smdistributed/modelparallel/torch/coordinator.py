@@ -32,7 +32,7 @@ from .messages import (
     current_modes,
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, local, pack, unpack, version
-from .seeds import mixed, random_state, set_random_state
+from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
@@ -76,6 +76,7 @@ class Coordinator:
         self._ids = {id(each): name for name, each in known.items()}
         self._numbers, self._transfers = itertools.count(1), itertools.count(1)
         self._forms: dict[Any, tuple[int, Form]] = {}
+        self._draws: dict[str, bool] = {}
         self._unneeded: dict[int, list[tuple[int, int]]] = {server: [] for server in servers}
         self._thread = threading.local()
         self._baton = Baton(in_turn=schedule.in_turn)
@@ -154,7 +155,7 @@ class Coordinator:
         """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Halted."""
         self._thread.microbatch = microbatch
         self._baton.take(place)
-        torch.manual_seed(microbatch.seed)
+        begin_stream(microbatch.seed)
         found = tree_map(local, body())
         for record in microbatch.tape:
             if isinstance(record, Fetched) and record.holder.gradient is not None:
@@ -213,14 +214,24 @@ class Coordinator:
             moves=tuple(Move(new.number, new.meta, old.owner, transfer) for old, new, transfer in sending.moves),
             transfer=next(self._transfers),
             modes=modes,
-            seed=mixed(microbatch.seed, microbatch.calls),
+            seeds=self._seeds(microbatch, names),
             expected=known[0] if known else None,
             free=self._take_unneeded(owner),
         )
-        microbatch.calls += 1
         self._issue(owner, request, sending)
         form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
         return self._results(microbatch, request, owner, sending.inputs, form)
+
+    def _seeds(self, microbatch: Microbatch, names: tuple[str, ...]) -> tuple[int, ...]:
+        """What each module's stream begins with: drawn here where the module, if it ran here, would draw it."""
+        seeds = []
+        for name in names:
+            if name not in self._draws:
+                self._draws[name] = may_draw(self._named[name])
+            drawn = self._draws[name] and self._named[name].training
+            seeds.append(draw() if drawn else mixed(microbatch.seed, microbatch.calls))
+            microbatch.calls += 1
+        return tuple(seeds)
 
     def _issue(self, owner: int, request: Call, sending: Sending) -> None:
         """To both ends of every transfer at once: this order is the one that all ranks see."""

@@ -37,8 +37,9 @@ class Call(NamedTuple):
     """Call modules, one after the other; the first gets the arguments. Its results get the numbers from `results` on.
 
     `inputs`: for each tensor in the arguments its number, and whether it wants a gradient. `puts`: tensors that come
-    with the call, in payload `transfer`. `expected`: an earlier call whose result this one's will resemble; None: say
-    how the result looks. `free`: tensors that nobody needs any more, by microbatch and number.
+    with the call, in payload `transfer`. `seeds`: of each module's random numbers. `expected`: an earlier call whose
+    result this one's will resemble; None: say how the result looks. `free`: tensors that nobody needs any more, by
+    microbatch and number.
     """
 
     results: int
@@ -50,7 +51,7 @@ class Call(NamedTuple):
     moves: tuple[Move, ...]
     transfer: int
     modes: Modes
-    seed: int
+    seeds: tuple[int, ...]
     expected: int | None
     free: tuple[tuple[int, int], ...]
 

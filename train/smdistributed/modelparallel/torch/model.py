@@ -38,6 +38,7 @@ from .partition import owners, plan
 from .partition_table import table
 from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
+from .seeds import give_streams
 from .stand_in import send_parameter_away
 from .state import state
 from .timing import Tracer, measured
@@ -116,6 +117,7 @@ class DistributedModel(nn.Module):
             self._spread(device, self._times(bodies))
         else:
             self._owners = dict.fromkeys(_tensor_names(self.module), 0)
+        give_streams(self.module, [self.module.get_submodule(name) for name, index in self._plan.items() if index])
         with torch.no_grad():
             for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
                 tensor.data = tensor.data.to(device)

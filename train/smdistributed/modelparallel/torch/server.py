@@ -176,10 +176,11 @@ class ModuleServer:
         args, kwargs = unpack(request.arguments, inputs, self._named)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
-        with in_modes(request.modes), seeded(request.seed):
-            result = modules[0](*args, **kwargs)
-            for module in modules[1:]:
-                result = module(result)
+        with in_modes(request.modes):
+            for module, seed in zip(modules, request.seeds, strict=True):
+                with seeded(seed):
+                    result = module(*args, **kwargs)
+                args, kwargs = (result,), {}
         packed, tensors = pack(result, self._ids)
         form = Form(packed, tuple(meta_of(each) for each in tensors))
         self._check(request, form)
