@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 
 from .backward import BackwardPass
 from .baton import Baton, Key
+from .gradients import GradientsInOrder
 from .messages import (
     Call,
     EndMicrobatch,
@@ -34,7 +35,7 @@ from .messages import (
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, local, pack, unpack, version
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
-from .stand_in import is_away
+from .stand_in import is_away, local_parameters
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
 from .threads import MicrobatchThreads
 from .wire import Incoming, Poisoned, Wire, meta_of
@@ -80,7 +81,8 @@ class Coordinator:
         self._unneeded: dict[int, list[tuple[int, int]]] = {server: [] for server in servers}
         self._thread = threading.local()
         self._baton = Baton(in_turn=schedule.in_turn)
-        self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait)
+        self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_turn else None
+        self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
 
     # ---- one step ----
@@ -105,6 +107,8 @@ class Coordinator:
         """What the function returns for each microbatch, with all tensors here. The first error of any is raised."""
         self._baton = Baton(in_turn=self._schedule.in_turn)
         self.went_backward = False
+        if self._in_order:
+            self._in_order.begin()
 
         def one(index: int, place: Key) -> Any:
             return self._run_microbatch(Microbatch(index, mixed(seed, index)), place, bodies[index])
@@ -165,6 +169,8 @@ class Coordinator:
                 )
         for server in self._servers:
             self._wire.send(server, EndMicrobatch(microbatch.index))
+        if self._in_order:
+            self._in_order.end(microbatch.index)
         microbatch.over = True
         microbatch.tape.clear()
         return found

@@ -1,6 +1,7 @@
-"""Gradients after a step: averaged over its microbatches and the replicas, and added to those of earlier steps."""
+"""Gradients of a step: summed up, averaged over its microbatches and the replicas, added to those of earlier steps."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -75,6 +76,50 @@ class GradientExchange:
             flat.div_(replicas)
             for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
                 gradient.copy_(part.view(gradient.shape))
+
+
+class GradientsInOrder:
+    """Adds up one rank's gradients as one process does that runs the microbatches one after the other.
+
+    Sums of floats depend on their order. So what the backward pass of a microbatch adds to a parameter, in as many
+    parts as there are calls of it, is summed up first, and added to those of earlier microbatches in their order.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._kept: dict[int, dict[int, list[torch.Tensor | None]]] = {}
+        self._next, self._over = 0, set[int]()
+
+    @contextmanager
+    def part(self, microbatch: int, backward_pass: int) -> Iterator[None]:
+        """Within it, gradients are this pass'."""
+        passes = self._kept.setdefault(microbatch, {})
+        before = [parameter.grad for parameter in self._parameters]
+        own = passes.get(backward_pass, [None] * len(self._parameters))
+        self._put(own)
+        try:
+            yield
+        finally:
+            passes[backward_pass] = [parameter.grad for parameter in self._parameters]
+            self._put(before)
+
+    def _put(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+    def end(self, microbatch: int) -> None:
+        """A microbatch is over: its gradients are added as soon as all earlier ones are."""
+        self._over.add(microbatch)
+        while self._next in self._over:
+            for _, gradients in sorted(self._kept.pop(self._next, {}).items()):
+                for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                    if gradient is not None:
+                        parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+            self._next += 1
 
 
 def agreed(group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter]) -> Sequence[int]:

@@ -74,10 +74,11 @@ class Push(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """Run the backward of a call."""
+    """Run the backward of a call, in one of the microbatch's backward passes."""
 
     microbatch: int
     call: int
+    backward_pass: int
 
 
 class SendGradient(NamedTuple):

@@ -175,7 +175,7 @@ class DistributedModel(nn.Module):
             self._pipeline = first
         else:
             put_stand_ins(self.module, self._plan, ranks, here, _refuse)
-            self._pipeline = Other(self._wire, ranks[0], named)
+            self._pipeline = Other(self._wire, ranks[0], named, in_order=parameters.deterministic_server)
 
     # ---- a step ----
 

@@ -9,12 +9,14 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from .gradients import GradientsInOrder
 from .messages import (
     AddGradient,
     Backward,
@@ -34,6 +36,7 @@ from .messages import (
 )
 from .remote import GradientHolder, arrive, pack, same_form, unpack
 from .seeds import seeded
+from .stand_in import local_parameters
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
 
 FORMS = 4096
@@ -68,11 +71,15 @@ class StepMismatch(RuntimeError):
 
 
 class ModuleServer:
-    """Serves the modules of `model` that are this rank's. `named`: modules and parameters by name."""
+    """Serves the modules of `model` that are this rank's. `named`: modules and parameters by name.
 
-    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any]) -> None:
+    `in_order`: gradients are summed up in the order of the microbatches.
+    """
+
+    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool) -> None:
         self._wire, self._coordinator, self._named = wire, coordinator, named
         self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
+        self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
         self._forms: dict[int, Form] = {}
         self._shelves: dict[int, Shelf] = {}
         self._status = ServerStatus()
@@ -88,6 +95,8 @@ class ModuleServer:
     def run(self, function: str, steps: int) -> tuple[StepOutcome, list[Any]]:
         """One step: how it ended, and the tensors of its outputs. StepMismatch before anything is computed."""
         self._status, self._shelves = ServerStatus(), {}
+        if self._in_order:
+            self._in_order.begin()
         self._wire.send(self._coordinator, Hello(function, steps))
         opening: Opening = self._wire.receive(self._coordinator)
         if opening.error:
@@ -219,7 +228,9 @@ class ModuleServer:
             found = [(tensor, shelf.gradients.pop(number, None)) for number, tensor in graph.results]
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
-                torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
+                part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
+                with part or nullcontext():
+                    torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
                 shelf.add_gradient(number, holder.take())
         except Exception as error:
@@ -238,6 +249,8 @@ class ModuleServer:
 
     def _release(self, request: EndMicrobatch, incoming: list[Incoming]) -> None:
         self._shelves.pop(request.microbatch, None)
+        if self._in_order:
+            self._in_order.end(request.microbatch)
 
 
 def training_of(modules: list[nn.Module]) -> bytes:
