@@ -8,6 +8,7 @@ is given up, so that all ranks see all transfers in one order.
 import itertools
 import threading
 import weakref
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_map
 from .backward import BackwardPass
 from .baton import Baton, Key
 from .gradients import GradientsInOrder
+from .in_place import as_in_one_process, input_name
 from .messages import (
     Call,
     EndMicrobatch,
@@ -71,7 +73,7 @@ class Coordinator:
     """Asks the owners. `servers`: their ranks; `named`: the model's modules and parameters by name."""
 
     def __init__(self, wire: Wire, servers: Sequence[int], named: Mapping[str, Any], schedule: Schedule) -> None:
-        self._wire, self._servers, self._named, self._schedule = wire, servers, named, schedule
+        self._wire, self._servers, self._named, self._schedule = wire, servers, dict(named), schedule
         # What the other end has, too; this rank's own parameters travel as tensors, with their gradients.
         known = {name: each for name, each in named.items() if isinstance(each, nn.Module) or is_away(each)}
         self._ids = {id(each): name for name, each in known.items()}
@@ -201,7 +203,7 @@ class Coordinator:
             arguments, tensors = pack((args, kwargs), self._ids)
         except TypeError as error:
             raise TypeError(f"An argument of {names[0]}, which is on rank {owner}: {error}") from error
-        sending = Sending()
+        sending = Sending(tensors)
         for tensor in tensors:
             sending.inputs.append(self._bring(tensor, owner, sending))
         modes = current_modes(training_of([self._named[name] for name in names]))
@@ -226,7 +228,8 @@ class Coordinator:
         )
         self._issue(owner, request, sending)
         form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
-        return self._results(microbatch, request, owner, sending.inputs, form)
+        found = self._results(microbatch, request, owner, sending, form)
+        return as_in_one_process(found, (args, kwargs))
 
     def _seeds(self, microbatch: Microbatch, names: tuple[str, ...]) -> tuple[int, ...]:
         """What each module's stream begins with: drawn here where the module, if it ran here, would draw it."""
@@ -255,15 +258,16 @@ class Coordinator:
             self._forms[key] = (number, form)
         return form
 
-    def _results(self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form) -> Any:
+    def _results(self, microbatch: Microbatch, request: Call, owner: int, sending: Sending, form: Form) -> Any:
         grad = request.modes.grad
         gone = None if grad else self._forget(microbatch)
         handles = [Handle(request.results + place, owner, meta, gone) for place, meta in enumerate(form.metas)]
         if grad:
-            microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
+            microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, sending.inputs, handles))
         device, fetch = self._wire.device, self._fetch
         tensors = [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
-        return unpack(form.packed, tensors, self._named)
+        inputs = {input_name(place): tensor for place, tensor in enumerate(sending.tensors)}
+        return unpack(form.packed, tensors, ChainMap(inputs, self._named))
 
     def _forget(self, microbatch: Microbatch) -> Callable[[int, int], None]:
         """What frees a tensor at its owner once nobody here can use it; told with the next call."""

@@ -28,9 +28,13 @@ def mixed(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
+def _on_gpu() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 def random_state() -> Any:
     """Where this process's generators stand."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if _on_gpu() else None
 
 
 def set_random_state(state: Any) -> None:
@@ -43,7 +47,7 @@ def set_random_state(state: Any) -> None:
 def begin_stream(seed: int) -> None:
     """As torch.manual_seed for the devices in use, which takes a hundred times as long."""
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
+    if _on_gpu():
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 

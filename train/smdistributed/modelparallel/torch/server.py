@@ -8,15 +8,16 @@ traceback is told; so nobody waits for ever.
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from .gradients import GradientsInOrder
+from .in_place import WithArguments, can_change, input_name
 from .messages import (
     AddGradient,
     Backward,
@@ -34,7 +35,7 @@ from .messages import (
     StepOutcome,
     in_modes,
 )
-from .remote import GradientHolder, arrive, pack, same_form, unpack
+from .remote import GradientHolder, arrive, pack, same_form, unpack, version
 from .seeds import seeded
 from .stand_in import local_parameters
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
@@ -64,6 +65,15 @@ class Shelf:
         if gradient is not None:
             earlier = self.gradients.get(number)
             self.gradients[number] = gradient if earlier is None else earlier + gradient
+
+
+class Look(NamedTuple):
+    """Arguments as they were before the call: the tensors in them, their versions, and the rest, packed."""
+
+    arguments: Any
+    inputs: Sequence[torch.Tensor]
+    versions: list[int]
+    packed: bytes
 
 
 class StepMismatch(RuntimeError):
@@ -182,7 +192,8 @@ class ModuleServer:
                 holders.append((number, GradientHolder()))
                 value = arrive(value, holders[-1][1])
             inputs.append(value)
-        args, kwargs = unpack(request.arguments, inputs, self._named)
+        args, kwargs = given = unpack(request.arguments, inputs, self._named)
+        before = self._look(given, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
         with in_modes(request.modes):
@@ -190,7 +201,7 @@ class ModuleServer:
                 with seeded(seed):
                     result = module(*args, **kwargs)
                 args, kwargs = (result,), {}
-        packed, tensors = pack(result, self._ids)
+        packed, tensors = self._packed(request.names[0], result, before)
         form = Form(packed, tuple(meta_of(each) for each in tensors))
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
@@ -198,6 +209,30 @@ class ModuleServer:
         if request.modes.grad:
             shelf.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
+
+    def _look(self, given: Any, inputs: Sequence[torch.Tensor]) -> Look | None:
+        """How the arguments look; None if a module can't change them in place."""
+        args, kwargs = given
+        if not can_change((*args, *kwargs.values())):
+            return None
+        return Look(given, inputs, [version(each) for each in inputs], pack(given, self._known(inputs))[0])
+
+    def _known(self, inputs: Sequence[torch.Tensor | None]) -> dict[int, str]:
+        return {**self._ids, **{id(each): input_name(place) for place, each in enumerate(inputs) if each is not None}}
+
+    def _packed(self, name: str, result: Any, before: Look | None) -> tuple[bytes, list[torch.Tensor]]:
+        """A result, together with the arguments if the module changed them in place."""
+        if before is not None:
+            unchanged = [
+                each if version(each) == old else None for each, old in zip(before.inputs, before.versions, strict=True)
+            ]
+            known = self._known(unchanged)
+            try:
+                if pack(before.arguments, known)[0] != before.packed:
+                    return pack(WithArguments(result, before.arguments), known)
+            except TypeError as error:
+                raise TypeError(f"{name} changed an argument in place. {error}") from error
+        return pack(result, self._ids)
 
     def _check(self, request: Call, form: Form) -> None:
         """That the coordinator, which went on without waiting, took the result for what it is."""
