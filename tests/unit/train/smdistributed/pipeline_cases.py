@@ -11,9 +11,12 @@ import torch.distributed as dist
 STEPS, RATE, LIMIT = 9, 0.1, 2e-6
 RATES = {"minilm": 0.01}
 """A rate at which a model's training does not diverge, where that is not RATE."""
-IN_ONE_PIECE = {2: ("mlp", "dicts", "vit", "roberta", "bert", "minilm"), 4: ("mlp", "roberta", "bert", "minilm")}
+IN_ONE_PIECE = {
+    2: ("mlp", "dicts", "vit", "roberta", "bert", "minilm", "gpt2"),
+    4: ("mlp", "roberta", "bert", "minilm", "gpt2"),
+}
 """By partitions, models whose gradients come in one piece. Others have a tensor that several ranks take, so that what
-made it goes backward once for each, or weights that are used twice: the same numbers are summed in another order."""
+made it goes backward once for each: the same numbers are summed in another order."""
 
 
 def start(config):
