@@ -1,9 +1,9 @@
-"""Runs in each rank of a launch: what must be refused, and what must repeat to the last bit."""
+"""Runs in each rank of a launch: what must be refused."""
 
 import threading
 
 import pipeline_cases
-import pipeline_models
+import pipeline_repeats
 import smdistributed.modelparallel.torch as smp
 import torch
 from smdistributed.modelparallel.torch import messages, wire
@@ -152,32 +152,6 @@ def two_forwards():
     return pipeline_cases.worst(found, {name: each.grad for name, each in plain.named_parameters()})
 
 
-def trained(kind, config, steps=3):
-    """Parameters after a few steps, and losses."""
-    pipeline_cases.start(config)
-    plain = pipeline_models.build(kind)
-    optimizer = smp.DistributedOptimizer(pipeline_cases.optimizer_of(plain))
-    model = smp.DistributedModel(plain)
-
-    @smp.step
-    def train_step(model, *tensors):
-        loss = pipeline_models.call(kind, model, tensors)[1]
-        model.backward(loss)
-        return loss
-
-    losses = []
-    for seed in range(steps):
-        optimizer.zero_grad()
-        found = train_step(model, *pipeline_models.batch(kind, seed, 2 * config["microbatches"]))
-        losses.append(found.stack())
-        optimizer.step()
-    return {**model.state_dict(), "losses": torch.stack(losses)}
-
-
-def alike(one, other):
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
 def separated(kind, config):
     """Transfers between two owners of which another message came between the two ends; only rank 0 knows any.
 
@@ -191,7 +165,7 @@ def separated(kind, config):
 
     wire.Wire.send = noted
     try:
-        trained(kind, config)
+        pipeline_repeats.trained(kind, config)
     finally:
         wire.Wire.send = plain
     senders = [

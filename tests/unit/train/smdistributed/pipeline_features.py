@@ -1,6 +1,7 @@
 """Runs in each rank of a launch: what scripts do besides training steps, compared with one process."""
 
 import copy
+from types import SimpleNamespace
 
 import pipeline_cases
 import pipeline_models
@@ -233,6 +234,66 @@ def statistics():
     )
 
 
+class Keeps(nn.Module):
+    """Changes its arguments in place: a list, a dict in a dict, an object, a tensor in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(20, 20)
+
+    def forward(self, x, seen, notes, holder, *, more=None):
+        x = torch.tanh(self.linear(x))
+        seen.append(x * 2)
+        notes["inner"]["last"] = x + notes["inner"].get("last", 0)
+        notes["first"] = notes.get("first", x)
+        holder.count += 1
+        holder.tensor = x
+        if more:
+            more[0].add_(1)
+        return x, notes
+
+
+class Changing(nn.Module):
+    """Of its blocks each takes what the one before it changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Keeps() for _ in range(4))
+
+    def forward(self, x):
+        seen, inner, holder, more = [], {}, SimpleNamespace(count=0, tensor=None), [x.detach() * 0]
+        notes = {"inner": inner}
+        for place, block in enumerate(self.blocks):
+            x, given = block(x, seen, notes, holder, more=more if place % 2 else None)
+            assert given is notes, "the caller's own"
+        assert notes["inner"] is inner
+        assert (len(seen), holder.count) == (4, 4)
+        return sum(seen) + inner["last"] + notes["first"] + holder.tensor + more[0]
+
+
+def changed_in_place():
+    """Arguments that a module of another rank changes, in three steps, the last ones with predicted results."""
+    torch.manual_seed(0)
+    model, _, alone = start("", Changing())
+
+    @smp.step
+    def train_step(model, x):
+        output = model(x)
+        model.backward(output.square().mean())
+        return output
+
+    worst = 0.0
+    for seed in range(3):
+        x = torch.randn(8, 20, generator=torch.Generator().manual_seed(seed))
+        output = train_step(model, x).concat()
+        expected = [alone(part) for part in x.chunk(2)]
+        for part in expected:
+            (part.square().mean() / 2).backward()
+        worst = max(worst, float((output - torch.cat(expected)).abs().max()))
+    gradients = {name: each.grad for name, each in alone.named_parameters()}
+    return max(worst, pipeline_cases.worst(pipeline_cases.gradients_of(model), gradients))
+
+
 def wire_bytes():
     """Tensors' bytes of a step of BERT over what its partitions must exchange, without the step's outputs."""
     model, _, _ = start("bert", microbatches=4)
@@ -261,5 +322,5 @@ def measured():
 
 ALL = (
     gradients_add_up, some_passes_per_exchange, sums_over_microbatches, evaluates, checkpointed, autocast, hooks,
-    resumes, statistics, wire_bytes, measured,
+    resumes, statistics, wire_bytes, measured, changed_in_place,
 )  # fmt: skip

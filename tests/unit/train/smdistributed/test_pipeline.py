@@ -15,7 +15,7 @@ import logging
 sys.path.insert(0, {str(FOLDER)!r})
 logging.disable(logging.WARNING)
 smp.init({{"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2}})
-import pipeline_cases, pipeline_faults, pipeline_features
+import pipeline_cases, pipeline_faults, pipeline_features, pipeline_repeats
 found = {{}}
 """
 IN_ALL = """
@@ -33,6 +33,8 @@ cases = [
     ("dicts", dict(microbatches=3)), ("bert", dict(microbatches=4, deterministic_server=True)),
 ]
 found["cases"] = [pipeline_cases.equality(kind, {"partitions": 2, **more}) for kind, more in cases]
+found["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 2) for kind in ("mlp", "roberta", "gpt2")]
+found["with dropout"] = [pipeline_repeats.independent("noisy", (1, 2))]
 result(found)
 """
 FOUR = """
@@ -45,8 +47,11 @@ cases = [
     ("gpt2", dict(half, microbatches=2, pipeline="simple")),
 ]
 found["cases"] = [pipeline_cases.equality(kind, config) for kind, config in cases]
-fixed = dict(whole, microbatches=4, deterministic_server=True)
-found["alike"] = pipeline_faults.alike(*[pipeline_faults.trained("bert", fixed) for _ in range(2)])
+found["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 4) for kind in ("bert", "gpt2")]
+branches = dict(whole, microbatches=4, deterministic_server=True)
+found["alike"] = pipeline_repeats.alike(*[pipeline_repeats.trained("skips", branches) for _ in range(2)])
+noisy = [("noisy", "library"), ("bert", "transformers"), ("gpt2", None)]
+found["with dropout"] = [pipeline_repeats.independent(kind, (1, 2, 4), checkpoints) for kind, checkpoints in noisy]
 found["separated"] = pipeline_faults.separated("bert", dict(whole, microbatches=8))
 result(found)
 """
@@ -83,8 +88,21 @@ def test_swapped_transfers_raise(found: list[Any]) -> None:
     assert "Transfer 7 arrived where 8 was expected" in found[1]["swapped"]
 
 
+def test_a_deterministic_server_equals_one_process_to_the_last_bit(found: list[Any]) -> None:
+    """Parameters and losses, twice, of one process that runs the microbatches in their order; tied embeddings, too."""
+    assert found[0]["to the last bit"]
+    assert all(different == [] for different in found[0]["to the last bit"])
+
+
+@pytest.mark.parametrize("found", [(4, FOUR)], ids=["4 ranks"], indirect=True)
 def test_a_deterministic_server_repeats_to_the_last_bit(found: list[Any]) -> None:
-    assert found[0].get("alike", True)
+    """Also where several ranks use one tensor, whose gradients are summed up in another order than in one process."""
+    assert found[0]["alike"]
+
+
+def test_dropout_does_not_depend_on_the_number_of_partitions(found: list[Any]) -> None:
+    """Nor on activation checkpoints, which compute it twice."""
+    assert max(found[0]["with dropout"]) < 2e-6
 
 
 def test_two_forward_passes_before_a_backward_pass(found: list[Any]) -> None:
@@ -133,6 +151,7 @@ def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
         "autocast",
         "statistics",
         "measured",
+        "changed_in_place",
     ],
 )
 def test_what_scripts_do_equals_one_process(found: list[Any], name: str) -> None:

@@ -5,10 +5,12 @@ an owner holds, with a request to it. Gradients go from owner to owner where ten
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
+from .gradients import GradientsInOrder
 from .messages import AddGradient, Backward, SendGradient
 from .remote import Handle
 from .tape import Called, Fetched, Microbatch, Moved, Put, Record
@@ -16,10 +18,19 @@ from .wire import Incoming, Wire, meta_of
 
 
 class BackwardPass:
-    """`transfer` gives the number of the next transfer; `wait` waits for another rank, and lets others run."""
+    """`transfer` gives the number of the next transfer; `wait` waits for another rank, and lets others run.
 
-    def __init__(self, wire: Wire, transfer: Callable[[], int], wait: Callable[[Callable[[], Any]], Any]) -> None:
-        self._wire, self._transfer, self._wait = wire, transfer, wait
+    `in_order`: sums up this rank's gradients where their order counts.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        transfer: Callable[[], int],
+        wait: Callable[[Callable[[], Any]], Any],
+        in_order: GradientsInOrder | None,
+    ) -> None:
+        self._wire, self._transfer, self._wait, self._in_order = wire, transfer, wait, in_order
 
     def run(
         self,
@@ -29,11 +40,16 @@ class BackwardPass:
     ) -> None:
         """From these tensors, which are here, to everything that led to them on any rank."""
         microbatch.backward = True
+        microbatch.passes += 1
         try:
-            torch.autograd.backward(tensors, gradients, retain_graph=bool(microbatch.tape))
+            with self._part(microbatch):
+                torch.autograd.backward(tensors, gradients, retain_graph=bool(microbatch.tape))
             self._unwind(microbatch)
         finally:
             microbatch.backward = False
+
+    def _part(self, microbatch: Microbatch) -> AbstractContextManager[None]:
+        return self._in_order.part(microbatch.index, microbatch.passes) if self._in_order else nullcontext()
 
     def _unwind(self, microbatch: Microbatch) -> None:
         """The tape, from its end. What it holds stays, for a second loss may lead there; a used graph says so then."""
@@ -43,7 +59,7 @@ class BackwardPass:
             record = microbatch.tape.pop()
             done.append(record)
             if isinstance(record, Fetched):
-                self._continue_here(waiting)
+                self._continue_here(microbatch, waiting)
                 self._give_gradient(microbatch, record)
             elif isinstance(record, Called):
                 self._call_backward(microbatch, record)
@@ -51,7 +67,7 @@ class BackwardPass:
                 self._return_gradient(microbatch, record)
             elif record.handle.reached and record.departure is not None:
                 waiting.append((record, self._ask_gradient(microbatch, record.handle)))
-        self._continue_here(waiting)
+        self._continue_here(microbatch, waiting)
         microbatch.tape.extend(reversed(done))
 
     def _give_gradient(self, microbatch: Microbatch, record: Fetched) -> None:
@@ -74,7 +90,7 @@ class BackwardPass:
                 "losses and call model.backward once."
             )
         record.spent = True
-        self._wire.send(record.owner, Backward(microbatch.index, record.number))
+        self._wire.send(record.owner, Backward(microbatch.index, record.number, microbatch.passes))
         for handle in record.results:
             handle.reached = False
         for handle in record.inputs:
@@ -102,7 +118,7 @@ class BackwardPass:
         handle.reached = False
         return incoming
 
-    def _continue_here(self, waiting: list[tuple[Put, Incoming]]) -> None:
+    def _continue_here(self, microbatch: Microbatch, waiting: list[tuple[Put, Incoming]]) -> None:
         """The backward pass of this rank's graph, from the tensors that went away."""
         departures = []
         for record, incoming in waiting:
@@ -113,4 +129,5 @@ class BackwardPass:
         waiting.clear()
         if departures:
             zeros = [torch.zeros_like(each) for each in departures]
-            torch.autograd.backward(departures, zeros, retain_graph=True)
+            with self._part(microbatch):
+                torch.autograd.backward(departures, zeros, retain_graph=True)

@@ -8,6 +8,7 @@ is given up, so that all ranks see all transfers in one order.
 import itertools
 import threading
 import weakref
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from torch.utils._pytree import tree_map
 
 from .backward import BackwardPass
 from .baton import Baton, Key
+from .gradients import GradientsInOrder
+from .in_place import as_in_one_process, input_name
 from .messages import (
     Call,
     EndMicrobatch,
@@ -33,10 +36,10 @@ from .messages import (
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .schedule import Stopwatch
-from .schedule_picture import Span
-from .seeds import mixed, random_state, set_random_state
+from .schedule_picture import Computed
+from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
-from .stand_in import is_away
+from .stand_in import is_away, local_parameters
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
 from .threads import MicrobatchThreads
 from .wire import Incoming, Poisoned, Wire, meta_of
@@ -72,19 +75,21 @@ class Coordinator:
     """Asks the owners. `servers`: their ranks; `named`: the model's modules and parameters by name."""
 
     def __init__(self, wire: Wire, servers: Sequence[int], named: Mapping[str, Any], schedule: Schedule) -> None:
-        self._wire, self._servers, self._named, self._schedule = wire, servers, named, schedule
+        self._wire, self._servers, self._named, self._schedule = wire, servers, dict(named), schedule
         # What the other end has, too; this rank's own parameters travel as tensors, with their gradients.
         known = {name: each for name, each in named.items() if isinstance(each, nn.Module) or is_away(each)}
         self._ids = {id(each): name for name, each in known.items()}
         self._numbers, self._transfers = itertools.count(1), itertools.count(1)
         self._forms: dict[Any, tuple[int, Form]] = {}
+        self._draws: dict[str, bool] = {}
         self._unneeded: dict[int, list[tuple[int, int]]] = {server: [] for server in servers}
         self._thread = threading.local()
         self._baton = Baton(in_turn=schedule.in_turn)
-        self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait)
+        self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_turn else None
+        self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
         self._stopwatch = Stopwatch()
-        self.spans: list[tuple[Span, ...]] = []
+        self.spans: list[tuple[Computed, ...]] = []
 
     # ---- one step ----
 
@@ -108,6 +113,8 @@ class Coordinator:
         """What the function returns for each microbatch, with all tensors here. The first error of any is raised."""
         self._baton = Baton(in_turn=self._schedule.in_turn)
         self.went_backward = False
+        if self._in_order:
+            self._in_order.begin()
 
         def one(index: int, place: Key) -> Any:
             return self._run_microbatch(Microbatch(index, mixed(seed, index)), place, bodies[index])
@@ -160,7 +167,7 @@ class Coordinator:
         self._thread.microbatch = microbatch
         self._baton.take(place)
         self._stopwatch.begin()
-        torch.manual_seed(microbatch.seed)
+        begin_stream(microbatch.seed)
         found = tree_map(local, body())
         self._stopwatch.end(microbatch.index, backward=False)
         for record in microbatch.tape:
@@ -171,6 +178,8 @@ class Coordinator:
                 )
         for server in self._servers:
             self._wire.send(server, EndMicrobatch(microbatch.index))
+        if self._in_order:
+            self._in_order.end(microbatch.index)
         microbatch.over = True
         microbatch.tape.clear()
         return found
@@ -222,19 +231,30 @@ class Coordinator:
             moves=tuple(Move(new.number, new.meta, old.owner, transfer) for old, new, transfer in sending.moves),
             transfer=next(self._transfers),
             modes=modes,
-            seed=mixed(microbatch.seed, microbatch.calls),
+            seeds=self._seeds(microbatch, names),
             expected=known[0] if known else None,
             free=self._take_unneeded(owner),
         )
-        microbatch.calls += 1
         self._issue(owner, request, sending)
         form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
         found = self._results(microbatch, request, owner, sending.inputs, form)
-        for place, at, changed in form.given:
-            if changed:
-                change(tensors[place], found[at])
+        for place, at in form.changed:
+            change(tensors[place], found[at])
             found[at] = tensors[place]
-        return unpack(form.packed, found, self._named)[0]
+        inputs = {input_name(place): tensor for place, tensor in enumerate(tensors)}
+        result, _ = unpack(form.packed, found, ChainMap(inputs, self._named))
+        return as_in_one_process(result, (args, kwargs))
+
+    def _seeds(self, microbatch: Microbatch, names: tuple[str, ...]) -> tuple[int, ...]:
+        """What each module's stream begins with: drawn here where the module, if it ran here, would draw it."""
+        seeds = []
+        for name in names:
+            if name not in self._draws:
+                self._draws[name] = may_draw(self._named[name])
+            drawn = self._draws[name] and self._named[name].training
+            seeds.append(draw() if drawn else mixed(microbatch.seed, microbatch.calls))
+            microbatch.calls += 1
+        return tuple(seeds)
 
     def _issue(self, owner: int, request: Call, sending: Sending) -> None:
         """To both ends of every transfer at once: this order is the one that all ranks see."""

@@ -20,9 +20,11 @@ from torch._C._distributed_c10d import HashStore
 from ..parameters import ModelParallelParameters, ParameterError, parse
 from .state import state
 from .topology import Topology
+from .watch import connect
 
 VARIABLE = "SM_HP_MP_PARAMETERS"
 _PORT = "29500"  # torch.distributed's own default
+_PAIR = "smp.send or smp.broadcast, with smp.recv_from"
 _OF_MPI = {
     "RANK": "OMPI_COMM_WORLD_RANK",
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
@@ -120,6 +122,9 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     state.parameters, state.topology = parameters, topology
     state.groups = _make_groups(topology, dist.get_rank())
     state.initialized = True
+    if topology.world_size > 1 and not state.watch.connected:
+        everyone = topology.world_size
+        state.watch = connect(dist.get_rank(), everyone, os.environ["MASTER_ADDR"], lambda obj: allgather(obj, WORLD))
     if dist.get_rank() == 0:
         _say(parameters, topology)
 
@@ -241,7 +246,7 @@ def _global_rank(number: int, rank_type: RankType) -> int:
 def barrier(group: CommGroup = WORLD) -> None:
     """Wait for every rank of the group."""
     # Over gloo, and without a device: a barrier of NCCL would take the first GPU of a rank that chose none yet.
-    allgather(None, group)
+    _gathered(None, group, f"smp.barrier({group.name})")
 
 
 def dp_barrier() -> None:
@@ -261,8 +266,14 @@ def pp_barrier() -> None:
 
 def allgather(obj: Any, group: CommGroup) -> list[Any]:
     """What every rank of the group gave, by rank. Every rank of the group calls it, with a picklable object."""
-    gathered: list[Any] = [None] * len(group_ranks(group))
-    dist.all_gather_object(gathered, obj, group=process_group(group))
+    return _gathered(obj, group, f"an exchange of objects in {group.name}, as for a state dict or a checkpoint")
+
+
+def _gathered(obj: Any, group: CommGroup, what: str) -> list[Any]:
+    ranks = group_ranks(group)
+    gathered: list[Any] = [None] * len(ranks)
+    with state.watch.waiting(what, ranks), state.watch.named(ranks):
+        dist.all_gather_object(gathered, obj, group=process_group(group))
     return gathered
 
 
@@ -270,16 +281,21 @@ def broadcast(obj: Any, group: CommGroup) -> None:
     """Send a picklable object to every other rank of the group; each of them calls `recv_from`."""
     for other in group_ranks(group):
         if other != dist.get_rank():
-            dist.send_object_list([obj], other)
+            with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+                dist.send_object_list([obj], other)
 
 
 def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
     """Send a picklable object to one rank, which calls `recv_from`."""
-    dist.send_object_list([obj], _global_rank(dest_rank, rank_type))
+    other = _global_rank(dest_rank, rank_type)
+    with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+        dist.send_object_list([obj], other)
 
 
 def recv_from(src_rank: int, rank_type: RankType) -> Any:
     """The object that a rank sent or broadcast."""
     received: list[Any] = [None]
-    dist.recv_object_list(received, _global_rank(src_rank, rank_type))
+    other = _global_rank(src_rank, rank_type)
+    with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+        dist.recv_object_list(received, other)
     return received[0]

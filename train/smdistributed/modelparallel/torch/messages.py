@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from .schedule_picture import Span
+from .schedule_picture import Computed
 from .wire import Meta
 
 
@@ -38,8 +38,9 @@ class Call(NamedTuple):
     """Call modules, one after the other; the first gets the arguments. Its results get the numbers from `results` on.
 
     `inputs`: for each tensor in the arguments its number, and whether it wants a gradient. `puts`: tensors that come
-    with the call, in payload `transfer`. `expected`: an earlier call whose result this one's will resemble; None: say
-    how the result looks. `free`: tensors that nobody needs any more, by microbatch and number.
+    with the call, in payload `transfer`. `seeds`: of each module's random numbers. `expected`: an earlier call whose
+    result this one's will resemble; None: say how the result looks. `free`: tensors that nobody needs any more, by
+    microbatch and number.
     """
 
     results: int
@@ -51,7 +52,7 @@ class Call(NamedTuple):
     moves: tuple[Move, ...]
     transfer: int
     modes: Modes
-    seed: int
+    seeds: tuple[int, ...]
     expected: int | None
     free: tuple[tuple[int, int], ...]
 
@@ -59,13 +60,12 @@ class Call(NamedTuple):
 class Form(NamedTuple):
     """How a call's result looks: packed without its tensors. None where the call failed.
 
-    `given`: inputs that are in the result, as those are that it changed in place: place of the input, place among the
-    result's tensors, whether it was changed.
+    `changed`: inputs that were changed in place: place of the input, and place among the result's tensors.
     """
 
     packed: bytes
     metas: tuple[Meta, ...]
-    given: tuple[tuple[int, int, bool], ...] = ()
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 class Push(NamedTuple):
@@ -79,10 +79,11 @@ class Push(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """Run the backward of a call."""
+    """Run the backward of a call, in one of the microbatch's backward passes."""
 
     microbatch: int
     call: int
+    backward_pass: int
 
 
 class SendGradient(NamedTuple):
@@ -134,7 +135,7 @@ class ServerStatus(NamedTuple):
 
     error: str | None = None
     caused: bool = True
-    spans: tuple[Span, ...] = ()
+    spans: tuple[Computed, ...] = ()
 
 
 class StepOutcome(NamedTuple):

@@ -28,6 +28,7 @@ from .groups import (
     get_dp_process_group,
     get_pp_group,
     get_pp_process_group,
+    get_world_group,
     pp_rank,
     pp_size,
     rank,
@@ -35,7 +36,9 @@ from .groups import (
 from .messages import Hello
 from .partition import owners, plan
 from .partition_table import table
+from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
+from .seeds import give_streams
 from .stand_in import send_parameter_away
 from .state import state
 from .timing import Tracer, measured
@@ -115,6 +118,7 @@ class DistributedModel(nn.Module):
             self._spread(device, self._times(bodies))
         else:
             self._owners = dict.fromkeys(_tensor_names(self.module), 0)
+        give_streams(self.module, [self.module.get_submodule(name) for name, index in self._plan.items() if index])
         with torch.no_grad():
             for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
                 tensor.data = tensor.data.to(device)
@@ -169,7 +173,7 @@ class DistributedModel(nn.Module):
             self._pipeline = first
         else:
             put_stand_ins(self.module, self._plan, ranks, here, _refuse)
-            self._pipeline = Other(self._wire, ranks[0], named)
+            self._pipeline = Other(self._wire, ranks[0], named, in_order=parameters.deterministic_server)
 
     # ---- a step ----
 
@@ -180,21 +184,25 @@ class DistributedModel(nn.Module):
 
     def run_step(self, function: str, bodies: Bodies) -> list[Any]:
         """Run a step function's microbatches on all ranks; what it returned for each. For smp.step."""
-        self.partition(bodies)
+        everyone, pipeline = get_world_group(), get_pp_group()
+        with state.watch.waiting(STEP, pipeline if self.partitioned else everyone), state.watch.named(everyone):
+            self.partition(bodies)
         parameters = [each for each in self.local_parameters() if each.requires_grad]
         self._exchange.before(parameters)
         result = StepResult([], went_backward=False)
         changed = self._buffer_versions()
         try:
             assert not isinstance(self._pipeline, Tracer)
-            result = self._pipeline.run(Hello(function, self.steps), bodies)
-        except BaseException:
+            with state.watch.waiting(STEP, pipeline):
+                result = self._pipeline.run(Hello(function, self.steps), bodies)
+        except BaseException as error:
             for parameter in parameters:
                 parameter.grad = None
+            state.watch.step_failed("".join(traceback.format_exception(error)))
             raise
         finally:
             self.steps += 1
-        self._exchange.after(parameters, state.parameters.microbatches, went_backward=result.went_backward)
+        self._exchange.after(parameters, state.parameters.microbatches, function if result.went_backward else None)
         if result.went_backward:
             self._share_buffers(changed)
         hooks = list(self._after_step.values())

@@ -105,8 +105,8 @@ class Other:
 
     running = False
 
-    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any]) -> None:
-        self._server = ModuleServer(wire, coordinator, named)
+    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool) -> None:
+        self._server = ModuleServer(wire, coordinator, named, in_order=in_order)
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
         """A step. RuntimeError with the traceback of the rank that failed."""

@@ -9,13 +9,16 @@ import itertools
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from .gradients import GradientsInOrder
+from .in_place import WithArguments, can_change, input_name
 from .messages import (
     AddGradient,
     Backward,
@@ -36,6 +39,7 @@ from .messages import (
 from .remote import GradientHolder, arrive, pack, same_form, unpack, version
 from .schedule import Stopwatch
 from .seeds import seeded
+from .stand_in import local_parameters
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
 
 FORMS = 4096
@@ -65,16 +69,31 @@ class Shelf:
             self.gradients[number] = gradient if earlier is None else earlier + gradient
 
 
+class Look(NamedTuple):
+    """Arguments as they were before the call: the tensors in them, their versions, and the rest, packed, if a module
+    could change it.
+    """
+
+    arguments: Any
+    inputs: Sequence[torch.Tensor]
+    versions: list[int]
+    packed: bytes | None
+
+
 class StepMismatch(RuntimeError):
     """The ranks of a pipeline do not call the same step functions in the same order."""
 
 
 class ModuleServer:
-    """Serves the modules of `model` that are this rank's. `named`: modules and parameters by name."""
+    """Serves the modules of `model` that are this rank's. `named`: modules and parameters by name.
 
-    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any]) -> None:
+    `in_order`: gradients are summed up in the order of the microbatches.
+    """
+
+    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool) -> None:
         self._wire, self._coordinator, self._named = wire, coordinator, named
         self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
+        self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
         self._forms: dict[int, Form] = {}
         self._shelves: dict[int, Shelf] = {}
         self._status, self._stopwatch = ServerStatus(), Stopwatch()
@@ -90,6 +109,8 @@ class ModuleServer:
     def run(self, function: str, steps: int) -> tuple[StepOutcome, list[Any]]:
         """One step: how it ended, and the tensors of its outputs. StepMismatch before anything is computed."""
         self._status, self._shelves = ServerStatus(), {}
+        if self._in_order:
+            self._in_order.begin()
         self._wire.send(self._coordinator, Hello(function, steps))
         opening: Opening = self._wire.receive(self._coordinator)
         if opening.error:
@@ -100,7 +121,7 @@ class ModuleServer:
         while True:
             found = requests.get()
             if isinstance(found, BaseException):
-                raise RuntimeError(f"The connection to rank {self._coordinator} broke; that rank has ended.") from found
+                raise found
             if isinstance(found[0], Finish):
                 break
             self._handlers[type(found[0])](*found)
@@ -176,26 +197,46 @@ class ModuleServer:
                 holders.append((number, GradientHolder()))
                 value = arrive(value, holders[-1][1])
             inputs.append(value)
-        args, kwargs = unpack(request.arguments, inputs, self._named)
+        args, kwargs = given = unpack(request.arguments, inputs, self._named)
+        before = self._look(given, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
-        before = [version(each) for each in inputs]
-        with in_modes(request.modes), seeded(request.seed):
-            result = modules[0](*args, **kwargs)
-            for module in modules[1:]:
-                result = module(result)
-        changed = [version(each) != earlier for each, earlier in zip(inputs, before, strict=True)]
-        packed, tensors = pack((result, list(itertools.compress(inputs, changed))), self._ids)
-        places = {id(each): place for place, each in enumerate(tensors)}
-        found = [(place, places.get(id(each)), changed[place]) for place, each in enumerate(inputs)]
-        given = tuple((place, at, there) for place, at, there in found if at is not None)
-        form = Form(packed, tuple(meta_of(each) for each in tensors), given)
+        with in_modes(request.modes):
+            for module, seed in zip(modules, request.seeds, strict=True):
+                with seeded(seed):
+                    result = module(*args, **kwargs)
+                args, kwargs = (result,), {}
+        form, tensors = self._form(request.names[0], result, before)
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
         shelf.values.update({number: tensor.detach() for number, tensor in results})
         if request.modes.grad:
             shelf.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
+
+    def _look(self, given: Any, inputs: Sequence[torch.Tensor]) -> Look:
+        """How the arguments look."""
+        args, kwargs = given
+        packed = pack(given, self._known(inputs))[0] if can_change((*args, *kwargs.values())) else None
+        return Look(given, inputs, [version(each) for each in inputs], packed)
+
+    def _known(self, inputs: Sequence[torch.Tensor | None]) -> dict[int, str]:
+        return {**self._ids, **{id(each): input_name(place) for place, each in enumerate(inputs) if each is not None}}
+
+    def _form(self, name: str, result: Any, before: Look) -> tuple[Form, list[torch.Tensor]]:
+        """A result's form and tensors, together with what the module changed in its arguments in place."""
+        inputs = before.inputs
+        changed = [version(each) != old for each, old in zip(inputs, before.versions, strict=True)]
+        try:
+            if before.packed is not None and pack(before.arguments, self._known(inputs))[0] != before.packed:
+                result = WithArguments(result, before.arguments)
+        except TypeError as error:
+            raise TypeError(f"{name} changed an argument in place. {error}") from error
+        known = self._known([None if there else each for each, there in zip(inputs, changed, strict=True)])
+        packed, tensors = pack((result, list(itertools.compress(inputs, changed))), known)
+        places = {id(each): place for place, each in enumerate(tensors)}
+        pairs = tuple((place, places[id(each)]) for place, each in enumerate(inputs) if changed[place])
+        return Form(packed, tuple(meta_of(each) for each in tensors), pairs), tensors
 
     def _check(self, request: Call, form: Form) -> None:
         """That the coordinator, which went on without waiting, took the result for what it is."""
@@ -204,7 +245,7 @@ class ModuleServer:
                 self._forms[request.results] = form
             return
         expected = self._forms[request.expected]
-        alike = (expected.metas, expected.given) == (form.metas, form.given)
+        alike = (expected.metas, expected.changed) == (form.metas, form.changed)
         if not alike or not same_form(expected.packed, form.packed, len(form.metas)):
             before, now = ([tuple(meta.shape) for meta in each.metas] for each in (expected, form))
             raise RuntimeError(
@@ -227,7 +268,8 @@ class ModuleServer:
             found = [(tensor, shelf.gradients.pop(number, None)) for number, tensor in graph.results]
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
-                with self._stopwatch.runs(request.microbatch, backward=True):
+                part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
+                with part or nullcontext(), self._stopwatch.runs(request.microbatch, backward=True):
                     torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
                 shelf.add_gradient(number, holder.take())
@@ -247,6 +289,8 @@ class ModuleServer:
 
     def _release(self, request: EndMicrobatch, incoming: list[Incoming]) -> None:
         self._shelves.pop(request.microbatch, None)
+        if self._in_order:
+            self._in_order.end(request.microbatch)
 
 
 def training_of(modules: list[nn.Module]) -> bytes:

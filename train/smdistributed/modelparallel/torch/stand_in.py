@@ -5,7 +5,7 @@ module asks its owner, hooks and gradient checkpointing included, for these run 
 parameter answers for its shape and refuses all that needs its values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -58,6 +58,11 @@ def send_parameter_away(parameter: nn.Parameter, said: str) -> None:
 def is_away(parameter: torch.Tensor) -> bool:
     """Whether another rank holds a parameter."""
     return isinstance(parameter, AwayParameter)
+
+
+def local_parameters(named: Mapping[str, Any]) -> list[nn.Parameter]:
+    """Those that this rank holds, of modules and parameters by name."""
+    return [each for each in named.values() if isinstance(each, nn.Parameter) and not is_away(each)]
 
 
 def with_methods(module: nn.Module, **methods: Callable[..., Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..parameters import ModelParallelParameters
 from .topology import Topology
+from .watch import Watch
 
 
 @dataclass
@@ -28,6 +29,7 @@ class ProcessState:
     model: Any = None
     optimizer: Any = None
     initialized: bool = False
+    watch: Watch = field(default_factory=lambda: Watch(0, {}))
     module_manager: ModuleManager = field(default_factory=ModuleManager)
 
     @property

@@ -51,7 +51,7 @@ Record = Put | Moved | Fetched | Called
 
 @dataclass
 class Microbatch:
-    """What a thread runs. `copies`: what is where already."""
+    """What a thread runs. `copies`: what is where already; `passes`: how many backward passes began."""
 
     index: int
     seed: int
@@ -60,6 +60,7 @@ class Microbatch:
     copies: dict[tuple[int, int], Handle] = field(default_factory=dict)
     calls: int = 0
     backward: bool = False
+    passes: int = 0
     over: bool = False
     random: Any = None
 

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from .state import state
+
 FRAME = 1 << 16
 """Bytes of a control message that needs no second one."""
 _PREFIX, _ALIGNMENT, _WORD = 16, 16, 8
@@ -112,26 +114,30 @@ def empty(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[to
 class Incoming:
     """A payload that is under way."""
 
-    def __init__(self, work: Any, buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> None:
-        self._work, self._buffer, self._transfer, self._metas = work, buffer, transfer, metas
+    def __init__(self, work: Any, buffer: torch.Tensor, transfer: int, metas: Sequence[Meta], source: int) -> None:
+        self._work, self._buffer, self._transfer, self._metas, self._source = work, buffer, transfer, metas, source
 
     def wait(self) -> list[torch.Tensor | None]:
         """Its tensors, as soon as they are there. Other threads run meanwhile."""
-        self._work.wait()
+        with state.watch.named([self._source]):
+            self._work.wait()
         return empty(self._buffer, self._transfer, self._metas)
 
 
 class IncomingMessage:
     """A control message that is under way."""
 
-    def __init__(self, work: Any, buffer: torch.Tensor, overflow: Callable[[int, int], torch.Tensor]) -> None:
-        self._work, self._buffer, self._overflow = work, buffer, overflow
+    def __init__(
+        self, work: Any, buffer: torch.Tensor, overflow: Callable[[int, int], torch.Tensor], source: int
+    ) -> None:
+        self._work, self._buffer, self._overflow, self._source = work, buffer, overflow, source
 
     def wait(self) -> Any:
         """The message, as soon as it is there."""
-        self._work.wait()
-        size, tag = self._buffer[:_PREFIX].view(torch.int64).tolist()
-        body = self._overflow(size, tag) if tag else self._buffer[_PREFIX : _PREFIX + size]
+        with state.watch.named([self._source]):
+            self._work.wait()
+            size, tag = self._buffer[:_PREFIX].view(torch.int64).tolist()
+            body = self._overflow(size, tag) if tag else self._buffer[_PREFIX : _PREFIX + size]
         return pickle.loads(body.numpy().tobytes())
 
 
@@ -146,7 +152,7 @@ class Wire:
         self.rank, self.device = dist.get_rank(), device
         self.sent_bytes, self.sent_messages = 0, 0
         self._control, self._tensors = control, tensors
-        self._pending: list[tuple[Any, torch.Tensor]] = []
+        self._pending: list[tuple[Any, torch.Tensor, int]] = []
         self._overflows = itertools.count(_OVERFLOW)
 
     def send(self, destination: int, message: Any) -> None:
@@ -168,7 +174,9 @@ class Wire:
             dist.recv(body, source, group=self._control, tag=tag)
             return body
 
-        return IncomingMessage(dist.irecv(buffer, source, group=self._control, tag=_CONTROL), buffer, overflow)
+        with state.watch.named([source]):
+            work = dist.irecv(buffer, source, group=self._control, tag=_CONTROL)
+        return IncomingMessage(work, buffer, overflow, source)
 
     def receive(self, source: int) -> Any:
         """Wait for the next control message of a rank."""
@@ -182,28 +190,31 @@ class Wire:
             buffer = poison(transfer, metas, self.device)
         else:
             buffer = fill(transfer, metas, tensors, self.device)
-        self._keep(dist.isend(buffer, destination, group=self._tensors(self.rank, destination), tag=_TENSORS), buffer)
+        self._send(buffer, destination, self._tensors(self.rank, destination), _TENSORS)
         self.sent_bytes += sum(meta.bytes for meta in metas)
 
     def expect_tensors(self, source: int, transfer: int, metas: Sequence[Meta]) -> Incoming:
         """The next payload of a rank. Payloads arrive in the order of these calls."""
         buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self.device)
-        work = dist.irecv(buffer, source, group=self._tensors(source, self.rank), tag=_TENSORS)
-        return Incoming(work, buffer, transfer, metas)
+        with state.watch.named([source]):
+            work = dist.irecv(buffer, source, group=self._tensors(source, self.rank), tag=_TENSORS)
+        return Incoming(work, buffer, transfer, metas, source)
 
     def drain(self) -> None:
         """Wait until all that was sent has left."""
         pending, self._pending = self._pending, []
-        for work, _ in pending:
-            work.wait()
+        for work, _, destination in pending:
+            with state.watch.named([destination]):
+                work.wait()
 
     def _post(self, content: bytearray, destination: int, tag: int) -> None:
-        frame = torch.frombuffer(content, dtype=torch.uint8)
-        self._keep(dist.isend(frame, destination, group=self._control, tag=tag), frame)
+        self._send(torch.frombuffer(content, dtype=torch.uint8), destination, self._control, tag)
 
-    def _keep(self, work: Any, buffer: torch.Tensor) -> None:
+    def _send(self, buffer: torch.Tensor, destination: int, group: Any, tag: int) -> None:
         """A buffer lives until it has left."""
-        self._pending.append((work, buffer))
+        with state.watch.named([destination]):
+            work = dist.isend(buffer, destination, group=group, tag=tag)
+        self._pending.append((work, buffer, destination))
         if len(self._pending) > 128:
             self._pending = [each for each in self._pending if not each[0].is_completed()]
 

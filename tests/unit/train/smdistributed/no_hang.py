@@ -1,0 +1,199 @@
+"""Runs as a script: jobs of ranks, each with one mistake, all at the same time. How every rank ended goes to a file.
+
+The ranks are children of one process that has imported torch, for importing takes longer than most of these jobs.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import smdistributed.modelparallel.torch as smp
+import torch
+from torch import nn
+
+LIMIT, AT_A_TIME = 40, 5
+RESULTS = Path(os.environ["RESULTS"])
+
+
+class Block(nn.Module):
+    """Meets with `accident` in its forward, in the third call of this process."""
+
+    accident = None
+    seen = 0
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        Block.seen += 1
+        if Block.seen == 3 and Block.accident is not None:
+            Block.accident()
+        return torch.tanh(self.linear(x))
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@smp.step
+def train_step(model, x):
+    loss = model(x).square().mean()
+    model.backward(loss)
+    return loss
+
+
+@smp.step
+def other_step(model, x):
+    loss = model(x).square().mean()
+    model.backward(loss)
+    return loss
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail():
+    raise KeyError("the module is broken")
+
+
+def trains(accident=None, steps=4, **options):
+    """A script; `accident` happens in it."""
+    Block.accident = accident
+    smp.init({"microbatches": 2, **options})
+    torch.manual_seed(0)
+    model = smp.DistributedModel(Line())
+    for _ in range(steps):
+        train_step(model, torch.randn(4, 8))
+    return model
+
+
+def one_dies(who, **options):
+    return lambda rank: trains(kill if rank == who else None, **options)
+
+
+def one_fails(who, **options):
+    return lambda rank: trains(fail if rank in who else None, **options)
+
+
+def goes_on(rank):
+    """Rank 1 goes on after a step that failed there."""
+    model = trains(None, 1, partitions=1, ddp=True)
+    Block.seen, Block.accident = 0, fail if rank == 1 else None
+    try:
+        train_step(model, torch.randn(4, 8))
+    except KeyError:
+        train_step(model, torch.randn(4, 8))
+
+
+def calls_barrier(who, **options):
+    def script(rank):
+        model = trains(None, 1, **options)
+        if rank == who:
+            smp.barrier()
+        else:
+            train_step(model, torch.randn(4, 8))
+
+    return script
+
+
+def leaves(rank):
+    model = trains(None, 1, partitions=2)
+    if rank == 0:
+        train_step(model, torch.randn(4, 8))
+
+
+def other_function(rank):
+    model = trains(None, 1, partitions=1, ddp=True)
+    (train_step if rank == 0 else other_step)(model, torch.randn(4, 8))
+
+
+def all_well(rank):
+    """A wait that is long, and not in vain; and rank 0 lives longer than the other."""
+    model = trains(None, 1, partitions=2)
+    time.sleep(4 * rank)
+    train_step(model, torch.randn(4, 8))
+    smp.barrier()
+    time.sleep(5 * (1 - rank))
+
+
+JOBS = {
+    "the server of two dies": (2, one_dies(1, partitions=2)),
+    "the coordinator of two dies": (2, one_dies(0, partitions=2)),
+    "a server of four dies": (4, one_dies(2, partitions=4)),
+    "a server of another replica dies": (4, one_dies(3, partitions=2, ddp=True)),
+    "a replica fails": (4, one_fails((3,), partitions=2, ddp=True)),
+    "a replica goes on": (2, goes_on),
+    "a server calls a barrier": (2, calls_barrier(1, partitions=2)),
+    "the coordinator calls a barrier": (2, calls_barrier(0, partitions=2)),
+    "a replica calls a barrier": (2, calls_barrier(1, partitions=1, ddp=True)),
+    "a server leaves": (2, leaves),
+    "replicas train by two functions": (2, other_function),
+    "all well": (2, all_well),
+}
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
+
+
+def become(name, rank, size, port):
+    """In the child: the rank's environment, and its output in a file."""
+    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
+    said = os.open(RESULTS / f"{name} {rank}.txt", os.O_CREAT | os.O_WRONLY)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+
+
+def begin(name, size, script):
+    """Start a job's ranks: their process ids."""
+    port, started = free_port(), {}
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            become(name, rank, size, port)
+            script(rank)
+            sys.exit()
+        started[child] = (name, rank)
+    return started
+
+
+def main():
+    """A few jobs at a time."""
+    torch.set_num_threads(1)
+    left, ranks, began = list(JOBS), {}, {}
+    found = {name: {} for name in JOBS}
+    while left or ranks:
+        while left and len(ranks) < AT_A_TIME:
+            name = left.pop(0)
+            began[name] = time.monotonic()
+            ranks |= begin(name, *JOBS[name])
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child in ranks:
+            name, rank = ranks.pop(child)
+            said = (RESULTS / f"{name} {rank}.txt").read_text()
+            found[name][rank] = (os.waitstatus_to_exitcode(status), time.monotonic() - began[name], said)
+        for child, (name, _) in list(ranks.items()):
+            if time.monotonic() - began[name] > LIMIT:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    (RESULTS / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Runs in each rank of a launch: trainings that must not depend on the number of partitions, dropout included."""
+
+import copy
+
+import pipeline_cases
+import pipeline_models
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+STEPS = 3
+
+
+class Reused(nn.Module):
+    """A block that is called twice, with dropout as a module and as a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(20, 20), nn.Dropout(0.3)
+
+    def forward(self, x):
+        x = x + self.dropout(torch.tanh(self.linear(x)))
+        return x + F.dropout(torch.tanh(self.linear(x)), 0.2, self.training)
+
+
+class Noisy(nn.Module):
+    """Dropout in modules, in functions, in a Sequential, in what is called twice, and in the model itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Reused() for _ in range(4))
+        layers = [nn.Sequential(nn.Linear(20, 20), nn.Dropout(0.1)) for _ in range(4)]
+        self.rest = nn.Sequential(*layers, nn.Linear(20, 5))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(block(F.dropout(x, 0.1, self.training)))
+        return self.rest(x)
+
+
+def with_dropout(kind):
+    """A model that draws random numbers, and its batches' kind."""
+    torch.manual_seed(0)
+    if kind == "noisy":
+        return Noisy().train(), "mlp"
+    plain = pipeline_models.build(kind)
+    for module in plain.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.1
+        if isinstance(getattr(module, "dropout_prob", None), float):
+            module.dropout_prob = 0.1
+    return plain, kind
+
+
+def plainly(checkpoints, plain):
+    """Activation checkpoints: none, those of transformers, or the library's."""
+    if checkpoints == "transformers":
+        plain.gradient_checkpointing_enable()
+    if checkpoints == "library":
+        smp.set_activation_checkpointing(plain.blocks)
+        smp.set_activation_checkpointing(plain.rest)
+
+
+def trained(kind, config, checkpoints=None, *, dropout=None):
+    """Parameters after a few steps, and losses. `dropout`: the seed."""
+    pipeline_cases.start(config)
+    plain, of = with_dropout(kind) if dropout is not None else (pipeline_models.build(kind), kind)
+    plainly(checkpoints, plain)
+    optimizer = smp.DistributedOptimizer(pipeline_cases.optimizer_of(plain))
+    model = smp.DistributedModel(plain)
+
+    @smp.step
+    def train_step(model, *tensors):
+        loss = pipeline_models.call(of, model, tensors)[1] if kind != "noisy" else model(tensors[0]).square().mean()
+        model.backward(loss)
+        return loss
+
+    losses = []
+    torch.manual_seed(dropout or 0)
+    for seed in range(STEPS):
+        optimizer.zero_grad()
+        found = train_step(model, *pipeline_models.batch(of, seed, 2 * config["microbatches"]))
+        losses.append(found.stack())
+        optimizer.step()
+    return {**model.state_dict(), "losses": torch.stack(losses)}
+
+
+def alike(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def independent(kind, counts, checkpoints=None):
+    """What trainings with dropout on so many partitions differ by: the last with activation checkpoints, too."""
+    configs = [{"partitions": count, "microbatches": 4} for count in counts]
+    expected, *found = [trained(kind, config, dropout=7) for config in configs]
+    if checkpoints:
+        found.append(trained(kind, configs[-1], checkpoints, dropout=7))
+    assert pipeline_cases.worst(expected, trained(kind, configs[0], dropout=8)) > 1e-3, "dropout is on"
+    return max(pipeline_cases.worst(expected, each) for each in found)
+
+
+def by_hand(kind, microbatches):
+    """The same as `trained`, by torch alone: microbatches one after the other, in their order."""
+    plain = copy.deepcopy(pipeline_models.build(kind))
+    optimizer = pipeline_cases.optimizer_of(plain)
+    losses = []
+    for seed in range(STEPS):
+        optimizer.zero_grad()
+        found = []
+        tensors = pipeline_models.batch(kind, seed, 2 * microbatches)
+        for part in zip(*(each.chunk(microbatches) for each in tensors), strict=True):
+            loss = pipeline_models.call(kind, plain, part)[1]
+            loss.backward()
+            found.append(loss.detach())
+        for parameter in plain.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(microbatches)
+        losses.append(torch.stack(found))
+        optimizer.step()
+    return {**plain.state_dict(), "losses": torch.stack(losses)}
+
+
+def to_the_last_bit(kind, partitions, microbatches=4):
+    """deterministic_server, against torch alone and a second time: the names of what differs."""
+    config = {"partitions": partitions, "microbatches": microbatches, "deterministic_server": True}
+    expected, *found = by_hand(kind, microbatches), trained(kind, config), trained(kind, config)
+    return [name for each in found for name in expected if not torch.equal(expected[name], each[name])]
