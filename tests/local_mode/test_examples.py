@@ -1,8 +1,10 @@
 """The launchers of examples/ under the real SDKs, v2 and v3: what they ask AWS for, and their jobs in local mode."""
 
+import functools
 import json
 import re
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,23 +70,26 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(
-    request: pytest.FixtureRequest, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Ended]:
-    """All jobs of an SDK, by name, run by one process: its import takes seconds."""
-    version, work = request.param, tmp_path_factory.mktemp("jobs")
-    commands = {
-        name: [launcher(folder, version), "--image", TRAIN, *arguments]
-        for name, (of, folder, arguments, _) in JOBS.items()
-        if of == version
-    }
-    try:
-        errors, output = sdk.run(RUN, json.dumps({"work": str(work), "jobs": commands}), version=version, work=work)
-    finally:
-        remove_what_the_sdk_left(client, work)
-    logs = re.split(r"^JOB (.+)$", output, flags=re.MULTILINE)
-    by_name = dict(zip(logs[1::2], logs[2::2], strict=True))
-    return {name: Ended(errors[name], by_name[name], unpacked(work / name)) for name in commands}
+def ended(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Ended]]:
+    """`ended(version)`: all jobs of an SDK, by name, run once, by one process: its import takes seconds."""
+
+    @functools.cache
+    def jobs_of(version: int) -> dict[str, Ended]:
+        work = tmp_path_factory.mktemp("jobs")
+        commands = {
+            name: [launcher(folder, version), "--image", TRAIN, *arguments]
+            for name, (of, folder, arguments, _) in JOBS.items()
+            if of == version
+        }
+        try:
+            errors, output = sdk.run(RUN, json.dumps({"work": str(work), "jobs": commands}), version=version, work=work)
+        finally:
+            remove_what_the_sdk_left(client, work)
+        logs = re.split(r"^JOB (.+)$", output, flags=re.MULTILINE)
+        by_name = dict(zip(logs[1::2], logs[2::2], strict=True))
+        return {name: Ended(errors[name], by_name[name], unpacked(work / name)) for name in commands}
+
+    return jobs_of
 
 
 def unpacked(folder: Path) -> Path:
@@ -95,9 +100,10 @@ def unpacked(folder: Path) -> Path:
     return folder / "unpacked"
 
 
-@pytest.mark.parametrize(("ended", "name"), [(job[0], name) for name, job in JOBS.items()], indirect=["ended"])
-def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: dict[str, Ended]) -> None:
-    job, (_, folder, _, last) = ended[name], JOBS[name]
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: Callable[[int], dict[str, Ended]]) -> None:
+    version, folder, _, last = JOBS[name]
+    job = ended(version)[name]
     assert not job.error, job.log
     losses = [float(text) for text in re.findall(r"epoch \d+: loss ([\d.]+)", job.log)]
     assert losses[-1] < 0.1 < losses[0], job.log
