@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import LaunchOptions
+from berth.contract.launch_options import MP_PARAMETERS, LaunchOptions
 from berth.train import efa, smddp
 from berth.train.hardware import Hardware
 from berth.train.job import Job, decoded_hyperparameters
 from berth.train.runfolder import Program
 
 MASTER_PORT = 29500
+_SMDDP_ENABLED, _MPI_ENABLED = "sagemaker_distributed_dataparallel_enabled", "sagemaker_mpi_enabled"
 _OF_PROCESS = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
 _OF_MPIRUN = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
 
@@ -121,14 +122,27 @@ def host_environment(
     """The whole environment of this host's programs. `planned` are the plan's variables, with the port of the job."""
     ours = {**environ, **sagemaker_variables(job, hardware), **planned}
     # run_qa starts its process group by BERTH_BACKEND alone; transformers' own way there would miss its checks.
-    ours["SM_FRAMEWORK_PARAMS"] = smddp.framework_parameters(
-        ours.get("SM_FRAMEWORK_PARAMS", ""), used=backend == "smddp" and job.program is not None
+    ours["SM_FRAMEWORK_PARAMS"] = framework_parameters(
+        ours.get("SM_FRAMEWORK_PARAMS", ""),
+        smddp=backend == "smddp" and job.program is not None,
+        model_parallel=MP_PARAMETERS in decoded_hyperparameters(job),
     )
     if job.program is not None:
         # As sagemaker-training does: a program in a subfolder may import modules from the top of its source.
         path = [str(job.code_dir), ours.get("PYTHONPATH", "")]
         ours["PYTHONPATH"] = ":".join(part for part in path if part)
     return ours
+
+
+def framework_parameters(text: str, *, smddp: bool, model_parallel: bool) -> str:
+    """SM_FRAMEWORK_PARAMS with the flags by which transformers' Trainer takes SageMaker's libraries: that of the data
+    parallel one only where it is used, for Trainer would import it whenever it was asked for; that of mpirun for the
+    model parallel one however mpirun was asked for (transformers' is_sagemaker_mp_enabled).
+    """
+    parameters = json.loads(text or "{}")
+    parameters.pop(_SMDDP_ENABLED, None)
+    flags = {_SMDDP_ENABLED: smddp, _MPI_ENABLED: model_parallel}
+    return json.dumps(parameters | {name: True for name, wanted in flags.items() if wanted})
 
 
 class _Given(dict[str, Any]):

@@ -2,7 +2,7 @@
 
 from berth.contract.launch_options import MP_PARAMETERS, SMDISTRIBUTED, LaunchOptions
 from berth.train.smdistributed.modelparallel import parameters
-from berth.train.smdistributed_finder import OPEN, WITHOUT
+from berth.train.smdistributed_finder import OFF, OPEN, WITHOUT
 
 _WITHOUT_THE_PATH = 5
 """The first version of transformers whose Trainer can't go the library's path by itself."""
@@ -10,11 +10,17 @@ _WITHOUT_THE_PATH = 5
 
 def problems(options: LaunchOptions, ranks: int) -> list[str]:
     """What forbids it on so many ranks; the options themselves were checked as they were read."""
+    found = []
+    if options.model_parallel and options.smdistributed == OFF:
+        found.append(
+            f"{MP_PARAMETERS} asks for the model parallel library, and {SMDISTRIBUTED} is off, which leaves it out; "
+            "remove the one or the other."
+        )
     try:
         _parsed(options, ranks)
     except parameters.ParameterError as error:
-        return [f"{MP_PARAMETERS}: {problem}" for problem in error.problems]
-    return []
+        found += [f"{MP_PARAMETERS}: {problem}" for problem in error.problems]
+    return found
 
 
 def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
@@ -33,6 +39,11 @@ def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
             f"Trainer of transformers {transformers} uses no partitions, and trains data-parallel: its own way to the "
             f"library is broken; {SMDISTRIBUTED} set to open mends it (a script that imports the library itself is "
             "not concerned)"
+        )
+    elif "partitions" not in options.model_parallel:
+        lines.append(
+            "transformers' Trainer knows the option as partitions alone, and without it trains data-parallel: give "
+            "partitions instead of pipeline_parallel_degree if the script is of Trainer"
         )
     return [*lines, *(remark.removesuffix(".") for remark in asked.remarks)]
 

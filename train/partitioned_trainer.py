@@ -1,12 +1,15 @@
 """transformers' Trainer in a job that asks for partitions of SageMaker's model parallel library.
 
-That of transformers 5 has the library's path and can't go it: it makes no optimizer before its scheduler asks for one
-(trainer.py of 5.23, delay_optimizer_creation), whichever implementation is there. So by default it trains data-parallel
-and says so; BERTH_SMDISTRIBUTED=open takes the path, mended. One of before 5 goes it as it is. Without a GPU the
+That of transformers 5 has the library's path and can't go it, whichever implementation is there: it makes no optimizer
+before its scheduler asks for one (trainer.py of 5.23, delay_optimizer_creation), and it leaves sharing out rows to
+accelerate, which takes the ranks of a pipeline for replicas: half of the rows, with two partitions, no rank would see.
+So by default it trains data-parallel and says so; BERTH_SMDISTRIBUTED=open takes the path, mended. One of before 5 goes
+it as it is. Without a GPU the
 devices of that path are the CPU in either. Called by berth.train.start_hook once a program has imported the modules.
 """
 
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -53,7 +56,9 @@ def after_training_arguments(module: ModuleType, environ: Mapping[str, str] = os
 
 
 def after_trainer(module: ModuleType) -> None:
-    """For transformers.trainer of 5 and later: its scheduler finds the optimizer that nobody has made."""
+    """For transformers.trainer of 5 and later: its scheduler finds the optimizer that nobody has made, and its rows and
+    its metrics go by replicas, not by ranks.
+    """
     trainer: Any = getattr(module, "Trainer", None)
     enabled: Any = getattr(module, "is_sagemaker_mp_enabled", None)
     if trainer is None or enabled is None or not _since_5() or not enabled():
@@ -68,6 +73,35 @@ def after_trainer(module: ModuleType) -> None:
         return original(self, num_training_steps, optimizer)
 
     trainer.create_scheduler = create_scheduler
+    create_accelerator = trainer.create_accelerator_and_postprocess
+
+    @functools.wraps(create_accelerator)
+    def create_accelerator_and_postprocess(self: Any) -> None:
+        create_accelerator(self)
+        _count_replicas(self.accelerator)
+
+    trainer.create_accelerator_and_postprocess = create_accelerator_and_postprocess
+
+
+def _count_replicas(accelerator: Any) -> None:
+    """Has accelerate share out rows, and gather what evaluation found, over the replicas of the model."""
+    import torch
+    from accelerate.state import PartialState
+    from accelerate.utils import recursively_apply
+
+    smp: Any = importlib.import_module("smdistributed.modelparallel.torch")  # whose it is, the finder says
+
+    for state in (PartialState(), accelerator.state):
+        state.num_processes, state.process_index = smp.dp_size(), smp.dp_rank()
+
+    def gather(tensors: Any) -> Any:
+        def of_all(tensor: Any) -> Any:
+            parts = smp.allgather(tensor.detach().reshape(-1, *tensor.shape[1:]).cpu(), smp.DP_GROUP)
+            return torch.cat(parts).to(tensor.device)
+
+        return recursively_apply(of_all, tensors, error_on_other_type=True)
+
+    accelerator.gather = gather
 
 
 def _since_5() -> bool:

@@ -7,23 +7,22 @@ Source of the variables: sagemaker-training's smdataparallel.py, and
 docs.aws.amazon.com/sagemaker/latest/dg/data-parallel-modify-sdp-select-framework.html.
 """
 
-import json
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from berth.contract.hyperparameters import unquote
 from berth.runtime import subprocesses
 from berth.train.job import Job
-from berth.train.smdistributed_finder import OPEN, PACKAGE, VARIABLE, WITHOUT, choice
+from berth.train.smdistributed_finder import OFF, OPEN, PACKAGE, VARIABLE, WITHOUT, choice
 
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"
 TIME_LIMIT = 180.0  # seconds; it imports torch, from an image that may just have been pulled
 _SERVER_PORT = "7592"
-_PARAMETER = "sagemaker_distributed_dataparallel_enabled"
 # Of AWS's library alone: the kit's own implementation answers to the same name.
 _TRY = f"""
 import sys
@@ -75,7 +74,7 @@ def variables(job: Job) -> dict[str, str]:
 
 def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> Library:
     """Import AWS's library in a child process, unless BERTH_SMDISTRIBUTED says that it is not to be used."""
-    if (chosen := choice(environ)) in (OPEN, "off"):
+    if (chosen := choice(environ)) in (OPEN, OFF):
         return Library(f"{VARIABLE} is {chosen}")
     try:
         command = [sys.executable, "-P", "-c", _TRY]
@@ -83,19 +82,11 @@ def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> 
     except subprocess.TimeoutExpired:
         return Library(f"its import took longer than {limit:.0f} s", present=True)
     if done.returncode == 0:
-        return Library(launcher=shutil.which("smddprun") or "")
+        # Of the environment that the wheel is installed in: the kit's own is elsewhere on PATH.
+        return Library(launcher=shutil.which("smddprun", path=sysconfig.get_path("scripts")) or "")
     if done.returncode < 0:
         return Library(f"its import crashed ({signal.Signals(-done.returncode).name})", present=True)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     obstacle = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
     why = obstacle.removeprefix("obstacle: ") if obstacle else (lines or ["its import failed without a word"])[-1]
     return Library(why, present=f"No module named '{PACKAGE}" not in why)
-
-
-def framework_parameters(text: str, *, used: bool) -> str:
-    """SM_FRAMEWORK_PARAMS with the flag by which transformers' Trainer takes the backend `smddp`: set only where it is
-    used, for Trainer would import the library whenever it was asked for.
-    """
-    parameters = json.loads(text or "{}")
-    parameters.pop(_PARAMETER, None)
-    return json.dumps(parameters | ({_PARAMETER: True} if used else {}))

@@ -2,8 +2,8 @@
 
 The folder is nowhere on sys.path: programs ask whether there is a `smdistributed` (transformers does), and an image
 that had it there would answer for AWS's. The finder is last on sys.meta_path, so that a wheel of AWS's goes first; of
-one that holds a half only, ours supplies the other. BERTH_SMDISTRIBUTED changes that: `open` puts ours first, `aws` and
-`off` leave it out. It is loaded in every Python of the training image, and so imports nothing.
+one that holds a half only, ours supplies the other. BERTH_SMDISTRIBUTED changes that: `open` puts ours first, `aws`
+leaves ours out, and `off` both. It is loaded in every Python of the training image, and so imports nothing.
 """
 
 import sys
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 VARIABLE = "BERTH_SMDISTRIBUTED"
 PACKAGE = "smdistributed"
 HALVES = (f"{PACKAGE}.dataparallel", f"{PACKAGE}.modelparallel")
-OPEN, WITHOUT = "open", ("aws", "off")
+OPEN, OFF = "open", "off"
+WITHOUT = ("aws", OFF)
 
 
 def choice(environ: "Mapping[str, str]") -> str:
@@ -30,7 +31,7 @@ def install(environ: "Mapping[str, str]") -> None:
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
     chosen = choice(environ)
-    if chosen == OPEN:
+    if chosen in (OPEN, OFF):
         sys.meta_path.insert(0, Finder(chosen))
     else:
         sys.meta_path.append(Finder(chosen))
@@ -68,7 +69,9 @@ def _importing() -> bool:
 
 
 def _refusal(name: str, chosen: str) -> str:
-    return (
-        f"No module named {name!r}: AWS's wheel is not in this image, and {VARIABLE} is {chosen}, which leaves out the "
-        f"kit's open implementation; unset {VARIABLE}, or set it to open."
+    why = (
+        f"{VARIABLE} is off, which leaves out AWS's wheel and the kit's open implementation"
+        if chosen == OFF
+        else f"AWS's wheel is not in this image, and {VARIABLE} is aws, which leaves out the kit's open implementation"
     )
+    return f"No module named {name!r}: {why}; unset {VARIABLE}, or set it to open."

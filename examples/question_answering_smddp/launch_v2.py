@@ -5,10 +5,20 @@ Usage: python launch_v2.py [--image IMAGE] [--role ROLE --instance-type ml.p4d.2
 
 import argparse
 from pathlib import Path
+from typing import Any
 
+import boto3
+from sagemaker.local import LocalSession
 from sagemaker.pytorch import PyTorch
 
 HERE = Path(__file__).resolve().parent
+
+
+def here_alone() -> dict[str, Any]:
+    """What keeps a job of local mode off S3; the model comes to lie in the folder `output`."""
+    session = LocalSession(boto3.Session(region_name="us-east-1"))
+    session.config = {"local": {"local_code": True}}
+    return {"sagemaker_session": session, "output_path": f"file://{Path('output').resolve()}"}
 
 
 def main() -> None:
@@ -32,6 +42,7 @@ def main() -> None:
         # Without GPUs a host has one rank, unless it is told how many.
         environment={"BERTH_PROCESSES_PER_HOST": "2"} if local else {},
         hyperparameters={"epochs": 4, "batch_size": 32},
+        **(here_alone() if local else {}),
     )
     estimator.fit()
 

@@ -1,27 +1,110 @@
-"""The estimators of examples/, taken by the real SDKs, v2 and v3: what they ask AWS for, none of which is sent."""
+"""The launchers of examples/ under the real SDKs, v2 and v3: what they ask AWS for, and their jobs in local mode."""
 
+import json
+import re
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
+import transformers
 
+from berth.contract.launch_options import read_launch_options
 from berth.images import pins
+from tests.local_mode import sdk
 from tests.local_mode.aws_double import ROLE
+from tests.local_mode.conftest import remove_what_the_sdk_left
+from tests.local_mode.test_sdk_v2 import TRAIN
 
+EXAMPLES = pins.ROOT / "examples"
+REQUESTS, RUN = (Path(__file__).with_name(name) for name in ("example_requests.py", "run_examples.py"))
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth:1"
+ON_AWS = ["--image", URI, "--role", ROLE, "--instance-type", "ml.p4d.24xlarge", "--instance-count", "2"]
+QUESTIONS, TEXT, IMAGES = "question_answering_smddp", "text_classification_model_parallel", "image_classification_vit"
+# Folder, arguments and script of each job; whether it asks for the data parallel library, else for the other one.
+ASKED = [
+    (QUESTIONS, [], "train.py", True),
+    (TEXT, [], "train.py", False),
+    (IMAGES, ["--parallel", "data"], "train.py", True),
+    (IMAGES, ["--parallel", "model"], "train_smp.py", False),
+]
+# Of each job its SDK, its folder, its arguments, and what its last line says.
+JOBS = {
+    "questions": (2, QUESTIONS, [], "exact match: 100 of 100"),
+    "texts": (3, TEXT, [], "right labels: 100 of 100"),
+    "images": (2, IMAGES, ["--parallel", "model"], "right classes: 47 of 48"),
+}
+
+
+def launcher(folder: str, version: int) -> str:
+    return str(EXAMPLES / folder / f"launch_v{version}.py")
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_question_answering_with_smddp(version: int, paste: Any) -> None:
-    program = str(pins.ROOT / "examples" / "question_answering_smddp" / f"launch_v{version}.py")
-    given = ["--image", URI, "--role", ROLE, "--instance-type", "ml.p4d.24xlarge", "--instance-count", "2"]
-    code = f"import runpy, sys\nsys.argv = {[program, *given]!r}\nrunpy.run_path({program!r}, run_name='__main__')"
-    job = paste(code, version=version)["CreateTrainingJob"]
-    assert job["AlgorithmSpecification"]["TrainingImage"] == URI
-    assert job["ResourceConfig"] | {"VolumeSizeInGB": 30} == {
-        "InstanceType": "ml.p4d.24xlarge",
-        "InstanceCount": 2,
-        "VolumeSizeInGB": 30,
-    }
-    assert job["HyperParameters"]["epochs"] == "4"
-    asked = job["HyperParameters"].get("sagemaker_distributed_dataparallel_enabled")
-    assert asked == ("true" if version == 2 else None), "SDK v3 has no setting for it"
+def test_what_the_launchers_ask_aws_for(version: int, run_sdk: Any) -> None:
+    commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in ASKED]
+    requests, _ = run_sdk(REQUESTS, json.dumps(commands), version=version)
+    for job, (_, _, script, data_parallel) in zip(requests, ASKED, strict=True):
+        assert job["AlgorithmSpecification"]["TrainingImage"] == URI
+        assert job["ResourceConfig"].items() >= {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2}.items()
+        assert job["HyperParameters"]["epochs"] in ("4", "6")
+        options = read_launch_options(job["HyperParameters"], script, job.get("Environment", {}))
+        assert not options.problems
+        assert options.model_parallel.get("partitions") == (None if data_parallel else 2)
+        assert options.smddp == (data_parallel and version == 2), "SDK v3 has no setting for it"
+        if version == 2:
+            assert json.loads(job["HyperParameters"]["sagemaker_program"]) == script
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that has ended: its error, its log, and the folder that its model was unpacked into."""
+
+    error: str
+    log: str
+    model: Path
+
+
+@pytest.fixture(scope="module")
+def ended(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """All jobs, by name; those of an SDK run by one process: its import takes seconds."""
+    found = {}
+    for version in (2, 3):
+        work = tmp_path_factory.mktemp(f"v{version}")
+        jobs = {name: job for name, job in JOBS.items() if job[0] == version}
+        commands = {name: [launcher(job[1], version), "--image", TRAIN, *job[2]] for name, job in jobs.items()}
+        try:
+            errors, output = sdk.run(RUN, json.dumps({"work": str(work), "jobs": commands}), version=version, work=work)
+            logs = re.split(r"^JOB (.+)$", output, flags=re.MULTILINE)
+            by_name = dict(zip(logs[1::2], logs[2::2], strict=True))
+            found |= {name: Ended(errors[name], by_name[name], unpacked(work / name)) for name in jobs}
+        finally:
+            remove_what_the_sdk_left(client, work)
+    return found
+
+
+def unpacked(folder: Path) -> Path:
+    """The files of a job's model.tar.gz, which the SDKs put in different places; none where there is none."""
+    for archive in folder.glob("*/model.tar.gz"):
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder / "unpacked", filter="data")
+    return folder / "unpacked"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: dict[str, Ended]) -> None:
+    job, (_, folder, _, last) = ended[name], JOBS[name]
+    assert not job.error, job.log
+    losses = [float(text) for text in re.findall(r"epoch \d+: loss ([\d.]+)", job.log)]
+    assert losses[-1] < 0.1 < losses[0], job.log
+    assert last in job.log
+    library = "smddp" if folder == QUESTIONS else "smp"
+    assert re.search(rf"{library}: open implementation, not AWS's library: 2 (ranks|partitions × 1 replicas)", job.log)
+    config = transformers.AutoConfig.from_pretrained(job.model)
+    (kind,) = config.architectures
+    model, loading = getattr(transformers, kind).from_pretrained(job.model, output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    assert model.num_parameters() > 100_000

@@ -121,13 +121,14 @@ def test_the_cpu_image_serves_what_such_a_script_saves(
 
 
 def test_run_qa_is_refused_in_a_sentence(
-    train_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path]
+    train_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path], profile: pins.Profile
 ) -> None:
+    hardware = profile.name.removesuffix("-hf4")
     ran = train_job({"train": rows("json")}, model=tiny_model, hyperparameters={"do_train": "True"})
     assert ran.outcome.exit_code == 1
     assert ran.sentences() == {
         "algo-1": "run_qa, the kit's own program, is for transformers 5 and this image has 4.26.0: train with an image "
-        "of the profile cpu, or give a program of your own (entry_point of an estimator, the hyperparameter "
+        f"of the profile {hardware}, or give a program of your own (entry_point of an estimator, the hyperparameter "
         "sagemaker_program)."
     }
 

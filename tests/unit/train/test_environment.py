@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.environment import Rank, host_environment, rank_environment, sagemaker_variables, set_library_variables
+from berth.train.environment import (
+    Rank,
+    framework_parameters,
+    host_environment,
+    rank_environment,
+    sagemaker_variables,
+    set_library_variables,
+)
 from berth.train.hardware import Hardware
 from berth.train.job import Job, read_job
 from berth.train.runfolder import Program
@@ -146,3 +153,16 @@ def test_what_run_qas_libraries_read(monkeypatch: pytest.MonkeyPatch) -> None:
     del environ["RAYON_NUM_THREADS"]
     set_library_variables(2, "/opt/ml/output/tensorboard")
     assert [environ.get(name) for name in names] == ["2", "1", "/opt/ml/output/tensorboard"]
+
+
+def test_trainer_takes_the_data_parallel_library_only_where_it_is_used() -> None:
+    sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
+    without = framework_parameters(sent, smddp=False, model_parallel=False)
+    assert json.loads(without) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
+    used = framework_parameters("", smddp=True, model_parallel=False)
+    assert json.loads(used) == {"sagemaker_distributed_dataparallel_enabled": True}
+    assert framework_parameters("", smddp=False, model_parallel=False) == "{}"
+
+
+def test_trainer_takes_the_model_parallel_library_however_mpirun_was_asked_for() -> None:
+    assert json.loads(framework_parameters("", smddp=False, model_parallel=True)) == {"sagemaker_mpi_enabled": True}

@@ -45,6 +45,12 @@ def test_a_trainer_that_uses_no_partitions_is_named(transformers: str, chosen: s
     assert any("uses no partitions" in reason for reason in plan.reasons) is said
 
 
+def test_trainer_takes_the_option_by_its_older_name_only() -> None:
+    for name, said in (("pipeline_parallel_degree", True), ("partitions", False)):
+        plan = planned({name: 2}, "4.26.0")
+        assert any("Trainer knows the option as partitions alone" in reason for reason in plan.reasons) is said
+
+
 @pytest.mark.parametrize(("transformers", "taken"), [("5.23.0", False), ("4.26.0", True), ("", False)])
 def test_the_argument_is_for_parsers_that_know_it(transformers: str, taken: bool) -> None:
     words = planned({"partitions": 2}, transformers).program[-4 if taken else -2 :]
@@ -78,6 +84,12 @@ def test_refused_before_anything_starts(parameters: Any, sentence: str) -> None:
     with pytest.raises(JobError) as error:
         planned(parameters)
     assert sentence in str(error.value)
+
+
+def test_off_leaves_out_what_was_asked_for() -> None:
+    with pytest.raises(JobError, match="BERTH_SMDISTRIBUTED is off, which leaves it out; remove the one or the other"):
+        planned({"partitions": 2}, BERTH_SMDISTRIBUTED="off")
+    assert planned({}, BERTH_SMDISTRIBUTED="off").kind == "mpirun"
 
 
 def test_run_qa_does_not_use_it() -> None:

@@ -80,6 +80,8 @@ def test_the_scheduler_of_5_finds_an_optimizer(
         def create_optimizer(self) -> None:
             self.optimizer = "made"
 
+        def create_accelerator_and_postprocess(self) -> None: ...
+
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             return optimizer
 

@@ -1,6 +1,5 @@
 """SageMaker's data parallel library: tried for real on a double, and what the plan makes of the outcome."""
 
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -160,10 +159,3 @@ def test_who_asks_for_it(
     environ = {"BERTH_DISTRIBUTION": variable}
     plan = plan_of(job(program=program, **hyperparameters), P4D, environ, Library())
     assert (plan.backend == "smddp", plan.kind) == (used, kind)
-
-
-def test_transformers_sees_the_wish_only_where_it_is_granted() -> None:
-    sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
-    assert json.loads(smddp.framework_parameters(sent, used=False)) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
-    assert json.loads(smddp.framework_parameters("", used=True)) == {"sagemaker_distributed_dataparallel_enabled": True}
-    assert smddp.framework_parameters("", used=False) == "{}"

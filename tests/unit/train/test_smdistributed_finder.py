@@ -46,20 +46,27 @@ def test_open_puts_ours_first(wheel: Path) -> None:
     assert python("import smdistributed; print(smdistributed.OPEN)", wheel, "open").stdout == "True\n"
 
 
-@pytest.mark.parametrize("chosen", ["aws", "off"])
-def test_without_ours_an_import_says_why(chosen: str, wheel: Path) -> None:
-    code = "print(importlib.util.find_spec('smdistributed')); import smdistributed"
-    done = python(code, chosen=chosen)
+def test_aws_leaves_ours_out(wheel: Path) -> None:
+    done = python("print(importlib.util.find_spec('smdistributed')); import smdistributed", chosen="aws")
     assert done.stdout == "None\n", "who only asks is told that there is none"
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: No module named 'smdistributed': AWS's wheel is not in this image, and "
-        f"BERTH_SMDISTRIBUTED is {chosen}, which leaves out the kit's open implementation; unset BERTH_SMDISTRIBUTED, "
-        "or set it to open."
+        "BERTH_SMDISTRIBUTED is aws, which leaves out the kit's open implementation; unset BERTH_SMDISTRIBUTED, or set "
+        "it to open."
     )
     code = "import smdistributed.dataparallel as d; print(d.WHOSE); import smdistributed.modelparallel"
-    done = python(code, wheel, chosen)
+    done = python(code, wheel, "aws")
     assert done.stdout == "AWS\n"
     assert "No module named 'smdistributed.modelparallel'" in done.stderr
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_off_leaves_both_out(installed: bool, wheel: Path) -> None:
+    done = python("import smdistributed", wheel if installed else None, "off")
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which leaves out AWS's "
+        "wheel and the kit's open implementation; unset BERTH_SMDISTRIBUTED, or set it to open."
+    )
 
 
 def test_a_value_that_there_is_not_counts_as_none() -> None:

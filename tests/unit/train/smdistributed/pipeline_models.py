@@ -1,5 +1,7 @@
 """Models and batches for pipelines: small, without dropout, each with the way a step function calls it."""
 
+import os
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -81,11 +83,26 @@ def gpt2():
     return GPT2LMHeadModel(config)
 
 
+MINILM = "BERTH_MINILM"
+"""Names a folder with the weights of a MiniLM; without it they are random."""
+
+
+def minilm():
+    """Of its vocabulary, what the batches use."""
+    folder = os.environ.get(MINILM)
+    shape = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    made = BertForQuestionAnswering.from_pretrained(folder, **NO_DROPOUT) if folder else None
+    made = made or BertForQuestionAnswering(BertConfig(**shape, **NO_DROPOUT))
+    made.resize_token_embeddings(104)
+    return made
+
+
 BUILD = {
     "mlp": MLP,
     "skips": Skips,
     "dicts": Dicts,
     "gpt2": gpt2,
+    "minilm": minilm,
     "vit": lambda: ViTForImageClassification(
         ViTConfig(**SHAPE, **NO_DROPOUT, image_size=32, patch_size=8, num_labels=5)
     ),
@@ -99,14 +116,15 @@ BUILD = {
 
 
 def build(kind):
+    """`kind`: a name in BUILD, or what builds a module that takes and gives what those of "dicts" do."""
     torch.manual_seed(0)
-    return BUILD[kind]().train()
+    return (BUILD[kind] if isinstance(kind, str) else kind.build)().train()
 
 
 def batch(kind, seed, size):
     """Tensors of a batch; the length changes from step to step."""
     random = torch.Generator().manual_seed(seed)
-    if kind in ("mlp", "skips", "dicts"):
+    if kind in ("mlp", "skips", "dicts") or not isinstance(kind, str):
         return torch.randn(size, 20, generator=random), torch.randint(0, 5, (size,), generator=random)
     if kind == "vit":
         return torch.randn(size, 3, 32, 32, generator=random), torch.randint(0, 5, (size,), generator=random)
@@ -131,7 +149,7 @@ def call(kind, model, tensors):
         output = model(tensors[0])
         loss = F.cross_entropy(output["wide"], tensors[1]) + F.cross_entropy(output["narrow"][0], tensors[1])
         return output, loss + output["narrow"][1].mean()
-    if kind == "dicts":
+    if kind == "dicts" or not isinstance(kind, str):
         output = model(tensors[0])
         return output, F.cross_entropy(output, tensors[1])
     if kind == "vit":

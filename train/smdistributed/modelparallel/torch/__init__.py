@@ -7,21 +7,23 @@ partition  which module runs on which partition; partition_table shows it before
            by what module_tree knows of the model, ties (what must stay together) and balance (even runs)
 optimizer  DistributedOptimizer, with its loss_scale; trees is tensors inside containers
 checkpoint save and load, partial and full; files are whole or not there
-amp        GradScaler
+amp        GradScaler, and the types of the options fp16 and bf16
+creation   contexts for making a model; nn, optimizers and utils are names that published scripts import
 step       @smp.step and StepOutput: a batch in microbatches
 model      DistributedModel; model_state is its state dicts, gradients what replicas exchange,
            activation its checkpoints
 pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others) exchange messages over a wire; the
            coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
            remote is tensors of other ranks, stand_in their modules, in_place what these change,
-           seeds random numbers;
-           timing measures modules for the partition
+           seeds random numbers; timing measures modules for the partition; schedule records when each partition
+           computed what, and schedule_picture draws it
 watch      ranks hear of each other's ends and failures, so that none waits for ever; peers is what they know
 """
 
-from . import amp, model
+from . import amp, model, nn, optimizers, utils
 from .activation import set_activation_checkpointing
 from .checkpoint import SMPCheckpointError, load, resume_from_checkpoint, save, save_checkpoint
+from .creation import delay_param_initialization, model_creation
 from .groups import (
     DP_GROUP,
     MP_GROUP,
@@ -94,6 +96,7 @@ __all__ = [
     "amp",
     "barrier",
     "broadcast",
+    "delay_param_initialization",
     "dp_barrier",
     "dp_rank",
     "dp_size",
@@ -116,10 +119,13 @@ __all__ = [
     "local_rank",
     "local_size",
     "model",
+    "model_creation",
     "mp_barrier",
     "mp_rank",
     "mp_size",
+    "nn",
     "num_microbatches",
+    "optimizers",
     "partition",
     "pp_barrier",
     "pp_rank",
@@ -139,4 +145,5 @@ __all__ = [
     "step",
     "tp_rank",
     "tp_size",
+    "utils",
 ]

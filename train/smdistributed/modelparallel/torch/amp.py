@@ -1,14 +1,27 @@
-"""GradScaler for mixed precision by torch.autocast, one decision for all ranks of a replica.
+"""Mixed precision by torch.autocast: what the options fp16 and bf16 do, and GradScaler, one decision for all ranks.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst, amp.GradScaler.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from .groups import get_pp_process_group, pp_size
+from .state import state
+
+
+def mixed_precision() -> AbstractContextManager[Any]:
+    """How a step function runs: as the options fp16 and bf16 say, else as the script has it."""
+    if not (state.parameters.fp16 or state.parameters.bf16):
+        return nullcontext()
+    return torch.autocast(_device_type(), torch.float16 if state.parameters.fp16 else torch.bfloat16)
+
+
+def _device_type() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -19,7 +32,7 @@ class GradScaler(torch.amp.GradScaler):
     """
 
     def __init__(self, *args: Any, device: str | None = None, **kwargs: Any) -> None:
-        super().__init__(device or ("cuda" if torch.cuda.is_available() else "cpu"), *args, **kwargs)
+        super().__init__(device or _device_type(), *args, **kwargs)
         if self.is_enabled():
             # Not at the first loss: the other ranks never see one, nor may the threads of microbatches race for it.
             self._lazy_init_scale_growth_tracker(torch.device(self._device))

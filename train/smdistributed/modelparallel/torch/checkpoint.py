@@ -6,23 +6,27 @@ is a plain state dict of the whole model, which any program can load, with the o
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
 
+import functools
 import json
 import os
 import pickle
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
 from . import files
 from .groups import MP_GROUP, allgather, mp_rank, pp_rank, rdp_rank, tp_rank
+from .model import DistributedModel
+from .optimizer import DistributedOptimizer
 from .state import state
 
 _NEWEST = "newest"
-_DEGREES = "degrees.json"
+_MANIFEST = "manifest.json"
 _USER_CONTENT = "user_content.pt"
+_Result = TypeVar("_Result")
 
 
 class SMPCheckpointError(RuntimeError):
@@ -53,8 +57,89 @@ def load(
     path = Path(f"{os.fspath(f)}_{mp_rank()}" if partial else f)
     if not path.is_file():
         other = "full" if partial else "partial"
-        raise SMPCheckpointError(f"{path} is not there; check the path, and whether it was saved as a {other} one.")
+        raise SMPCheckpointError(
+            f"{path} is not there; check the path, whether it was saved as a {other} one, and whether the job that "
+            "saved it had as many partitions."
+        )
     return torch.load(path, map_location, pickle_module, weights_only=False, **pickle_load_args)
+
+
+def save_checkpoint(
+    path: str | os.PathLike[str],
+    tag: str,
+    partial: bool = True,  # noqa: FBT001, FBT002
+    model: DistributedModel | None = None,
+    optimizer: DistributedOptimizer | None = None,
+    user_content: Any = None,
+    **more: Any,
+) -> None:
+    """Write model, optimizer and what the user gives, whole or not at all. All ranks call it, or those of rdp_rank 0.
+
+    `more`: num_kept_partial_checkpoints, how many partial ones stay; translate_if_full changes nothing.
+
+    Raises SMPCheckpointError on all ranks of the replica if one can't write.
+    """
+    num_kept = more.get("num_kept_partial_checkpoints")
+    if num_kept is not None and num_kept < 1:
+        raise ValueError(f"num_kept_partial_checkpoints is {num_kept}; keep at least 1.")
+    for given, kind in ((model, DistributedModel), (optimizer, DistributedOptimizer)):
+        if given is not None and not isinstance(given, kind):
+            raise TypeError(
+                f"smp.save_checkpoint can't save a {type(given).__name__}; wrap it with smp.{kind.__name__} first."
+            )
+    if rdp_rank() != 0:
+        return
+    parts = {kind: each for kind, each in (("model", model), ("optimizer", optimizer)) if each is not None}
+    if partial:
+        _save_partial(Path(path), str(tag), parts, user_content, num_kept)
+    else:
+        _save_full(Path(path), str(tag), parts, user_content)
+
+
+def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any, num_kept: int | None) -> None:
+    place, beside = folder / f"{tag}_partial", folder / f".{tag}_partial.incomplete"
+    hosts = allgather(socket.gethostname(), MP_GROUP)
+    first = hosts.index(socket.gethostname()) == mp_rank()
+
+    def clear() -> None:
+        if first:
+            files.remove(beside)
+
+    def write() -> None:
+        for kind, each in parts.items():
+            files.write(each.local_state_dict(), beside / _rankinfo(kind))
+        if first:
+            files.write(user_content, beside / _USER_CONTENT)
+            files.write_text(json.dumps({"degrees": _degrees(), "parts": list(parts)}), beside / _MANIFEST)
+
+    def publish(host: str) -> None:
+        if first and host == socket.gethostname():
+            files.put_in_place(beside, place)
+            files.write_text(tag, folder / _NEWEST)
+            if num_kept:
+                files.keep_newest(folder, "_partial", num_kept)
+
+    _on_all(clear, place, _UNWRITTEN)
+    _on_all(write, place, _UNWRITTEN)
+    for host in dict.fromkeys(hosts):  # one after the other, for they may share the folder
+        _on_all(functools.partial(publish, host), place, _UNWRITTEN)
+
+
+def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any) -> None:
+    whole = {kind: each.state_dict() for kind, each in parts.items()}
+    first = allgather(socket.gethostname(), MP_GROUP).index(socket.gethostname()) == mp_rank()
+
+    def write() -> None:
+        if not first:
+            return
+        # The model last: where a new one is, all is.
+        together = {folder / f"optimizer_{tag}": whole["optimizer"]} if "optimizer" in whole else {}
+        together |= {folder / f"user_content_{tag}": user_content}
+        together |= {folder / tag: whole["model"]} if "model" in whole else {}
+        files.write_all(together)
+        files.write_text(tag, folder / _NEWEST)
+
+    _on_all(write, folder / tag, _UNWRITTEN)
 
 
 def _degrees() -> dict[str, int]:
@@ -66,91 +151,22 @@ def _rankinfo(kind: str) -> str:
     return f"{kind}_{pp_rank()}_{tp_rank()}.pt"
 
 
-def save_checkpoint(
-    path: str | os.PathLike[str],
-    tag: str,
-    partial: bool = True,  # noqa: FBT001, FBT002
-    model: Any = None,
-    optimizer: Any = None,
-    user_content: Any = None,
-    **more: Any,
-) -> None:
-    """Write model, optimizer and what the user gives, whole or not at all. All ranks call it, or those of dp_rank 0.
-
-    `more`: num_kept_partial_checkpoints, how many partial ones stay; translate_if_full changes nothing.
-
-    Raises SMPCheckpointError on all ranks of the replica if one can't write.
-    """
-    num_kept_partial_checkpoints = more.get("num_kept_partial_checkpoints")
-    if num_kept_partial_checkpoints is not None and num_kept_partial_checkpoints < 1:
-        raise ValueError(f"num_kept_partial_checkpoints is {num_kept_partial_checkpoints}; keep at least 1.")
-    if rdp_rank() != 0:
-        return
-    folder, tag = Path(path), str(tag)
-    if partial:
-        _save_partial(folder, tag, {"model": model, "optimizer": optimizer}, user_content)
-        if num_kept_partial_checkpoints and _first_of_host():
-            files.keep_newest(folder, "_partial", num_kept_partial_checkpoints)
-    else:
-        _save_full(folder, tag, {"model": model, "optimizer": optimizer}, user_content)
+_UNWRITTEN = "could not be written on mp_rank {}: {}; mend that, and save again."
 
 
-def _first_of_host() -> bool:
-    """Whether this rank is the replica's first on its host, which does what is done once per file system."""
-    return allgather(socket.gethostname(), MP_GROUP).index(socket.gethostname()) == mp_rank()
-
-
-def _save_partial(folder: Path, tag: str, given: dict[str, Any], user_content: Any) -> None:
-    place, beside = folder / f"{tag}_partial", folder / f".{tag}_partial.incomplete"
-    first = _first_of_host()
-
-    def write() -> None:
-        for kind, each in given.items():
-            if each is not None:
-                files.write(each.local_state_dict(), beside / _rankinfo(kind))
-        if given["optimizer"] is not None and state.parameters.fp16:
-            files.write(given["optimizer"].loss_scale_state(), beside / _rankinfo("fp16_states"))
-        if first:
-            files.write(user_content, beside / _USER_CONTENT)
-            files.write_text(json.dumps(_degrees()), beside / _DEGREES)
-
-    def publish() -> None:
-        if first:
-            files.put_in_place(beside, place)
-            files.write_text(tag, folder / _NEWEST)
-
-    _all_or_none(write, place)
-    _all_or_none(publish, place)
-
-
-def _save_full(folder: Path, tag: str, given: dict[str, Any], user_content: Any) -> None:
-    whole = {kind: each.state_dict() for kind, each in given.items() if each is not None}
-    first = _first_of_host()
-
-    def write() -> None:
-        if not first:
-            return
-        if "model" in whole:
-            files.write(whole["model"], folder / tag)
-        if "optimizer" in whole:
-            files.write(whole["optimizer"], folder / f"optimizer_{tag}")
-        files.write(user_content, folder / f"user_content_{tag}")
-        files.write_text(tag, folder / _NEWEST)
-
-    _all_or_none(write, folder / tag)
-
-
-def _all_or_none(work: Callable[[], None], place: Path) -> None:
-    """Do it on every rank of the replica; if one fails, all raise."""
+def _on_all(work: Callable[[], _Result], place: Path, failure: str) -> _Result:
+    """Do it on every rank of the replica; if one fails, all raise, so that none waits for the others."""
+    result, said = None, ""
+    cause: Exception | None = None
     try:
-        work()
-        failed = ""
-    except OSError as error:
-        failed = f"rank with mp_rank {mp_rank()}: {error}"
-    if reasons := [each for each in allgather(failed, MP_GROUP) if each]:
-        raise SMPCheckpointError(
-            f"The checkpoint {place} could not be written ({reasons[0]}); free space or change the path."
-        )
+        result = work()
+    except SMPCheckpointError as error:
+        said, cause = str(error), error
+    except Exception as error:  # whatever pickle and the file system raise
+        said, cause = f"{place} {failure.format(mp_rank(), f'{type(error).__name__}: {error}')}", error
+    if reasons := [each for each in allgather(said, MP_GROUP) if each]:
+        raise SMPCheckpointError(reasons[0]) from cause
+    return cast("_Result", result)
 
 
 def resume_from_checkpoint(
@@ -164,54 +180,73 @@ def resume_from_checkpoint(
 ) -> Any:
     """Load into the wrapped model and optimizer; returns the user's content. All ranks call it; `tag` None: the newest.
 
-    SMPCheckpointError if it is not there, or if a partial one was saved with other degrees.
+    Before the first step, too. SMPCheckpointError on all ranks of the replica if it is not there or not whole, if a
+    partial one was saved with other degrees, or if there is no wrapped model or optimizer to load into.
     """
     folder = Path(path)
-    if tag is None:
-        newest = folder / _NEWEST
-        if not newest.is_file():
-            raise SMPCheckpointError(
-                f"{newest} is not there, so no checkpoint is the newest; give a tag, or check the path."
-            )
-        tag = newest.read_text().strip()
-    optimizer = state.optimizer if load_optimizer else None
-    if partial:
-        return _resume_partial(folder / f"{tag}_partial", optimizer, strict=strict)
-    if not (folder / tag).is_file():
-        raise SMPCheckpointError(f"{folder / tag} is not there; check path and tag, or resume with partial=True.")
-    if state.model is not None:
-        whole = torch.load(folder / tag, "cpu", weights_only=True)
-        state.model.load_state_dict(translate_function(whole) if translate_function else whole, strict=strict)
-    beside = folder / f"optimizer_{tag}"
-    if optimizer is not None and beside.is_file():
-        optimizer.load_state_dict(torch.load(beside, "cpu", weights_only=False))
-    return _content(folder / f"user_content_{tag}")
+    skipped = () if load_optimizer else ("optimizer",)
+    read = functools.partial(_read_partial if partial else _read_full, folder, tag, skipped)
+    parts, content = _on_all(read, folder, "could not be read from on mp_rank {}: {}; take another checkpoint.")
+    if "model" in parts:
+        given = parts["model"]
+        state.model.load_state_dict(translate_function(given) if translate_function else given, strict=strict)
+    if "optimizer" in parts:
+        state.optimizer.load_state_dict(parts["optimizer"])
+    return content
 
 
-def _resume_partial(place: Path, optimizer: Any, *, strict: bool) -> Any:
+def _newest(folder: Path) -> str:
+    newest = folder / _NEWEST
+    if not newest.is_file():
+        raise SMPCheckpointError(
+            f"{newest} is not there, so no checkpoint is the newest; give a tag, or check the path."
+        )
+    return newest.read_text().strip()
+
+
+def _read_partial(folder: Path, tag: str | None, skipped: Sequence[str]) -> tuple[dict[str, Any], Any]:
+    """This rank's parts by kind, and the user's content."""
+    place = folder / f"{tag or _newest(folder)}_partial"
+    files.recover(place)
     if not place.is_dir():
         raise SMPCheckpointError(f"{place} is not there; check path and tag, or resume with partial=False.")
-    _compare_degrees(place)
-    if state.model is not None and (place / _rankinfo("model")).is_file():
-        part = torch.load(place / _rankinfo("model"), "cpu", weights_only=True)
-        state.model.load_state_dict(part, strict=strict)
-    if optimizer is not None and (place / _rankinfo("optimizer")).is_file():
-        optimizer.load_state_dict(torch.load(place / _rankinfo("optimizer"), "cpu", weights_only=False))
-        scale = place / _rankinfo("fp16_states")
-        if scale.is_file():
-            optimizer.load_loss_scale_state(torch.load(scale, "cpu", weights_only=True))
-    return _content(place / _USER_CONTENT)
-
-
-def _compare_degrees(place: Path) -> None:
-    saved = json.loads((place / _DEGREES).read_text()) if (place / _DEGREES).is_file() else {}
+    if not (place / _MANIFEST).is_file():
+        raise SMPCheckpointError(f"{place} has no {_MANIFEST}, so it was not saved by this library; take another one.")
+    manifest = json.loads((place / _MANIFEST).read_text())
     for name, degree in _degrees().items():
-        if saved.get(name, degree) != degree:
+        if (saved := manifest["degrees"][name]) != degree:
             raise SMPCheckpointError(
-                f"{place} was saved with {name} {saved[name]}, and this job has {degree}; set it to {saved[name]}, or "
-                "save a full checkpoint (partial=False), which loads with any."
+                f"{place} was saved with {name} {saved}, and this job has {degree}; set it to {saved}, or save a full "
+                "checkpoint (partial=False), which loads with any."
             )
+    found = {kind: place / _rankinfo(kind) for kind in manifest["parts"] if kind not in skipped}
+    _have_targets(found, place)
+    parts = {kind: torch.load(file, "cpu", weights_only=False) for kind, file in found.items()}
+    return parts, torch.load(place / _USER_CONTENT, "cpu", weights_only=False)
 
 
-def _content(path: Path) -> Any:
-    return torch.load(path, "cpu", weights_only=False) if path.is_file() and path.stat().st_size else None
+def _read_full(folder: Path, tag: str | None, skipped: Sequence[str]) -> tuple[dict[str, Any], Any]:
+    """The whole states by kind, and the user's content, which a state dict of another program lacks."""
+    tag = tag or _newest(folder)
+    if not (folder / tag).is_file():
+        raise SMPCheckpointError(f"{folder / tag} is not there; check path and tag, or resume with partial=True.")
+    parts: dict[str, Any] = {"model": folder / tag}
+    beside, content = folder / f"optimizer_{tag}", folder / f"user_content_{tag}"
+    if beside.is_file() and "optimizer" not in skipped:
+        parts["optimizer"] = beside
+    _have_targets(parts, folder / tag)
+    parts["model"] = torch.load(parts["model"], "cpu", weights_only=True)
+    if "optimizer" in parts:
+        parts["optimizer"] = torch.load(parts["optimizer"], "cpu", weights_only=False)
+    return parts, torch.load(content, "cpu", weights_only=False) if content.is_file() else None
+
+
+def _have_targets(kinds: Iterable[str], place: Path) -> None:
+    """SMPCheckpointError if the script has not wrapped what a checkpoint is to be loaded into."""
+    for kind in kinds:
+        if getattr(state, kind) is None:
+            wrapper = f"smp.Distributed{kind.capitalize()}"
+            other = ", or resume with load_optimizer=False" if kind == "optimizer" else ""
+            raise SMPCheckpointError(
+                f"{place} can't be loaded, for the script has no {wrapper} yet; call {wrapper} before{other}."
+            )

@@ -8,7 +8,6 @@ is given up, so that all ranks see all transfers in one order.
 import itertools
 import threading
 import weakref
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from torch.utils._pytree import tree_map
 from .backward import BackwardPass
 from .baton import Baton, Key
 from .gradients import GradientsInOrder
-from .in_place import as_in_one_process, input_name
+from .in_place import as_in_one_process
 from .messages import (
     Call,
     EndMicrobatch,
@@ -34,7 +33,9 @@ from .messages import (
     StepOutcome,
     current_modes,
 )
-from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, local, pack, unpack, version
+from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
+from .schedule import Stopwatch
+from .schedule_picture import Span
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away, local_parameters
@@ -86,6 +87,8 @@ class Coordinator:
         self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_turn else None
         self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
+        self._stopwatch = Stopwatch()
+        self.spans: list[tuple[Span, ...]] = []
 
     # ---- one step ----
 
@@ -128,6 +131,7 @@ class Coordinator:
             replies.append((server, self._wire.expect(server)))
             self._wire.send(server, Finish())
         found: list[tuple[int, ServerStatus]] = [(server, reply.wait()) for server, reply in replies]
+        self.spans = [self._stopwatch.take(), *(status.spans for _, status in found)]
         failed = [(server, status) for server, status in found if status.error]
         failed.sort(key=lambda each: not each[1].caused)
         return f"A module failed on rank {failed[0][0]}:\n{failed[0][1].error}" if failed else None
@@ -161,8 +165,10 @@ class Coordinator:
         """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Halted."""
         self._thread.microbatch = microbatch
         self._baton.take(place)
+        self._stopwatch.begin()
         begin_stream(microbatch.seed)
         found = tree_map(local, body())
+        self._stopwatch.end(microbatch.index, backward=False)
         for record in microbatch.tape:
             if isinstance(record, Fetched) and record.holder.gradient is not None:
                 raise RuntimeError(
@@ -182,11 +188,13 @@ class Coordinator:
         microbatch = self.microbatch
         first = microbatch.backward != self._schedule.simple
         microbatch.random = random_state()
+        self._stopwatch.end(microbatch.index, backward=microbatch.backward)
         try:
             return self._baton.wait(wait, 0 if first else 1, microbatch.index)
         except Poisoned as error:
             raise RemoteFailed from error
         finally:
+            self._stopwatch.begin()
             set_random_state(microbatch.random)
 
     # ---- forward ----
@@ -203,7 +211,7 @@ class Coordinator:
             arguments, tensors = pack((args, kwargs), self._ids)
         except TypeError as error:
             raise TypeError(f"An argument of {names[0]}, which is on rank {owner}: {error}") from error
-        sending = Sending(tensors)
+        sending = Sending()
         for tensor in tensors:
             sending.inputs.append(self._bring(tensor, owner, sending))
         modes = current_modes(training_of([self._named[name] for name in names]))
@@ -228,8 +236,12 @@ class Coordinator:
         )
         self._issue(owner, request, sending)
         form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
-        found = self._results(microbatch, request, owner, sending, form)
-        return as_in_one_process(found, (args, kwargs))
+        found = self._results(microbatch, request, owner, sending.inputs, form)
+        for place, at, changed in form.given:
+            if changed:
+                change(tensors[place], found[at])
+            found[at] = tensors[place]
+        return as_in_one_process(unpack(form.packed, found, self._named)[0], (args, kwargs))
 
     def _seeds(self, microbatch: Microbatch, names: tuple[str, ...]) -> tuple[int, ...]:
         """What each module's stream begins with: drawn here where the module, if it ran here, would draw it."""
@@ -258,16 +270,16 @@ class Coordinator:
             self._forms[key] = (number, form)
         return form
 
-    def _results(self, microbatch: Microbatch, request: Call, owner: int, sending: Sending, form: Form) -> Any:
+    def _results(
+        self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form
+    ) -> list[Any]:
         grad = request.modes.grad
         gone = None if grad else self._forget(microbatch)
         handles = [Handle(request.results + place, owner, meta, gone) for place, meta in enumerate(form.metas)]
         if grad:
-            microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, sending.inputs, handles))
+            microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
         device, fetch = self._wire.device, self._fetch
-        tensors = [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
-        inputs = {input_name(place): tensor for place, tensor in enumerate(sending.tensors)}
-        return unpack(form.packed, tensors, ChainMap(inputs, self._named))
+        return [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
 
     def _forget(self, microbatch: Microbatch) -> Callable[[int, int], None]:
         """What frees a tensor at its owner once nobody here can use it; told with the next call."""
@@ -345,4 +357,7 @@ class Coordinator:
         """The gradients of all that led to these tensors, here and at all owners."""
         microbatch = self.microbatch
         self.went_backward = True
-        self._backward.run(microbatch, [local(tensor) for tensor in tensors], gradients)
+        here = [local(tensor) for tensor in tensors]
+        self._stopwatch.end(microbatch.index, backward=False)
+        self._backward.run(microbatch, here, gradients)
+        self._stopwatch.end(microbatch.index, backward=True)

@@ -1,9 +1,11 @@
 """Files that are whole or not there: written beside, then renamed."""
 
+import contextlib
 import os
 import pickle
 import shutil
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +14,53 @@ import torch
 
 def write(value: Any, path: Path, *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
     """torch.save, so that nobody ever sees half a file, whoever else writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
+    write_all({path: value}, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
+
+
+def write_all(values: Mapping[Path, Any], *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
+    """The same for files that belong together: none is replaced before all are written, and the last one comes last."""
+    beside = {path: _beside(path) for path in values}
     try:
-        with beside.open("wb") as file:
-            torch.save(value, file, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        for path, value in values.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with beside[path].open("wb") as file:
+                torch.save(value, file, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
+                file.flush()
+                os.fsync(file.fileno())
+        for path in values:
+            beside[path].replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        for each in beside.values():
+            each.unlink(missing_ok=True)
 
 
 def write_text(text: str, path: Path) -> None:
     """The same for a line of text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
+    beside = _beside(path)
     beside.write_text(text)
     beside.replace(path)
 
 
 def put_in_place(finished: Path, place: Path) -> None:
-    """Rename a finished folder; one of that name that was there before goes. Another host may have done it already."""
-    old = place.with_name(f".{place.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    """Rename a finished folder; one of that name that was there before goes. Another host may have done it already.
+
+    Between two renames none is there by its name; `recover` puts the old one back.
+    """
     if not finished.exists() and place.exists():
         return
     if place.exists():
-        place.rename(old)
+        remove(_old(place))
+        place.rename(_old(place))
     finished.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+    remove(_old(place))
+
+
+def recover(place: Path) -> None:
+    """After a process died between the two renames of `put_in_place`. Any number of processes may call it."""
+    if not place.exists():
+        with contextlib.suppress(OSError):
+            _old(place).rename(place)
 
 
 def keep_newest(folder: Path, ending: str, count: int) -> None:
@@ -49,4 +68,21 @@ def keep_newest(folder: Path, ending: str, count: int) -> None:
     found = [path for path in folder.iterdir() if path.is_dir() and path.name.endswith(ending)]
     found = [path for path in found if not path.name.startswith(".")]
     for path in sorted(found, key=lambda each: each.stat().st_mtime_ns)[:-count]:
-        shutil.rmtree(path, ignore_errors=True)
+        # Whole or not there: half a folder of that name would be taken for a checkpoint.
+        gone = path.with_name(f".{path.name}.gone")
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(gone)
+        remove(gone)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
+
+
+def _old(place: Path) -> Path:
+    return place.with_name(f".{place.name}.old")
+
+
+def remove(folder: Path) -> None:
+    """A folder with all that is in it, if it is there."""
+    shutil.rmtree(folder, ignore_errors=True)

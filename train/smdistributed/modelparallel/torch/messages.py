@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from .schedule_picture import Span
 from .wire import Meta
 
 
@@ -57,10 +58,15 @@ class Call(NamedTuple):
 
 
 class Form(NamedTuple):
-    """How a call's result looks: packed without its tensors. None where the call failed."""
+    """How a call's result looks: packed without its tensors. None where the call failed.
+
+    `given`: inputs that are in the result, as those are that it changed in place: place of the input, place among the
+    result's tensors, whether it was changed.
+    """
 
     packed: bytes
     metas: tuple[Meta, ...]
+    given: tuple[tuple[int, int, bool], ...] = ()
 
 
 class Push(NamedTuple):
@@ -130,6 +136,7 @@ class ServerStatus(NamedTuple):
 
     error: str | None = None
     caused: bool = True
+    spans: tuple[Span, ...] = ()
 
 
 class StepOutcome(NamedTuple):

@@ -56,6 +56,8 @@ class DistributedModel(nn.Module):
     """
 
     module: nn.Module
+    steps: int
+    """How many steps were taken, those before a checkpoint included: random numbers of a step follow from it."""
 
     def __new__(cls, module: nn.Module, *_: Any, **__: Any) -> "DistributedModel":
         if not state.initialized:
@@ -92,8 +94,7 @@ class DistributedModel(nn.Module):
         self._wire: Wire | None = None
         self._after_partition: OrderedDict[int, Hook] = OrderedDict()
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
-        self._pending: list[tuple[Mapping[str, Any], bool]] = []
-        self._steps = 0
+        self.steps = 0
         self._sync_buffers = broadcast_buffers
         replicas = get_dp_process_group() if state.parameters.ddp and dp_size() > 1 else None
         self._exchange = GradientExchange(
@@ -125,9 +126,6 @@ class DistributedModel(nn.Module):
             tensors = [each for _, each in (*self.local_named_parameters(), *self.local_named_buffers())]
             broadcast_all(tensors, get_dp_group()[0], get_dp_process_group())
         self.partitioned = True
-        pending, self._pending = self._pending, []
-        for given, strict in pending:
-            self.load_state_dict(given, strict=strict)
         for hook in list(self._after_partition.values()):
             hook(self, state.optimizer)
         self._after_partition.clear()
@@ -162,7 +160,7 @@ class DistributedModel(nn.Module):
         named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
         for name, parameter in list(self.module.named_parameters()):
             if self._owners[name] != here:
-                send_parameter_away(parameter)
+                send_parameter_away(parameter, f"{name}, which is on partition {self._owners[name]}")
         parameters = state.parameters
         if here == 0:
             simple = parameters.pipeline == "simple"
@@ -196,14 +194,14 @@ class DistributedModel(nn.Module):
         try:
             assert not isinstance(self._pipeline, Tracer)
             with state.watch.waiting(STEP, pipeline):
-                result = self._pipeline.run(Hello(function, self._steps), bodies)
+                result = self._pipeline.run(Hello(function, self.steps), bodies)
         except BaseException as error:
             for parameter in parameters:
                 parameter.grad = None
             state.watch.step_failed("".join(traceback.format_exception(error)))
             raise
         finally:
-            self._steps += 1
+            self.steps += 1
         self._exchange.after(parameters, state.parameters.microbatches, function if result.went_backward else None)
         if result.went_backward:
             self._share_buffers(changed)
@@ -244,6 +242,10 @@ class DistributedModel(nn.Module):
             listed = [each.float() * state.loss_scale for each in listed]
         self._pipeline.backward(listed, gradients)
 
+    def get_module(self) -> nn.Module:
+        """The script's model."""
+        return self.module
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
@@ -282,7 +284,10 @@ class DistributedModel(nn.Module):
     # ---- what is this rank's ----
 
     def _is_local(self, name: str) -> bool:
-        return (not self.partitioned and not self._owners) or self._owners.get(name, 0) == pp_rank()
+        """Of a parameter or buffer, or of what a module keeps besides, which has no owner of its own."""
+        if not self.partitioned and not self._owners:
+            return True
+        return self._owners.get(name, model_state.owner_of(name, self._plan)) == pp_rank()
 
     def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Names and parameters of this rank's partition; of the whole model before it is partitioned."""
@@ -324,21 +329,17 @@ class DistributedModel(nn.Module):
         return model_state.gathered(local, list(model_state.entries(self.module)), PP_GROUP)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
-        """Take over a state, partial or whole; what is partial, as soon as the model is partitioned.
+        """Take over a state, partial or whole; before the first step, too. Every rank calls it.
 
         RuntimeError for names that are missing or unknown, unless `strict` is false.
         """
         given = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
-        partial = bool(state_dict.get(model_state.IS_PARTIAL))
-        if not self.partitioned and partial and pp_size() > 1:
-            self._pending.append((state_dict, strict))
-            return None
-        if not self.partitioned or pp_size() == 1:
-            return self.module.load_state_dict(given, strict=strict)
-        if partial:
+        if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
             for part in allgather(model_state.on_cpu(given), PP_GROUP):
                 given = {**part, **given}
-        return model_state.load(self.module, given, self._is_local, strict=strict)
+        if self.partitioned and pp_size() > 1:
+            return model_state.load(self.module, given, self._is_local, strict=strict)
+        return self.module.load_state_dict(given, strict=strict)
 
     def cpu(self) -> "DistributedModel":
         """The whole model on every rank's CPU is not supported; state_dict() gathers it."""

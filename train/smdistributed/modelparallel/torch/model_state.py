@@ -12,21 +12,26 @@ from .partition import owner
 from .stand_in import is_away
 
 IS_PARTIAL = "_smp_is_partial"
+_EXTRA_STATE = "_extra_state"  # how torch names what a module keeps besides tensors
 owner_of = owner
 
 
 def entries(module: nn.Module) -> dict[str, Any]:
-    """A module's state dict, where it may hold other ranks' parameters, which have no values."""
+    """A module's state dict, where it may hold other ranks' parameters, which have no values.
+
+    A tensor of several names is one object, so that it is sent and saved once.
+    """
     found = module.state_dict(keep_vars=True)
-    return {
-        name: each if not isinstance(each, torch.Tensor) or is_away(each) else each.detach()
-        for name, each in found.items()
+    without_graph = {
+        id(each): each if is_away(each) else each.detach() for each in found.values() if isinstance(each, torch.Tensor)
     }
+    return {name: without_graph.get(id(each), each) for name, each in found.items()}
 
 
 def on_cpu(values: Mapping[str, Any]) -> dict[str, Any]:
-    """With all tensors on the CPU."""
-    return {name: each.cpu() if isinstance(each, torch.Tensor) else each for name, each in values.items()}
+    """With all tensors on the CPU, each once."""
+    moved = {id(each): each.cpu() for each in values.values() if isinstance(each, torch.Tensor)}
+    return {name: moved.get(id(each), each) for name, each in values.items()}
 
 
 def gathered(local: Mapping[str, Any], order: Sequence[str], group: CommGroup) -> "OrderedDict[str, Any]":
@@ -45,19 +50,22 @@ def load(
     """Copy what is this rank's. RuntimeError for missing and unknown names if `strict`, and for other shapes."""
     own = module.state_dict(keep_vars=True)
     missing, unknown = [name for name in own if name not in given], [name for name in given if name not in own]
+    tensors = {name: each for name, each in own.items() if name in given and not name.endswith(_EXTRA_STATE)}
     wrong = [
         f"{name} is {tuple(given[name].shape)}, not {tuple(each.shape)}"
-        for name, each in own.items()
-        if name in given and isinstance(each, torch.Tensor) and given[name].shape != each.shape
+        for name, each in tensors.items()
+        if given[name].shape != each.shape
     ]
     problems = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
     if wrong or (strict and problems):
         raise RuntimeError(
             f"The state dict does not fit {type(module).__name__} ({'; '.join(problems * strict + wrong)}); load "
-            "one of this model, or with strict=False."
+            "one of this model, a partial one with as many partitions as it was saved with, or with strict=False."
         )
     with torch.no_grad():
-        for name, each in own.items():
-            if name in given and is_local(name) and isinstance(each, torch.Tensor):
-                each.copy_(given[name])
+        for name in own:
+            if name in tensors and is_local(name):
+                tensors[name].copy_(given[name])
+            elif name in given and is_local(name):
+                module.get_submodule(name.rpartition(".")[0]).set_extra_state(given[name])
     return nn.modules.module._IncompatibleKeys(missing, unknown)

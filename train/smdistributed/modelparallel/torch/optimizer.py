@@ -8,7 +8,7 @@ Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_par
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,16 @@ from .state import state
 from .trees import on_cpu
 
 IS_PARTIAL = "_smp_is_partial"
+_PARTITIONS = "_smp_partitions"
+_LOSS_SCALE = "_smp_loss_scale"
+_STEPS = "_smp_steps"
+
+
+class _States(NamedTuple):
+    """Optimizer states by their parameters' places: of all parameters, or of one rank's."""
+
+    states: Mapping[int, Any]
+    partial: bool
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -30,7 +40,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     _loss_scale: LossScale
     _unscaled: bool
-    _pending: tuple[Mapping[int, Any], bool] | None
+    _pending: _States | None
+    """Loaded, and waiting for the partition."""
     overflow: bool
     """Whether the gradients of the latest step were not finite, so that it was left out."""
 
@@ -126,34 +137,51 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return total
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002
-        """The state of this rank's parameters, marked as partial."""
+        """The state of this rank's parameters, marked as partial; of all before the model is partitioned."""
         whole = super().state_dict()
-        here = {place for place, _ in self._local()}
-        kept = {place: values for place, values in whole["state"].items() if place in here}
-        return {**whole, "state": kept, IS_PARTIAL: True}
+        if self._pending is not None:
+            kept = self._pending.states
+        else:
+            here = {place for place, _ in self._local()}
+            kept = {place: values for place, values in whole["state"].items() if place in here}
+        return {**whole, "state": kept, **self._extra(), IS_PARTIAL: True, _PARTITIONS: pp_size()}
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all parameters, on the CPU. Every rank of a replica calls it."""
+        whole = {**super().state_dict(), **self._extra()}
         if pp_size() == 1:
-            return super().state_dict()
-        local = self.local_state_dict()
-        if self._pending is not None:
-            return {**super().state_dict(), "state": dict(self._gathered(*self._pending))}
-        gathered: dict[int, Any] = {}
-        for part in allgather(on_cpu(local["state"]), PP_GROUP):
-            gathered.update(part)
-        return {"state": dict(sorted(gathered.items())), "param_groups": local["param_groups"]}
+            return whole
+        part = self._pending or _States(self.local_state_dict()["state"], partial=state.partitioned)
+        return {**whole, "state": self._merged(part.states) if part.partial else dict(part.states)}
+
+    def _extra(self) -> dict[str, Any]:
+        """What torch's optimizers do not have: the loss scale, and the steps, of which random numbers depend."""
+        found: dict[str, Any] = {_LOSS_SCALE: self._loss_scale.state_dict()} if state.parameters.fp16 else {}
+        return found | ({_STEPS: state.model.steps} if state.model is not None else {})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a state, partial or whole; each rank keeps what is its own, as soon as the model is partitioned."""
-        given = {name: value for name, value in state_dict.items() if name != IS_PARTIAL}
+        """Take over a state, partial or whole; each rank keeps what is its own, as soon as the model is partitioned.
+
+        RuntimeError for a partial one of a job with another number of partitions.
+        """
+        partial = bool(state_dict.get(IS_PARTIAL))
+        if partial and state_dict.get(_PARTITIONS, pp_size()) != pp_size():
+            raise RuntimeError(
+                f"The optimizer's state is a partial one of {state_dict[_PARTITIONS]} partitions, and this job has "
+                f"{pp_size()}; set pipeline_parallel_degree to {state_dict[_PARTITIONS]}, or load a full state dict."
+            )
+        if state.parameters.fp16 and _LOSS_SCALE in state_dict:
+            self._loss_scale.load_state_dict(state_dict[_LOSS_SCALE])
+        if state.model is not None and _STEPS in state_dict:
+            state.model.steps = state_dict[_STEPS]
+        given = {"state": state_dict["state"], "param_groups": state_dict["param_groups"]}
         if pp_size() == 1:
             super().load_state_dict(given)
             return
         # Learning rates count at once, for schedulers read them before the first step.
         super().load_state_dict({**given, "state": {}})
         waiting = self._pending is not None
-        self._pending = (given["state"], bool(state_dict.get(IS_PARTIAL)))
+        self._pending = _States(given["state"], partial)
         if state.partitioned:
             self._load_pending()
         elif not waiting:
@@ -165,33 +193,31 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """With the partition known; the arguments are those of a hook."""
         if self._pending is None:
             return
-        found = self._gathered(*self._pending)
+        found = self._pending.states
         here = {place for place, _ in self._local()}
+        if self._pending.partial:
+            # Of all ranks only where the partition has changed since.
+            told = allgather((here, set(found)), PP_GROUP)
+            everywhere = set().union(*(has for _, has in told))
+            if not all(wants & everywhere <= has for wants, has in told):
+                found = self._merged(found)
         kept = {place: values for place, values in found.items() if place in here}
         self._pending = None
         super().load_state_dict({**super().state_dict(), "state": kept})
 
-    def _gathered(self, states: Mapping[int, Any], partial: bool) -> Mapping[int, Any]:  # noqa: FBT001
-        """What this rank needs of the states: partial ones of all ranks only where the partition has changed since."""
-        if not partial:
-            return states
-        needs = {place for place, _ in self._local()}
-        told = allgather((needs, set(states)), PP_GROUP)
-        everywhere = set().union(*(has for _, has in told))
-        if all(wants & everywhere <= has for wants, has in told):
-            return states
+    def _merged(self, states: Mapping[int, Any]) -> dict[int, Any]:
+        """All ranks' states, on the CPU. RuntimeError if a place is not the same parameter on all."""
+        shapes = [tuple(parameter.shape) for parameter in self._in_order()]
+        parts = allgather((shapes, on_cpu(states)), PP_GROUP)
+        if any(each != parts[0][0] for each, _ in parts):
+            raise RuntimeError(
+                "The ranks' optimizers have different parameters, so that their states can't be put together; make the "
+                "optimizer of model.parameters() on every rank, or use local_state_dict()."
+            )
         merged: dict[int, Any] = {}
-        for part in allgather(on_cpu(states), PP_GROUP):
+        for _, part in parts:
             merged.update(part)
-        return merged
-
-    def loss_scale_state(self) -> dict[str, Any]:
-        """Where the loss scale stands, for a checkpoint."""
-        return self._loss_scale.state_dict()
-
-    def load_loss_scale_state(self, values: Mapping[str, Any]) -> None:
-        """Go on with a checkpoint's loss scale."""
-        self._loss_scale.load_state_dict(values)
+        return dict(sorted(merged.items()))
 
 
 def _reduced(value: float, operation: Any) -> float:

@@ -174,6 +174,18 @@ def local(each: Any) -> Any:
     return each.value() if isinstance(each, RemoteTensor) else each
 
 
+def change(tensor: torch.Tensor, after: RemoteTensor) -> None:
+    """What a module of another rank did to its argument in place, for whoever holds the argument here.
+
+    Without gradients the argument keeps those that it has, as torch has it.
+    """
+    follows = torch.is_grad_enabled() or not tensor.requires_grad
+    if isinstance(tensor, RemoteTensor) and not tensor.changed and follows:
+        tensor.handle, tensor._value = after.handle, None
+    else:
+        local(tensor).copy_(after.value())
+
+
 class _Pickler(pickle.Pickler):
     """Takes the tensors out, wherever in an object they are; modules of the model travel by name."""
 

@@ -5,19 +5,20 @@ compute. A failure does not stop the loop: whatever others wait for is sent, emp
 traceback is told; so nobody waits for ever.
 """
 
+import itertools
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from .gradients import GradientsInOrder
-from .in_place import WithArguments, can_change, input_name
+from .in_place import WithArguments, can_change
 from .messages import (
     AddGradient,
     Backward,
@@ -36,6 +37,7 @@ from .messages import (
     in_modes,
 )
 from .remote import GradientHolder, arrive, pack, same_form, unpack, version
+from .schedule import Stopwatch
 from .seeds import seeded
 from .stand_in import local_parameters
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
@@ -67,15 +69,6 @@ class Shelf:
             self.gradients[number] = gradient if earlier is None else earlier + gradient
 
 
-class Look(NamedTuple):
-    """Arguments as they were before the call: the tensors in them, their versions, and the rest, packed."""
-
-    arguments: Any
-    inputs: Sequence[torch.Tensor]
-    versions: list[int]
-    packed: bytes
-
-
 class StepMismatch(RuntimeError):
     """The ranks of a pipeline do not call the same step functions in the same order."""
 
@@ -92,7 +85,7 @@ class ModuleServer:
         self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
         self._forms: dict[int, Form] = {}
         self._shelves: dict[int, Shelf] = {}
-        self._status = ServerStatus()
+        self._status, self._stopwatch = ServerStatus(), Stopwatch()
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
             Push: self._push,
@@ -125,7 +118,7 @@ class ModuleServer:
 
     def _end(self) -> tuple[StepOutcome, list[Any]]:
         self._shelves = {}
-        self._wire.send(self._coordinator, self._status)
+        self._wire.send(self._coordinator, self._status._replace(spans=self._stopwatch.take()))
         outcome: StepOutcome = self._wire.receive(self._coordinator)
         tensors: list[Any] = []
         if outcome.metas:
@@ -168,7 +161,8 @@ class ModuleServer:
         try:
             self._store(request, incoming)
             if self._status.error is None:
-                form = self._compute(request)
+                with self._stopwatch.runs(request.microbatch, backward=False):
+                    form = self._compute(request)
         except Exception as error:
             self._failed(error)
         if request.expected is None:
@@ -193,16 +187,23 @@ class ModuleServer:
                 value = arrive(value, holders[-1][1])
             inputs.append(value)
         args, kwargs = given = unpack(request.arguments, inputs, self._named)
-        before = self._look(given, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
+        before = [version(each) for each in inputs]
+        look = self._look(given)
         with in_modes(request.modes):
             for module, seed in zip(modules, request.seeds, strict=True):
                 with seeded(seed):
                     result = module(*args, **kwargs)
                 args, kwargs = (result,), {}
-        packed, tensors = self._packed(request.names[0], result, before)
-        form = Form(packed, tuple(meta_of(each) for each in tensors))
+        if look is not None and look != self._look(given):
+            result = WithArguments(result, given)
+        changed = [version(each) != earlier for each, earlier in zip(inputs, before, strict=True)]
+        packed, tensors = pack((result, list(itertools.compress(inputs, changed))), self._ids)
+        places = {id(each): place for place, each in enumerate(tensors)}
+        found = [(place, places.get(id(each)), changed[place]) for place, each in enumerate(inputs)]
+        given_back = tuple((place, at, there) for place, at, there in found if at is not None)
+        form = Form(packed, tuple(meta_of(each) for each in tensors), given_back)
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
         shelf.values.update({number: tensor.detach() for number, tensor in results})
@@ -210,29 +211,13 @@ class ModuleServer:
             shelf.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
 
-    def _look(self, given: Any, inputs: Sequence[torch.Tensor]) -> Look | None:
-        """How the arguments look; None if a module can't change them in place."""
+    def _look(self, given: Any) -> tuple[bytes, list[int]] | None:
+        """What the arguments hold, tensors by their ids; None if a module can't change them in place."""
         args, kwargs = given
         if not can_change((*args, *kwargs.values())):
             return None
-        return Look(given, inputs, [version(each) for each in inputs], pack(given, self._known(inputs))[0])
-
-    def _known(self, inputs: Sequence[torch.Tensor | None]) -> dict[int, str]:
-        return {**self._ids, **{id(each): input_name(place) for place, each in enumerate(inputs) if each is not None}}
-
-    def _packed(self, name: str, result: Any, before: Look | None) -> tuple[bytes, list[torch.Tensor]]:
-        """A result, together with the arguments if the module changed them in place."""
-        if before is not None:
-            unchanged = [
-                each if version(each) == old else None for each, old in zip(before.inputs, before.versions, strict=True)
-            ]
-            known = self._known(unchanged)
-            try:
-                if pack(before.arguments, known)[0] != before.packed:
-                    return pack(WithArguments(result, before.arguments), known)
-            except TypeError as error:
-                raise TypeError(f"{name} changed an argument in place. {error}") from error
-        return pack(result, self._ids)
+        packed, tensors = pack(given, self._ids)
+        return packed, list(map(id, tensors))
 
     def _check(self, request: Call, form: Form) -> None:
         """That the coordinator, which went on without waiting, took the result for what it is."""
@@ -241,7 +226,8 @@ class ModuleServer:
                 self._forms[request.results] = form
             return
         expected = self._forms[request.expected]
-        if expected.metas != form.metas or not same_form(expected.packed, form.packed, len(form.metas)):
+        alike = (expected.metas, expected.given) == (form.metas, form.given)
+        if not alike or not same_form(expected.packed, form.packed, len(form.metas)):
             before, now = ([tuple(meta.shape) for meta in each.metas] for each in (expected, form))
             raise RuntimeError(
                 f"{' → '.join(request.names)} gave {now} for inputs that look like earlier ones, for which it gave "
@@ -264,7 +250,7 @@ class ModuleServer:
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
                 part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
-                with part or nullcontext():
+                with self._stopwatch.runs(request.microbatch, backward=True), part or nullcontext():
                     torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
                 shelf.add_gradient(number, holder.take())

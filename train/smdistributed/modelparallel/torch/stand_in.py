@@ -10,12 +10,18 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 AskOwner = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 class AwayParameter(nn.Parameter):
-    """A parameter of another rank's partition: it has a shape, and never a gradient."""
+    """A parameter of another rank's partition: it has a shape, and never a gradient. `said`: its name and place."""
+
+    said: str
+
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's wants contents
+        return f"{self.said} {tuple(self.shape)}"
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -23,10 +29,11 @@ class AwayParameter(nn.Parameter):
         if name in ("__get__", "__set__", "__delete__"):
             name = getattr(getattr(func, "__self__", None), "__name__", "")
         if name not in _ANSWERED:
+            found = [each for each in tree_leaves((args, kwargs)) if isinstance(each, AwayParameter)]
             raise RuntimeError(
-                "A parameter's values were asked for on a rank that does not hold them; with more than one partition, "
-                "call state_dict() or local_parameters() of smp.DistributedModel, not of the module in it, and let a "
-                f"module's own forward use its parameters ({name})."
+                f"The values of {found[0].said}, were asked for on another rank ({name}), which has its shape only; "
+                "call state_dict() or local_parameters() of smp.DistributedModel, not of the module in it, and use a "
+                "parameter in its own module's forward only."
             )
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -40,11 +47,12 @@ _ANSWERED = {
 }  # fmt: skip
 
 
-def send_parameter_away(parameter: nn.Parameter) -> None:
-    """Free a parameter's memory, and leave its shape."""
+def send_parameter_away(parameter: nn.Parameter, said: str) -> None:
+    """Free a parameter's memory, and leave its shape. `said`: what an error calls it."""
     parameter.grad = None
     parameter.data = torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
     parameter.__class__ = AwayParameter
+    parameter.__dict__["said"] = said
 
 
 def is_away(parameter: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from .amp import mixed_precision
 from .state import state
 
 
@@ -143,7 +144,8 @@ def step(
         bound, count = signature.bind(*args, **kwargs), state.parameters.microbatches
 
         def body(part: inspect.BoundArguments) -> Any:
-            found = function(*part.args, **part.kwargs)
+            with mixed_precision():
+                found = function(*part.args, **part.kwargs)
             return tree_map(_detached, found) if detach_outputs else found
 
         def bodies() -> list[Callable[[], Any]]:

@@ -67,9 +67,8 @@ class Microbatch:
 
 @dataclass
 class Sending:
-    """What a call takes with it. `tensors`: those in its arguments."""
+    """What a call takes with it."""
 
-    tensors: list[torch.Tensor]
     inputs: list[Handle] = field(default_factory=list)
     puts: list[tuple[Handle, torch.Tensor]] = field(default_factory=list)
     moves: list[tuple[Handle, Handle, int]] = field(default_factory=list)

@@ -1,0 +1,55 @@
+"""Memory of each rank of a BERT over 1, 2 and 4 partitions: the reason why people split models.
+
+Usage: python -m bench.model_parallel_memory [--layers N] [--hidden N] [> bench/results/….md]
+
+Bytes of parameters, gradients and AdamW's moments are counted after two steps; activations are what autograd keeps for
+the backward pass at its peak, each storage once, without parameters; how many microbatches are open on a rank at once
+depends a little on the machine. Ranks are processes of this machine over gloo.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from bench import program
+from bench.scripts import common, model_parallel_launch
+
+KINDS = ("parameters", "gradients", "optimizer", "activations")
+COLUMNS = ["partitions", "rank", *KINDS, "in all", "of one partition's"]
+
+
+def table(found: Mapping[int, Sequence[Mapping[str, int]]]) -> list[str]:
+    """A row for each rank of each number of partitions, in MB; pure."""
+    first = found[min(found)]
+    whole = max(sum(each.values()) for each in first)
+    rows = []
+    for partitions, of_ranks in found.items():
+        for rank, each in enumerate(of_ranks):
+            total = sum(each[kind] for kind in KINDS)
+            sizes = [f"{size / 1e6:,.1f}" for size in (*(each[kind] for kind in KINDS), total)]
+            rows.append(common.row(str(partitions), str(rank), *sizes, f"{total / whole:.0%}"))
+    return rows
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("model_parallel_memory", __doc__)
+    parser.add_argument("--partitions", default="1,2,4", metavar="LIST", help="1,2,4")
+    parser.add_argument("--microbatches", type=program.positive, default=4, metavar="N", help="of a step; 4")
+    model_parallel_launch.add_sizes(parser, layers=12, hidden=768, rows=8, length=128, words=30522)
+    asked = parser.parse_args(words)
+    found = {
+        partitions: model_parallel_launch.run(
+            "memory", partitions, asked, partitions=partitions, microbatches=asked.microbatches
+        )
+        for partitions in map(int, asked.partitions.split(","))
+    }
+    told = model_parallel_launch.told("model_parallel_memory", list(words), asked)
+    common.print_page(
+        "Memory of each rank of a pipeline",
+        f"{told} {asked.microbatches} microbatches, interleaved, AdamW, automatic partition. MB (1e6 bytes).",
+        COLUMNS,
+        table(found),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    program.end_with(main)

@@ -1,0 +1,269 @@
+"""A BERT over partitions: what the ranks of bench.model_parallel_memory and bench.model_parallel_overlap run and count.
+
+Imported where `smdistributed` is at the top level.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import smdistributed.modelparallel.torch as smp
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+from transformers import BertConfig, BertForQuestionAnswering
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a model and its batches. A row is one text, of `length` tokens, a quarter of them padding in each second one."""
+
+    layers: int
+    hidden: int
+    rows: int
+    length: int
+    words: int
+
+    def model(self) -> BertForQuestionAnswering:
+        """The same one each time, without dropout."""
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=self.words,
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=max(1, self.hidden // 64),
+            intermediate_size=4 * self.hidden,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+        return BertForQuestionAnswering(config).train()
+
+    def batch(self) -> tuple[torch.Tensor, ...]:
+        """Tokens, their mask, where answers start and end."""
+        random = torch.Generator().manual_seed(0)
+        mask = torch.ones(self.rows, self.length, dtype=torch.long)
+        mask[::2, self.length - self.length // 4 :] = 0
+        ids = torch.randint(0, self.words, (self.rows, self.length), generator=random)
+        return ids, mask, *torch.randint(0, self.length // 2, (2, self.rows), generator=random)
+
+
+def loss_of(model: Any, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """As transformers computes it."""
+    ids, mask, starts, ends = tensors
+    found = model(input_ids=ids, attention_mask=mask, start_positions=starts, end_positions=ends)
+    return found.loss  # type: ignore[no-any-return]
+
+
+def start(config: dict[str, Any]) -> None:
+    """As in a new process."""
+    smp.state.initialized, smp.state.model, smp.state.optimizer = False, None, None
+    smp.init(config)
+
+
+# ---- memory ----
+
+
+@dataclass
+class Kept:
+    """What autograd keeps for the backward pass: bytes of storages, each once, without those of `parameters`."""
+
+    parameters: set[int] = field(default_factory=set)
+    peak: int = 0
+    _now: int = 0
+    _users: dict[int, int] = field(default_factory=dict)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what this thread's forward passes keep inside."""
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda packed: packed.tensor):
+            yield
+
+    def _pack(self, tensor: torch.Tensor) -> "_Held":
+        storage = tensor.untyped_storage()
+        place, size = storage.data_ptr(), storage.nbytes()
+        if place in self.parameters:
+            return _Held(tensor, None)
+        self._users[place] = self._users.get(place, 0) + 1
+        if self._users[place] == 1:
+            self._now += size
+            self.peak = max(self.peak, self._now)
+
+        def gone() -> None:
+            self._users[place] -= 1
+            if not self._users[place]:
+                del self._users[place]
+                self._now -= size
+
+        return _Held(tensor, gone)
+
+
+class _Held:
+    """A tensor that autograd keeps."""
+
+    def __init__(self, tensor: torch.Tensor, gone: Callable[[], None] | None) -> None:
+        self.tensor, self._gone = tensor, gone
+
+    def __del__(self) -> None:
+        if self._gone is not None:
+            self._gone()
+
+
+def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> dict[str, int]:
+    """Bytes that this rank holds, by what they are, after some steps of AdamW."""
+    start({"partitions": partitions, "microbatches": microbatches})
+    plain = shape.model()
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(plain.parameters()))
+    model, kept = smp.DistributedModel(plain), Kept()
+
+    @smp.step
+    def train_step(model: Any, *tensors: torch.Tensor) -> torch.Tensor:
+        with kept.counted():  # the microbatch's own thread
+            loss = loss_of(model, tensors)
+            model.backward(loss)
+        return loss
+
+    for _ in range(steps):
+        if model.partitioned:
+            kept.parameters = {each.untyped_storage().data_ptr() for each in model.local_parameters()}
+            kept.peak = 0
+        optimizer.zero_grad()
+        with kept.counted():  # the modules that this rank serves
+            train_step(model, *shape.batch())
+        optimizer.step()
+    own = list(model.local_parameters())
+    moments = [each for state in optimizer.local_state_dict()["state"].values() for each in state.values()]
+    return {
+        "parameters": sum(each.nbytes for each in own),
+        "gradients": sum(each.grad.nbytes for each in own if each.grad is not None),
+        "optimizer": sum(each.nbytes for each in moments if isinstance(each, torch.Tensor)),
+        "activations": kept.peak,
+    }
+
+
+# ---- overlap ----
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A tensor that a module takes or gives: which, its bytes, whether it takes a gradient."""
+
+    key: int
+    size: int
+    wants_gradient: bool
+
+    @property
+    def both_ways(self) -> int:
+        """Its bytes there, and those of its gradient back."""
+        return self.size * (2 if self.wants_gradient else 1)
+
+
+@dataclass(frozen=True)
+class Called:
+    """A module of a partition ran."""
+
+    partition: int
+    takes: tuple[Taken, ...]
+    gives: tuple[Taken, ...]
+
+
+def least_bytes(calls: Sequence[Called]) -> int:
+    """What must go between partitions: each tensor once to each that takes it, and its gradient back; pure.
+
+    What no module takes goes to partition 0, where the step function runs.
+    """
+    home: dict[int, int] = {}
+    taken = {each.key for call in calls for each in call.takes}
+    there: set[tuple[int, int]] = set()
+    total = 0
+    for call in calls:
+        for each in call.takes:
+            place = each.key, call.partition
+            if home.get(each.key, 0) != call.partition and place not in there:
+                there.add(place)
+                total += each.both_ways
+        for each in call.gives:
+            home.setdefault(each.key, call.partition)
+            total += each.both_ways if call.partition and each.key not in taken else 0
+    return total
+
+
+def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[Called]:
+    """What the plan's modules take and give in one forward pass."""
+    found: list[Called] = []
+    alive: list[Any] = []  # so that no two tensors have one id
+
+    def seen(tree: Any) -> tuple[Taken, ...]:
+        alive.append(tree)
+        leaves = [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+        return tuple(Taken(id(each), each.nbytes, each.requires_grad) for each in leaves)
+
+    def hook(name: str) -> Callable[..., None]:
+        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            found.append(Called(plan[name], seen((args, kwargs)), seen(output)))
+
+        return after
+
+    handles = [model.get_submodule(name).register_forward_hook(hook(name), with_kwargs=True) for name in plan]
+    loss_of(model, tensors)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+CUTS: dict[str, dict[str, Any]] = {
+    "coarse": {"auto_partition": False, "default_partition": 0},
+    "automatic, by time": {"optimize": "speed"},
+    "automatic, by parameters": {"optimize": "memory"},
+}
+
+
+def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str, Any]:
+    """Seconds of one process and of two partitions, in turns, and the bytes of a step over the wire."""
+    start({"partitions": 2, "microbatches": microbatches, **CUTS[cut]})
+    plain, alone, batch = shape.model(), shape.model(), shape.batch()
+    if cut == "coarse":
+        for place, layer in enumerate(plain.bert.encoder.layer):
+            smp.set_partition(layer, int(2 * place >= shape.layers))
+        smp.set_partition(plain.qa_outputs, 1)
+    model = smp.DistributedModel(plain)
+
+    @smp.step
+    def train_step(model: Any, *tensors: torch.Tensor) -> None:
+        model.backward(loss_of(model, tensors))
+
+    def one() -> None:
+        for part in zip(*(each.chunk(microbatches) for each in batch), strict=True):
+            (loss_of(alone, part) / microbatches).backward()
+        alone.zero_grad()
+
+    def two() -> None:
+        train_step(model, *batch)
+        for parameter in model.local_parameters():
+            parameter.grad = None
+
+    two()  # the first step learns shapes, the second one knows them
+    two()
+    before = model._wire.sent_bytes
+    two()
+    sent = sum(smp.allgather(model._wire.sent_bytes - before, smp.PP_GROUP))
+    times: dict[str, list[float]] = {"one": [], "two": []}
+    for place in range(rounds + 1):
+        for name, function in (("one", one), ("two", two)):
+            smp.barrier()
+            began = time.perf_counter()
+            if name == "two" or smp.rank() == 0:
+                function()
+            if place:  # the first round is warm-up
+                times[name].append(time.perf_counter() - began)
+    part = [each.chunk(microbatches)[0] for each in batch]
+    least = microbatches * least_bytes(calls_of(alone, model._plan, part))
+    medians = {name: statistics.median(each) for name, each in times.items()}
+    return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, **medians}
+
+
+def overlaps(shape: Shape, cases: Sequence[tuple[str, int]], rounds: int) -> list[dict[str, Any]]:
+    """One case after the other, each a cut and a number of microbatches."""
+    return [overlap(shape, cut, microbatches, rounds) for cut, microbatches in cases]

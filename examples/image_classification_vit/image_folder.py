@@ -1,0 +1,92 @@
+"""A folder of images, one folder in it per class, and a small ViT that tells the classes apart; for both scripts."""
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageDraw
+from torch.utils.data import Dataset
+from transformers import ViTConfig
+
+SIZE = 32
+PATTERNS = ["checks", "columns", "rows"]
+STRIPE = 4
+"""Pixels."""
+
+
+class ImageFolder(Dataset):
+    """The images below `folder`, each with the number of its class: that of its folder, in the order of their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.classes = sorted(each.name for each in folder.iterdir() if each.is_dir())
+        self.files = [
+            (file, label) for label, name in enumerate(self.classes) for file in sorted((folder / name).iterdir())
+        ]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        file, label = self.files[index]
+        with Image.open(file) as image:
+            return as_tensor(image), label
+
+
+def as_tensor(image: Image.Image) -> torch.Tensor:
+    """Three colours × height × width, from -1 to 1."""
+    small = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+    pixels = torch.frombuffer(bytearray(small.tobytes()), dtype=torch.uint8)
+    return pixels.view(SIZE, SIZE, 3).permute(2, 0, 1) / 127.5 - 1
+
+
+def folders() -> tuple[ImageFolder, ImageFolder]:
+    """The images to train with and to check with: of the channels `train` and `val`, or made here."""
+    if train := os.environ.get("SM_CHANNEL_TRAIN"):
+        return ImageFolder(Path(train)), ImageFolder(Path(os.environ.get("SM_CHANNEL_VAL", train)))
+    made = Path(tempfile.mkdtemp())  # of this rank alone: no other writes or reads there
+    for name, count, seed in (("train", 64, 0), ("val", 16, 1)):
+        make_images(made / name, count, seed)
+    return ImageFolder(made / "train"), ImageFolder(made / "val")
+
+
+def make_images(folder: Path, count: int, seed: int) -> None:
+    """Patterns of any two colours that begin anywhere, `count` of each; the same on every rank."""
+    chance = random.Random(seed)
+    for pattern in PATTERNS:
+        (folder / pattern).mkdir(parents=True)
+        for number in range(count):
+            image = Image.new("RGB", (SIZE, SIZE), any_colour(chance, 0, 100))
+            draw(ImageDraw.Draw(image), pattern, any_colour(chance, 150, 255), [chance.randrange(8) for _ in "xy"])
+            image.save(folder / pattern / f"{number}.png")
+
+
+def any_colour(chance: random.Random, low: int, high: int) -> tuple[int, int, int]:
+    return chance.randint(low, high), chance.randint(low, high), chance.randint(low, high)
+
+
+def draw(on: ImageDraw.ImageDraw, pattern: str, colour: tuple[int, int, int], start: list[int]) -> None:
+    """`start`: the first column and row, in a pattern that repeats itself after two stripes."""
+    for column in range(SIZE):
+        for row in range(SIZE):
+            across, down = (column + start[0]) // STRIPE % 2, (row + start[1]) // STRIPE % 2
+            if {"checks": across != down, "columns": across, "rows": down}[pattern]:
+                on.point((column, row), colour)
+
+
+def configuration(classes: list[str]) -> ViTConfig:
+    """A ViT of four layers, without dropout, so that any number of ranks gives the same losses."""
+    return ViTConfig(
+        image_size=SIZE,
+        patch_size=8,
+        hidden_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=128,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.1,  # so small a model learns from more than ViT's 0.02
+        id2label=dict(enumerate(classes)),
+        label2id={name: number for number, name in enumerate(classes)},
+    )

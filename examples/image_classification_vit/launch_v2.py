@@ -1,0 +1,68 @@
+"""The estimator of SageMaker's Python SDK v2 for both scripts: in local mode on this machine, or on AWS.
+
+Usage: python launch_v2.py [--parallel model] [--image IMAGE] [--role ROLE --instance-type ml.p4d.24xlarge]
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import boto3
+from sagemaker.local import LocalSession
+from sagemaker.pytorch import PyTorch
+
+HERE = Path(__file__).resolve().parent
+PARAMETERS = {"partitions": 2, "microbatches": 4, "placement_strategy": "spread", "ddp": True}
+
+
+def data_parallel(*, local: bool) -> dict[str, Any]:
+    return {
+        "entry_point": "train.py",
+        "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
+        # Without GPUs a host has one rank, unless it is told how many.
+        "environment": {"BERTH_PROCESSES_PER_HOST": "2"} if local else {},
+    }
+
+
+def model_parallel(*, local: bool) -> dict[str, Any]:
+    # On a host with GPUs the image starts a rank for each; what the partitions leave over are replicas.
+    mpi = {"enabled": True, **({"processes_per_host": 2} if local else {})}
+    return {
+        "entry_point": "train_smp.py",
+        "distribution": {"mpi": mpi, "smdistributed": {"modelparallel": {"enabled": True, "parameters": PARAMETERS}}},
+    }
+
+
+def here_alone() -> dict[str, Any]:
+    """What keeps a job of local mode off S3; the model comes to lie in the folder `output`."""
+    session = LocalSession(boto3.Session(region_name="us-east-1"))
+    session.config = {"local": {"local_code": True}}
+    return {"sagemaker_session": session, "output_path": f"file://{Path('output').resolve()}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parallel", choices=["data", "model"], default="data")
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS its image_uri in ECR")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--instance-type", default="local")
+    parser.add_argument("--instance-count", type=int, default=1)
+    arguments = parser.parse_args()
+    local = arguments.instance_type.startswith("local")
+    estimator = PyTorch(
+        source_dir=str(HERE),
+        image_uri=arguments.image,
+        role=arguments.role,
+        instance_type=arguments.instance_type,
+        instance_count=arguments.instance_count,
+        framework_version="2.1",  # by which the SDK decides where the code lies; the image has its own
+        py_version="py310",
+        hyperparameters={"epochs": 4, "batch_size": 32},
+        **(data_parallel if arguments.parallel == "data" else model_parallel)(local=local),
+        **(here_alone() if local else {}),
+    )
+    estimator.fit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The ModelTrainer of SageMaker's Python SDK v3 for both scripts: in local mode on this machine, or on AWS.
+
+Usage: python launch_v3.py [--parallel model] [--image IMAGE] [--role ROLE --instance-type ml.p4d.24xlarge]
+
+SDK v3 has no setting for SMDDP, and one for version 2 of the model parallel library only: Torchrun and MPI start the
+ranks, the scripts' own imports bring the libraries, and the options of the second go in as the hyperparameter that SDK
+v2 makes of them.
+"""
+
+import argparse
+from pathlib import Path
+
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, SourceCode
+from sagemaker.train.distributed import MPI, Torchrun
+from sagemaker.train.model_trainer import Mode
+
+HERE = Path(__file__).resolve().parent
+PARAMETERS = {"partitions": 2, "microbatches": 4, "placement_strategy": "spread", "ddp": True}
+# Of each kind the script, what starts its ranks, and its own hyperparameters.
+KINDS = {"data": ("train.py", Torchrun, {}), "model": ("train_smp.py", MPI, {"mp_parameters": PARAMETERS})}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parallel", choices=KINDS, default="data")
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS its image_uri in ECR")
+    parser.add_argument("--role", help="local mode needs none")
+    parser.add_argument("--instance-type", default="local_cpu")
+    parser.add_argument("--instance-count", type=int, default=1)
+    arguments = parser.parse_args()
+    local = arguments.instance_type.startswith("local")
+    script, launcher, own = KINDS[arguments.parallel]
+    trainer = ModelTrainer(
+        training_mode=Mode.LOCAL_CONTAINER if local else Mode.SAGEMAKER_TRAINING_JOB,
+        training_image=arguments.image,
+        role=arguments.role,
+        compute=Compute(instance_type=arguments.instance_type, instance_count=arguments.instance_count),
+        source_code=SourceCode(source_dir=str(HERE), entry_script=script),
+        # Without GPUs a host has one rank, unless it is told how many.
+        distributed=launcher(process_count_per_node=2 if local else None),
+        hyperparameters={"epochs": 4, "batch_size": 32, **own},
+    )
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The open smdistributed in the training image, and transformers' Trainer in jobs that ask for it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from testinfra.host import Host
+
+from tests.images.train.conftest import IMAGE
+
+TRAINER = (Path(__file__).parent / "scripts" / "trainer_alone.py").read_text()
+TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
+# As SDK v2's estimator with distribution smdistributed modelparallel sends it.
+PARTITIONS = {"mp_parameters": '{"partitions": 2, "microbatches": 2, "ddp": true}'}
+OPEN = "smp: open implementation, not AWS's library: 2 partitions × 2 replicas (cluster), 2 microbatches, interleaved"
+
+
+def test_who_imports_it_finds_the_open_one(client: docker.DockerClient, train: Host) -> None:
+    assert client.images.get(IMAGE).labels["berth.smdistributed"] == "open"
+    code = "import smdistributed.dataparallel.torch.torch_smddp as d; import smdistributed as s; print(s.__version__)"
+    assert train.check_output(f'python -c "{code}"').endswith("+berth")
+    assert train.check_output("command -v smddprun") == "/usr/local/bin/smddprun"
+    assert train.check_output("smddprun python -c 'import os; print(os.environ[\"RANK\"])'") == "0"
+    asked = "from transformers.utils import is_sagemaker_dp_enabled as d, is_sagemaker_mp_enabled as m; print(d(), m())"
+    assert train.check_output(f'python -c "{asked}"').splitlines()[-1] == "False False", "until a job asks for it"
+
+
+@pytest.fixture(scope="module")
+def alone(user_job: Callable[..., Any]) -> Any:
+    """The losses of the script in one process, within what rounding may change of them."""
+    return pytest.approx(losses(user_job({"train.py": TRAINER}, "train.py"), ranks=1), abs=2e-6)
+
+
+def losses(ran: Any, ranks: int) -> list[float]:
+    assert ran.outcome.exit_code == 0, ran.log
+    said = [re.fullmatch(r"trained: ranks (\d), steps 4, losses (\S+) (\S+)", line) for line in ran.of("algo-1")]
+    (found,) = filter(None, said)
+    assert int(found[1]) == ranks
+    return [float(found[2]), float(found[3])]
+
+
+def test_trainer_splits_the_model_and_loses_what_one_process_does(user_job: Callable[..., Any], alone: Any) -> None:
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "4", "BERTH_SMDISTRIBUTED": "open"}
+    ran = user_job({"train.py": TRAINER}, "train.py", PARTITIONS | {"batch": "16"}, environment=environment)
+    assert losses(ran, ranks=4) == alone
+    assert OPEN in ran.log
+    assert "partitions are not used" not in ran.log
+
+
+@pytest.mark.transformers5
+def test_trainer_of_transformers_5_says_that_it_uses_no_partitions(user_job: Callable[..., Any], alone: Any) -> None:
+    ran = user_job({"train.py": TRAINER}, "train.py", PARTITIONS | {"batch": "16"}, environment=TWO_RANKS)
+    assert losses(ran, ranks=2) == alone, "data-parallel, over the same batches"
+    assert OPEN not in ran.log
+    assert ran.log.count("berth: partitions are not used: Trainer of transformers 5 trains data-parallel") == 1
+
+
+def test_trainer_over_smddp(user_job: Callable[..., Any], alone: Any) -> None:
+    asked = {"sagemaker_distributed_dataparallel_enabled": "true", "batch": "16"}
+    ran = user_job({"train.py": TRAINER}, "train.py", asked, environment={"BERTH_PROCESSES_PER_HOST": "2"})
+    assert losses(ran, ranks=2) == alone

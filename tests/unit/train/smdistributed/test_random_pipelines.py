@@ -1,0 +1,27 @@
+"""Module trees, partitions and schedules that hypothesis draws, against one process, in one launch of 2 ranks.
+
+`python -m bench.model_parallel_equality` has more of them.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.train.smdistributed import ranks
+
+pytestmark = pytest.mark.slow
+COUNT, STEPS = 15, 4
+BODY = f"""
+import logging
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+logging.disable(logging.WARNING)
+smp.init({{"partitions": 2}})
+import pipeline_trees
+result(pipeline_trees.compared({COUNT}, {STEPS}, [2]))
+"""
+
+
+def test_a_random_pipeline_equals_one_process(tmp_path: Path) -> None:
+    found, problem = ranks.run(BODY, 2, tmp_path)[0]
+    assert not problem, problem
+    assert len(found) >= COUNT

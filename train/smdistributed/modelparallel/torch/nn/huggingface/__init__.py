@@ -1,0 +1,1 @@
+"""Functions between state dicts of Hugging Face's models and those of smp.nn: of gpt2, which scripts import."""
