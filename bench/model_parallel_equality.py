@@ -69,13 +69,13 @@ result(problem)
 """
 
 
-def product(size: int, models: Sequence[str], most: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The cases of a launch of `size` ranks, with `most` microbatches at most; neighbours have one reference."""
+def product(size: int, models: Sequence[str], asked: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The cases of a launch of `size` ranks with these numbers of microbatches; neighbours have one reference."""
     for kind, partitions in itertools.product(models, (2, 4)):
         if size not in (partitions, 2 * partitions):
             continue
         placements = ("cluster", "spread") if size > partitions else ("cluster",)
-        counts = [count for count in range(1, most + 1) if count in SOME or (kind != "minilm" and size < 8)]
+        counts = [count for count in asked if count in SOME or (kind != "minilm" and size < 8)]
         for count, pipeline, placement in itertools.product(counts, ("interleaved", "simple"), placements):
             config = {"partitions": partitions, "microbatches": count, "pipeline": pipeline}
             yield kind, {**config, "placement_strategy": placement, "ddp": True}
@@ -186,16 +186,16 @@ def main(words: Sequence[str]) -> int:
     parser = program.make_parser("model_parallel_equality", __doc__)
     parser.add_argument("--ranks", default="2,4,8", metavar="LIST", help="numbers of ranks, of 2, 4 and 8")
     parser.add_argument("--models", default=",".join(MODELS), metavar="LIST", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--microbatches", type=program.positive, default=8, metavar="N", help="at most; 8")
+    parser.add_argument("--microbatches", default="1,2,3,4,5,6,7,8", metavar="LIST", help="1,2,3,4,5,6,7,8")
     parser.add_argument("--trees", type=program.positive, default=200, metavar="N", help="cases that are drawn; 200")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     asked = parser.parse_args(words)
-    sizes, models = [int(each) for each in asked.ranks.split(",")], asked.models.split(",")
+    sizes, counts = ([int(each) for each in text.split(",")] for text in (asked.ranks, asked.microbatches))
     found: list[tuple[int, dict[str, Any]]] = []
     problems: list[str] = []
     began = time.monotonic()
     for size in sizes:
-        cases = list(product(size, models, asked.microbatches))
+        cases = list(product(size, asked.models.split(","), counts))
         share = asked.trees // 2 if size in (2, 4) else 0
         drawn = (share, 9, [2] if size == 2 else [2, 4], asked.seed)
         launches = [(PRODUCT, cases, 60.0 + 60.0 * len(cases)), (TREES, drawn, 60.0 + 60.0 * share)]

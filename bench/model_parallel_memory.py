@@ -44,7 +44,8 @@ def main(words: Sequence[str]) -> int:
     told = model_parallel_launch.told("model_parallel_memory", list(words), asked)
     common.print_page(
         "Memory of each rank of a pipeline",
-        f"{told} {asked.microbatches} microbatches, interleaved, AdamW, automatic partition. MB (1e6 bytes).",
+        f"{told} {asked.microbatches} microbatches, AdamW, automatic partition by parameters. One partition has one "
+        "microbatch open at a time, p have p + 2 at most, which `active_microbatches` changes. MB (1e6 bytes).",
         COLUMNS,
         table(found),
     )

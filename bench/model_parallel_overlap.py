@@ -1,13 +1,13 @@
-"""How well two partitions overlap: their time against the ideal that the pipeline's bubble leaves, and bytes on the wire.
+"""How well two partitions overlap: their time against the ideal that the bubble leaves, and bytes over the wire.
 
 Usage: python -m bench.model_parallel_overlap [--rounds N] [> bench/results/….md]
 
 A BERT of 12 layers on 2 ranks of one thread each, cut once by hand (coarse) and twice automatically, with several
 numbers of microbatches m. Ideal: (m + p - 1) / (m · p) of the time that one process with one thread takes for the same
-microbatches, for p partitions. One process and the pipeline take turns; medians of the rounds. Least bytes: every tensor
-that a run of modules takes or gives, once for each microbatch and direction, masks included. The machine must have two
-idle cores. Exit code 1 where a target is missed: 80 % of the ideal with the coarse cut, 65 % with the better of the
-automatic ones, at the most microbatches; 5 % more than the least bytes.
+microbatches, for p partitions. One process and the pipeline take turns; medians of the rounds. Least bytes: every
+tensor that a run of modules takes or gives, once for each microbatch and direction, masks included. The machine must
+have two idle cores. Exit code 1 where a target is missed: 80 % of the ideal with the coarse cut, 65 % with the better
+of the automatic ones, at the most microbatches; 5 % more than the least bytes.
 """
 
 from collections.abc import Mapping, Sequence

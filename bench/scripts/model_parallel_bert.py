@@ -4,6 +4,7 @@ Imported where `smdistributed` is at the top level.
 """
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,12 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForQuestionAnswering
 
+from bench.scripts.wire_bytes import Called, Taken, least_bytes
+
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a model and its batches. A row is one text, of `length` tokens, a quarter of them padding in each second one."""
+    """Of a model and its batches. A row is a text of `length` tokens, a quarter of them padding in each second one."""
 
     layers: int
     hidden: int
@@ -68,12 +71,16 @@ def start(config: dict[str, Any]) -> None:
 
 @dataclass
 class Kept:
-    """What autograd keeps for the backward pass: bytes of storages, each once, without those of `parameters`."""
+    """What autograd keeps for the backward pass: bytes of storages, each once, without those of `parameters`.
+
+    One of a rank's threads computes at a time; a graph may end in another one's time, for which the lock is.
+    """
 
     parameters: set[int] = field(default_factory=set)
     peak: int = 0
     _now: int = 0
     _users: dict[int, int] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.RLock)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -82,20 +89,23 @@ class Kept:
             yield
 
     def _pack(self, tensor: torch.Tensor) -> "_Held":
+        tensor = tensor.detach()  # an operation's own result would keep that operation alive, and itself by that
         storage = tensor.untyped_storage()
         place, size = storage.data_ptr(), storage.nbytes()
         if place in self.parameters:
             return _Held(tensor, None)
-        self._users[place] = self._users.get(place, 0) + 1
-        if self._users[place] == 1:
-            self._now += size
-            self.peak = max(self.peak, self._now)
+        with self._lock:
+            self._users[place] = self._users.get(place, 0) + 1
+            if self._users[place] == 1:
+                self._now += size
+                self.peak = max(self.peak, self._now)
 
         def gone() -> None:
-            self._users[place] -= 1
-            if not self._users[place]:
-                del self._users[place]
-                self._now -= size
+            with self._lock:
+                self._users[place] -= 1
+                if not self._users[place]:
+                    del self._users[place]
+                    self._now -= size
 
         return _Held(tensor, gone)
 
@@ -144,50 +154,6 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
 
 
 # ---- overlap ----
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A tensor that a module takes or gives: which, its bytes, whether it takes a gradient."""
-
-    key: int
-    size: int
-    wants_gradient: bool
-
-    @property
-    def both_ways(self) -> int:
-        """Its bytes there, and those of its gradient back."""
-        return self.size * (2 if self.wants_gradient else 1)
-
-
-@dataclass(frozen=True)
-class Called:
-    """A module of a partition ran."""
-
-    partition: int
-    takes: tuple[Taken, ...]
-    gives: tuple[Taken, ...]
-
-
-def least_bytes(calls: Sequence[Called]) -> int:
-    """What must go between partitions: each tensor once to each that takes it, and its gradient back; pure.
-
-    What no module takes goes to partition 0, where the step function runs.
-    """
-    home: dict[int, int] = {}
-    taken = {each.key for call in calls for each in call.takes}
-    there: set[tuple[int, int]] = set()
-    total = 0
-    for call in calls:
-        for each in call.takes:
-            place = each.key, call.partition
-            if home.get(each.key, 0) != call.partition and place not in there:
-                there.add(place)
-                total += each.both_ways
-        for each in call.gives:
-            home.setdefault(each.key, call.partition)
-            total += each.both_ways if call.partition and each.key not in taken else 0
-    return total
 
 
 def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[Called]:

@@ -24,6 +24,8 @@ class ImageFolder(Dataset):
         self.files = [
             (file, label) for label, name in enumerate(self.classes) for file in sorted((folder / name).iterdir())
         ]
+        if not self.files:
+            raise SystemExit(f"{folder} has no images: give it a folder for each class, or leave the channel out.")
 
     def __len__(self) -> int:
         return len(self.files)
@@ -43,8 +45,11 @@ def as_tensor(image: Image.Image) -> torch.Tensor:
 
 def folders() -> tuple[ImageFolder, ImageFolder]:
     """The images to train with and to check with: of the channels `train` and `val`, or made here."""
-    if train := os.environ.get("SM_CHANNEL_TRAIN"):
-        return ImageFolder(Path(train)), ImageFolder(Path(os.environ.get("SM_CHANNEL_VAL", train)))
+    if given := os.environ.get("SM_CHANNEL_TRAIN"):
+        train, val = ImageFolder(Path(given)), ImageFolder(Path(os.environ.get("SM_CHANNEL_VAL", given)))
+        if train.classes != val.classes:
+            raise SystemExit(f"val has the classes {val.classes}, train has {train.classes}: make them the same.")
+        return train, val
     made = Path(tempfile.mkdtemp())  # of this rank alone: no other writes or reads there
     for name, count, seed in (("train", 64, 0), ("val", 16, 1)):
         make_images(made / name, count, seed)

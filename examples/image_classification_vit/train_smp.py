@@ -57,6 +57,8 @@ def main() -> None:
     # Every rank of a pipeline goes through the same batches: all of them call each step, whatever they hold.
     sampler = DistributedSampler(training, smp.dp_size(), smp.dp_rank())
     loader = DataLoader(training, batch_size=arguments.batch_size // smp.dp_size(), sampler=sampler, drop_last=True)
+    if not len(loader):
+        raise SystemExit(f"{len(training)} images are fewer than a batch of {arguments.batch_size}: make it smaller.")
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
         model.train()

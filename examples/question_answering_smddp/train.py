@@ -41,8 +41,13 @@ def made_examples(count: int = 256) -> list[Example]:
 
 
 def read_examples(folder: str | None) -> list[Example]:
-    file = Path(folder or "nowhere") / "train.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else made_examples()
+    """Those of the channel's train.jsonl; made ones where there is no channel."""
+    if folder is None:
+        return made_examples()
+    file = Path(folder, "train.jsonl")
+    if not file.is_file():
+        raise SystemExit(f"{file} is not there: put it into the channel train, or leave the channel out.")
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def make_tokenizer(examples: list[Example]) -> PreTrainedTokenizerFast:

@@ -39,8 +39,13 @@ def made_pairs(count: int = 384) -> list[Pair]:
 
 
 def read_pairs(folder: str | None) -> list[Pair]:
-    file = Path(folder or "nowhere") / "train.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else made_pairs()
+    """Those of the channel's train.jsonl; made ones where there is no channel."""
+    if folder is None:
+        return made_pairs()
+    file = Path(folder, "train.jsonl")
+    if not file.is_file():
+        raise SystemExit(f"{file} is not there: put it into the channel train, or leave the channel out.")
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def make_tokenizer(pairs: list[Pair]) -> PreTrainedTokenizerFast:
@@ -135,6 +140,8 @@ def main() -> None:
         drop_last=True,
         collate_fn=lambda chosen: encode(chosen, tokenizer, device),
     )
+    if not len(loader):
+        raise SystemExit(f"{len(pairs)} pairs are fewer than a batch of {arguments.batch_size}: make it smaller.")
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
         model.train()

@@ -2,10 +2,13 @@
 
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification, AutoTokenizer
 
 from berth.images import pins
@@ -26,7 +29,7 @@ def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str)
     """The loss of each epoch, and the last line; the first rank's, for the others print nothing."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(script), *arguments]
-    first, *others = ranks.start(command, size, folder, SM_MODEL_DIR=str(folder / "model"), **more)
+    first, *others = ranks.start(command, size, folder, 300, SM_MODEL_DIR=str(folder / "model"), **more)
     assert others == [""] * (size - 1)
     losses = [float(text) for text in re.findall(r"^epoch \d+: loss ([\d.]+)$", first, re.MULTILINE)]
     (right,) = re.findall(r"^right \w+: (.*)$", first, re.MULTILINE)
@@ -77,3 +80,36 @@ def test_images_over_two_partitions_as_over_two_ranks(tmp_path: Path) -> None:
     assert models[0].config.id2label == {0: "checks", 1: "columns", 2: "rows"}
     for name, tensor in models[0].state_dict().items():
         assert (tensor - models[1].state_dict()[name]).abs().max() < 1e-4, name
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], "train.jsonl is not there: put it into the channel train, or leave the channel out."),
+        (OWN, "12 pairs are fewer than a batch of 32: make it smaller."),
+    ],
+)
+def test_what_is_wrong_with_pairs_of_ones_own(pairs: list[Any], expected: str, tmp_path: Path) -> None:
+    if pairs:
+        (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    with pytest.raises(AssertionError, match=re.escape(expected)):
+        trained(TEXT / "train.py", 1, tmp_path, SM_CHANNEL_TRAIN=str(tmp_path), **model_parallel(1))
+
+
+@pytest.mark.parametrize(
+    ("val", "expected"),
+    [
+        ("", "train has no images: give it a folder for each class, or leave the channel out."),
+        ("cats", "val has the classes ['cats'], train has ['dogs']: make them the same."),
+    ],
+)
+def test_what_is_wrong_with_images_of_ones_own(
+    val: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for channel, name in (("train", "dogs"), ("val", val)) if val else (("train", ""),):
+        (tmp_path / channel / name).mkdir(parents=True)
+        monkeypatch.setenv(f"SM_CHANNEL_{channel.upper()}", str(tmp_path / channel))
+        if name:
+            Image.new("RGB", (4, 4)).save(tmp_path / channel / name / "1.jpg")
+    with pytest.raises(SystemExit, match=re.escape(expected)):
+        runpy.run_path(str(IMAGES / "image_folder.py"))["folders"]()

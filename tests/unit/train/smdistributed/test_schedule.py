@@ -7,16 +7,16 @@ from xml.etree import ElementTree
 import pytest
 
 from berth.train.smdistributed.modelparallel.torch import schedule
-from berth.train.smdistributed.modelparallel.torch.schedule_picture import Span, joined, picture, tick
+from berth.train.smdistributed.modelparallel.torch.schedule_picture import Computed, joined, picture, tick
 from tests.unit.train.smdistributed import ranks
 
 
-def forward(microbatch: int, start: float, end: float) -> Span:
-    return Span(microbatch, backward=False, start=start, end=end)
+def forward(microbatch: int, start: float, end: float) -> Computed:
+    return Computed(microbatch, backward=False, start=start, end=end)
 
 
-def backward(microbatch: int, start: float, end: float) -> Span:
-    return Span(microbatch, backward=True, start=start, end=end)
+def backward(microbatch: int, start: float, end: float) -> Computed:
+    return Computed(microbatch, backward=True, start=start, end=end)
 
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,6 +8,7 @@ is given up, so that all ranks see all transfers in one order.
 import itertools
 import threading
 import weakref
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_map
 from .backward import BackwardPass
 from .baton import Baton, Key
 from .gradients import GradientsInOrder
-from .in_place import as_in_one_process
+from .in_place import as_in_one_process, input_name
 from .messages import (
     Call,
     EndMicrobatch,
@@ -35,7 +36,7 @@ from .messages import (
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .schedule import Stopwatch
-from .schedule_picture import Span
+from .schedule_picture import Computed
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away, local_parameters
@@ -88,7 +89,7 @@ class Coordinator:
         self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
         self._stopwatch = Stopwatch()
-        self.spans: list[tuple[Span, ...]] = []
+        self.spans: list[tuple[Computed, ...]] = []
 
     # ---- one step ----
 
@@ -237,11 +238,12 @@ class Coordinator:
         self._issue(owner, request, sending)
         form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
         found = self._results(microbatch, request, owner, sending.inputs, form)
-        for place, at, changed in form.given:
-            if changed:
-                change(tensors[place], found[at])
+        for place, at in form.changed:
+            change(tensors[place], found[at])
             found[at] = tensors[place]
-        return as_in_one_process(unpack(form.packed, found, self._named)[0], (args, kwargs))
+        inputs = {input_name(place): tensor for place, tensor in enumerate(tensors)}
+        result, _ = unpack(form.packed, found, ChainMap(inputs, self._named))
+        return as_in_one_process(result, (args, kwargs))
 
     def _seeds(self, microbatch: Microbatch, names: tuple[str, ...]) -> tuple[int, ...]:
         """What each module's stream begins with: drawn here where the module, if it ran here, would draw it."""

@@ -27,6 +27,11 @@ def can_change(tree: Any) -> bool:
     return not isinstance(tree, _FIXED)
 
 
+def input_name(place: int) -> str:
+    """By which a tensor in the arguments travels back, where it is still what it was."""
+    return f"input {place}"
+
+
 class TakeOver:
     """Does to a caller's objects what was done to copies of them; `own` is by the copies' ids."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from .schedule_picture import Span
+from .schedule_picture import Computed
 from .wire import Meta
 
 
@@ -60,13 +60,12 @@ class Call(NamedTuple):
 class Form(NamedTuple):
     """How a call's result looks: packed without its tensors. None where the call failed.
 
-    `given`: inputs that are in the result, as those are that it changed in place: place of the input, place among the
-    result's tensors, whether it was changed.
+    `changed`: inputs that were changed in place: place of the input, and place among the result's tensors.
     """
 
     packed: bytes
     metas: tuple[Meta, ...]
-    given: tuple[tuple[int, int, bool], ...] = ()
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 class Push(NamedTuple):
@@ -136,7 +135,7 @@ class ServerStatus(NamedTuple):
 
     error: str | None = None
     caused: bool = True
-    spans: tuple[Span, ...] = ()
+    spans: tuple[Computed, ...] = ()
 
 
 class StepOutcome(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .schedule_picture import Span, picture
+from .schedule_picture import Computed, picture
 
 FOLDER = "BERTH_SMP_SCHEDULE"
 MOST_PICTURES = 10
@@ -21,7 +21,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._runs, self._start = FOLDER in os.environ, 0.0
-        self._spans: list[Span] = []
+        self._spans: list[Computed] = []
 
     def begin(self) -> None:
         """From here on this rank computes."""
@@ -31,7 +31,7 @@ class Stopwatch:
         """It did so for this microbatch until now; what it computes next begins here."""
         start, self._start = self._start, time.time()
         if self._runs:
-            self._spans.append(Span(microbatch, backward, start, self._start))
+            self._spans.append(Computed(microbatch, backward, start, self._start))
 
     @contextmanager
     def runs(self, microbatch: int, *, backward: bool) -> Iterator[None]:
@@ -42,7 +42,7 @@ class Stopwatch:
         finally:
             self.end(microbatch, backward=backward)
 
-    def take(self) -> tuple[Span, ...]:
+    def take(self) -> tuple[Computed, ...]:
         """All of the step; none is left."""
         taken, self._spans = tuple(self._spans), []
         return taken
@@ -55,7 +55,7 @@ class Pictures:
         self._folder = os.environ.get(FOLDER)
         self._drawn = 0
 
-    def draw(self, function: str, partitions: Sequence[Sequence[Span]]) -> None:
+    def draw(self, function: str, partitions: Sequence[Sequence[Computed]]) -> None:
         """A step's picture, if one is asked for. A folder that can't be written to stops no training."""
         if not self._folder or self._drawn == MOST_PICTURES:
             return

@@ -9,7 +9,7 @@ from math import floor, log10
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class Computed(NamedTuple):
     """A partition computed for a microbatch, from one time to another; seconds since the epoch."""
 
     microbatch: int
@@ -26,7 +26,7 @@ _ONE_BOX = 0.005
 """Of the whole step: what lies no further apart, of one microbatch and direction, is one box."""
 
 
-def picture(partitions: Sequence[Sequence[Span]], title: str) -> str:
+def picture(partitions: Sequence[Sequence[Computed]], title: str) -> str:
     """The SVG of what each partition computed. ValueError if none of them computed anything."""
     spans = [span for partition in partitions for span in partition]
     if not spans:
@@ -53,9 +53,9 @@ def picture(partitions: Sequence[Sequence[Span]], title: str) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def joined(spans: Sequence[Span], gap: float) -> list[Span]:
+def joined(spans: Sequence[Computed], gap: float) -> list[Computed]:
     """Neighbours of one microbatch and direction in one, if they are no further apart than `gap`."""
-    found: list[Span] = []
+    found: list[Computed] = []
     for span in sorted(spans, key=lambda each: each.start):
         last = found[-1] if found else None
         if last and last[:2] == span[:2] and span.start - last.end <= gap:
@@ -65,7 +65,7 @@ def joined(spans: Sequence[Span], gap: float) -> list[Span]:
     return found
 
 
-def _box(span: Span, left: float, right: float, top: float) -> str:
+def _box(span: Computed, left: float, right: float, top: float) -> str:
     """From `left` to `right` of the plot, with the microbatch's number where there is room for it."""
     x, width = _LEFT + left * _PLOT, max((right - left) * _PLOT, 0.5)
     direction = "backward" if span.backward else "forward"

@@ -9,16 +9,16 @@ import itertools
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from .gradients import GradientsInOrder
-from .in_place import WithArguments, can_change
+from .in_place import WithArguments, can_change, input_name
 from .messages import (
     AddGradient,
     Backward,
@@ -67,6 +67,17 @@ class Shelf:
         if gradient is not None:
             earlier = self.gradients.get(number)
             self.gradients[number] = gradient if earlier is None else earlier + gradient
+
+
+class Look(NamedTuple):
+    """Arguments as they were before the call: the tensors in them, their versions, and the rest, packed, if a module
+    could change it.
+    """
+
+    arguments: Any
+    inputs: Sequence[torch.Tensor]
+    versions: list[int]
+    packed: bytes | None
 
 
 class StepMismatch(RuntimeError):
@@ -187,23 +198,15 @@ class ModuleServer:
                 value = arrive(value, holders[-1][1])
             inputs.append(value)
         args, kwargs = given = unpack(request.arguments, inputs, self._named)
+        before = self._look(given, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
-        before = [version(each) for each in inputs]
-        look = self._look(given)
         with in_modes(request.modes):
             for module, seed in zip(modules, request.seeds, strict=True):
                 with seeded(seed):
                     result = module(*args, **kwargs)
                 args, kwargs = (result,), {}
-        if look is not None and look != self._look(given):
-            result = WithArguments(result, given)
-        changed = [version(each) != earlier for each, earlier in zip(inputs, before, strict=True)]
-        packed, tensors = pack((result, list(itertools.compress(inputs, changed))), self._ids)
-        places = {id(each): place for place, each in enumerate(tensors)}
-        found = [(place, places.get(id(each)), changed[place]) for place, each in enumerate(inputs)]
-        given_back = tuple((place, at, there) for place, at, there in found if at is not None)
-        form = Form(packed, tuple(meta_of(each) for each in tensors), given_back)
+        form, tensors = self._form(request.names[0], result, before)
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
         shelf.values.update({number: tensor.detach() for number, tensor in results})
@@ -211,13 +214,29 @@ class ModuleServer:
             shelf.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
 
-    def _look(self, given: Any) -> tuple[bytes, list[int]] | None:
-        """What the arguments hold, tensors by their ids; None if a module can't change them in place."""
+    def _look(self, given: Any, inputs: Sequence[torch.Tensor]) -> Look:
+        """How the arguments look."""
         args, kwargs = given
-        if not can_change((*args, *kwargs.values())):
-            return None
-        packed, tensors = pack(given, self._ids)
-        return packed, list(map(id, tensors))
+        packed = pack(given, self._known(inputs))[0] if can_change((*args, *kwargs.values())) else None
+        return Look(given, inputs, [version(each) for each in inputs], packed)
+
+    def _known(self, inputs: Sequence[torch.Tensor | None]) -> dict[int, str]:
+        return {**self._ids, **{id(each): input_name(place) for place, each in enumerate(inputs) if each is not None}}
+
+    def _form(self, name: str, result: Any, before: Look) -> tuple[Form, list[torch.Tensor]]:
+        """A result's form and tensors, together with what the module changed in its arguments in place."""
+        inputs = before.inputs
+        changed = [version(each) != old for each, old in zip(inputs, before.versions, strict=True)]
+        try:
+            if before.packed is not None and pack(before.arguments, self._known(inputs))[0] != before.packed:
+                result = WithArguments(result, before.arguments)
+        except TypeError as error:
+            raise TypeError(f"{name} changed an argument in place. {error}") from error
+        known = self._known([None if there else each for each, there in zip(inputs, changed, strict=True)])
+        packed, tensors = pack((result, list(itertools.compress(inputs, changed))), known)
+        places = {id(each): place for place, each in enumerate(tensors)}
+        pairs = tuple((place, places[id(each)]) for place, each in enumerate(inputs) if changed[place])
+        return Form(packed, tuple(meta_of(each) for each in tensors), pairs), tensors
 
     def _check(self, request: Call, form: Form) -> None:
         """That the coordinator, which went on without waiting, took the result for what it is."""
@@ -226,7 +245,7 @@ class ModuleServer:
                 self._forms[request.results] = form
             return
         expected = self._forms[request.expected]
-        alike = (expected.metas, expected.given) == (form.metas, form.given)
+        alike = (expected.metas, expected.changed) == (form.metas, form.changed)
         if not alike or not same_form(expected.packed, form.packed, len(form.metas)):
             before, now = ([tuple(meta.shape) for meta in each.metas] for each in (expected, form))
             raise RuntimeError(
@@ -250,7 +269,7 @@ class ModuleServer:
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
                 part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
-                with self._stopwatch.runs(request.microbatch, backward=True), part or nullcontext():
+                with part or nullcontext(), self._stopwatch.runs(request.microbatch, backward=True):
                     torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
                 shelf.add_gradient(number, holder.take())
