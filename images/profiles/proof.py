@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,6 +19,7 @@ from berth.common.errors import UserError
 from berth.images.locks import LockRequest, entries, resolve, wheel_locks
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
+from berth.images.scratch import PROOFS, scratch_folder
 from berth.images.uv import find_uv, last_words, uv_environment
 
 SCRIPT = Path(__file__).with_name("proof_script.py")
@@ -103,13 +103,13 @@ class Prover:
         """Runs the script until it ends well; what it wanted for that is added to `needed`."""
         texts = [path.read_text() for lock in wheel_locks(profile, image) if (path := self.locks / lock).exists()]
         locked = proof_lock(texts, replaced)
-        with TemporaryDirectory(prefix="berth-proof-") as folder:
+        with scratch_folder(PROOFS, stopping="stopping; removing the environment …") as folder:
             self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages")
-            python = self._environment(Path(folder), profile, "".join(locked.values()))
+            python = self._environment(folder, profile, "".join(locked.values()))
             what = "all" if image == "train" else "imports"
             while True:
                 self.step(f"{profile.name}, {image}: the proof")
-                home = Path(folder) / f"run-{len(needed)}"
+                home = folder / f"run-{len(needed)}"
                 home.mkdir()
                 command = [str(python), "-P", str(SCRIPT), str(home), what, *to_import(profile, locked)]
                 variables = {each.variable: each.value for each in needed} | dict(profile.software.environment)
