@@ -132,8 +132,15 @@ class Prover:
         ):
             done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
             if done.returncode != 0:
+                why = explained(done.stderr)
+                if " has no wheel for this Python" in why:
+                    what = why.rpartition(": ")[0].replace("this Python", f"Python {profile.python}")
+                    raise UserError(
+                        f"{what}, and an image builds none: choose versions that have one or do without it, or bound "
+                        "it by a --constraint."
+                    )
                 raise UserError(
-                    f"The environment to prove {profile.name} in could not be made ({explained(done.stderr)}): run "
+                    f"The environment to prove {profile.name} in could not be made ({why}): run "
                     "the command again when that is mended, or with --proof none."
                 )
         return python
