@@ -12,6 +12,7 @@ doctor, probe     what this machine lacks                      clean            
 apt, pip_settings for build_network: apt's settings, pip's     package_sizes        for size, run inside an image
 index_metadata    what the package index says                  known_releases       what of it is known, with the table
 compatibility_table  docker/compatibility.json                combinations, no_solution   what goes with what
-uv                where it is, and its settings               profiles/            profiles of the user's own
+uv                where it is, and its settings               scratch              folders of a command's own time
+profiles/         profiles of the user's own
 commands, options arguments of build.py, of this folder and of many
 """

@@ -6,9 +6,11 @@ image's label.
 """
 
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from docker import DockerClient
@@ -17,15 +19,17 @@ from docker.models.images import Image
 from berth.common import labels, owner
 from berth.common.engine import refusal
 from berth.common.image_names import repository_name
+from berth.images.locks import LOCKS
+from berth.images.scratch import NEW_LOCKS, PROOFS, remove, stale_folders
 
 REPOSITORIES = tuple(map(repository_name, ("train", "serve", "base")))
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something of the kit's on the engine: what kind, its name, and why it stays (empty: it goes)."""
+    """Something of the kit's, on the engine or a folder: what kind, its name, and why it stays (empty: it goes)."""
 
-    kind: Literal["container", "network", "image"]
+    kind: Literal["container", "network", "image", "folder"]
     name: str
     kept: str = ""
 
@@ -42,6 +46,15 @@ def remove_all(client: DockerClient, *, dry_run: bool = False, images: bool = Tr
     networks = list(_networks(client, dry_run=dry_run))
     going = {item.name for item in containers if not item.kept}
     return [*containers, *networks, *(_images(client, going, dry_run=dry_run) if images else ())]
+
+
+def remove_folders(*, dry_run: bool = False) -> list[Item]:
+    """Removes, or only lists, what a killed `profile add` or `pins` left: environments of proofs, half-made locks."""
+    places = [(Path(tempfile.gettempdir()), PROOFS), (LOCKS.parent, NEW_LOCKS)]
+    found = [folder for parent, prefix in places for folder in stale_folders(parent, prefix)]
+    for folder in found if not dry_run else ():
+        remove(folder)
+    return [Item("folder", str(folder), "" if dry_run or not folder.exists() else "see above") for folder in found]
 
 
 def container_stays(found: Mapping[str, str]) -> str:

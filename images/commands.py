@@ -16,7 +16,7 @@ from berth.images import build_network, compatibility_table, dockerfiles, doctor
 from berth.images.budget import budget_of, likely_over_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
-from berth.images.clean import remove_all
+from berth.images.clean import remove_all, remove_folders
 from berth.images.index_metadata import Index
 from berth.images.options import (
     Image,
@@ -189,10 +189,14 @@ def remove_made(
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
 ) -> None:
-    """Remove the containers, networks and images that the kit made."""
-    items = remove_all(engine.connect(), dry_run=dry_run, images=not keep_images)
-    for item in items:
+    """Remove the containers, networks and images that the kit made, and folders that a killed command of it left."""
+    items = remove_folders(dry_run=dry_run)
+    for item in items:  # first, for they need no engine
         result.print(escape(str(item)))
+    of_engine = remove_all(engine.connect(), dry_run=dry_run, images=not keep_images)
+    for item in of_engine:
+        result.print(escape(str(item)))
+    items += of_engine
     gone = sum(not item.kept for item in items)
     say(f"{gone} thing(s) {'would go' if dry_run else 'removed'}")
 

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from berth.common.errors import UserError
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
+from berth.images.scratch import NEW_LOCKS, scratch_folder
 from berth.images.software import render_software
 from berth.images.uv import find_uv, uv_environment
 
@@ -236,8 +237,8 @@ def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path])
     fails or is interrupted, by SIGKILL too, leaves all locks as they were: they are made in a folder next to them, and
     renamed at the end.
     """
-    with TemporaryDirectory(dir=LOCKS.parent, prefix=".locks-") as folder:
-        new = Path(folder) / "locks"
+    with scratch_folder(NEW_LOCKS, LOCKS.parent) as folder:
+        new = folder / "locks"
         shutil.copytree(LOCKS, new)
         in_order = sorted(profiles, key=lambda row: row.hardware != row.name)
         written = list(dict.fromkeys(path for row in in_order for path in write_locks(pins, row, folders, new)))

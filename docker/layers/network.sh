@@ -52,8 +52,9 @@ install_locked() {
     # Without a cache, which uv keeps unpacked and does not hash again: what somebody changed in it would get into the
     # image. uv's temporary folder is in the layer, so that its files are linked, not copied, and gone before the step is.
     unpacked=$(mktemp -d /opt/uv.XXXXXX)
+    # What an index has as source only would be built here, by tools that no lock names.
     TMPDIR=$unpacked /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --require-hashes \
-        --find-links /tmp/wheels --index-strategy unsafe-best-match --link-mode hardlink --no-progress \
+        --only-binary :all: --find-links /tmp/wheels --index-strategy unsafe-best-match --link-mode hardlink --no-progress \
         --requirement /tmp/lock.txt
-    rmdir "$unpacked"
+    rm -rf "$unpacked"
 }

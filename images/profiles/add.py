@@ -4,10 +4,10 @@ belongs. Until then nothing of the checkout changes; what fails or is interrupte
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
@@ -19,6 +19,7 @@ from berth.images.profiles.asked import AskedProfile, CompleteProfile, tables
 from berth.images.profiles.complete import complete
 from berth.images.profiles.pins_edit import appended, without
 from berth.images.profiles.proof import Proof, Prover
+from berth.images.scratch import NEW_LOCKS, PROOFS, remove_stale, scratch_folder
 from berth.images.software import render_software
 
 
@@ -47,21 +48,22 @@ def add_profile(
 ) -> Added:
     """Adds a profile; UserError, with all files as they were, where it can't be."""
     places = places or Places()
+    remove_stale([(Path(tempfile.gettempdir()), PROOFS), (places.locks.parent, NEW_LOCKS)])
     whole = complete(asked, pins.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
-        TemporaryDirectory(dir=places.locks.parent, prefix=".locks-") as folder,
+        scratch_folder(NEW_LOCKS, places.locks.parent) as folder,
     ):
-        new = Path(folder) / "locks"
+        new = folder / "locks"
         shutil.copytree(places.locks, new)
-        kit, profile = _with_row(whole, places.pins, Path(folder))
+        kit, profile = _with_row(whole, places.pins, folder)
         step(f"locking {profile.name}" + (f" as of {whole.day}" if whole.day else ""))
         shutil.rmtree(new / profile.name, ignore_errors=True)
         write_locks(kit, profile, network.index.folders, new)
         proved = Prover(new, network.index.folders, proof, step).prove(kit, profile)
         if proved.needed:
             whole = _with_variables(whole, {each.variable: each.value for each in proved.needed})
-            kit, profile = _with_row(whole, places.pins, Path(folder))
+            kit, profile = _with_row(whole, places.pins, folder)
             render_software([profile], new)
         _lay(whole, new / profile.name, places)
     wanted = [
@@ -123,7 +125,7 @@ def remove_profile(name: str, places: Places | None = None) -> list[str]:
     text = without(places.pins.read_text(), gone)
     with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
         new.write_text(text)
-    with explain_os_errors(places.locks, name), TemporaryDirectory(dir=places.locks.parent, prefix=".locks-") as folder:
+    with explain_os_errors(places.locks, name), scratch_folder(NEW_LOCKS, places.locks.parent) as folder:
         if (places.locks / name).is_dir():  # at once: half a folder would be taken for a profile's
-            (places.locks / name).rename(Path(folder) / name)
+            (places.locks / name).rename(folder / name)
     return [f"[{table}]" for table in gone] + [f"docker/locks/{name}"]

@@ -28,6 +28,8 @@ _FOR_KIT_ONLY = ("openvino", "nncf")
 """What only the kit's own programs use, which are for transformers 5."""
 FOR_SCRIPTS = ("evaluate", "scikit-learn", "pillow", "tensorboardx")
 """What every profile has for users' scripts: of a set's own day where it has one, for today's wants what came later."""
+NO_NAMES = (*IMAGES, "all", "latest")
+"""What a command line and a tag have another meaning for."""
 _WHERE = "what you ask for"
 
 
@@ -79,6 +81,7 @@ def asked_faults(asked: AskedProfile, kit: Pins) -> Iterator[str]:
     for each in asked.environment:
         if "=" not in each:
             yield f"--env {each!r} has no value: write it as NAME=VALUE"
+    yield from _given_twice(asked)
     for name in ("torch", "torchvision", *SETS_OWN):
         if any(_name_of(each) == name for each in asked.packages):
             option = "--torch" if name == "torchvision" else f"--{name}"
@@ -109,12 +112,26 @@ def asked_faults(asked: AskedProfile, kit: Pins) -> Iterator[str]:
         yield f"--day {asked.day} is not yet: leave it out, or name a day that is over"
 
 
+def _given_twice(asked: AskedProfile) -> Iterator[str]:
+    """What would hold only as it was written last."""
+    kinds = {
+        "--package names": [_name_of(each) for each in asked.packages],
+        "--env sets": [each.partition("=")[0] for each in asked.environment],
+    }
+    for says, names in kinds.items():
+        for name in dict.fromkeys(names):
+            if names.count(name) > 1:
+                yield f"{says} {name} {'twice' if names.count(name) == 2 else f'{names.count(name)} times'}: leave one"
+
+
 def _name_fault(name: str, kit: Pins) -> str:
-    if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", name) or len(name) > LONGEST_NAME:
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or len(name) > LONGEST_NAME:
         return (
             f"{name!r} can't be part of an image's tag: call the profile by small letters, digits and single dashes, "
             f"{LONGEST_NAME} characters at most"
         )
+    if name in NO_NAMES:
+        return f"{name} is a word of the commands and of images' tags: choose another name for the profile"
     if name in kit.profiles:
         return (
             f"docker/pins.toml has a profile {name} already: choose another name, or remove that one first (`python "

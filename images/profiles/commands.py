@@ -15,6 +15,7 @@ from berth.images.profiles import listing
 from berth.images.profiles.add import add_profile, remove_profile
 from berth.images.profiles.asked import AskedProfile
 from berth.images.profiles.proof import Proof
+from berth.images.scratch import one_stop
 
 app = command_group()
 profile_app = command_group("List, show, add and remove profiles. A profile is hardware and a set of software.")
@@ -110,7 +111,7 @@ def add(
     )
     began = time.monotonic()
     try:
-        with doing(f"adding the profile {name}") as step:
+        with one_stop(), doing(f"adding the profile {name}") as step:
             added = add_profile(asked, build_network.gather(os.environ), proof, step)
     except KeyboardInterrupt:
         say("docker/pins.toml and the locks are as they were.")

@@ -52,7 +52,7 @@ def complete(
         newest = max((known.row(name, version).day for name, version in exact.items()), default="")
         day = asked.day or day_of(newest, datetime.date.today())
         wanted = combination(asked, kit, exact, day)
-        refuse(faults(wanted, known))
+        refuse([*faults(wanted, known), *_wheel_faults(index, exact, kit, row.python)])
         versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
         still_open = dict.fromkeys(open_packages(asked))
         known, of_day = _too_late(index, known, row, day)
@@ -60,12 +60,37 @@ def complete(
             step(f"asking for the newest {name} that fits")
             versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
         refuse(faults(combination(asked, kit, versions, day), known))
+        refuse(_wheel_faults(index, {name: versions[name] for name in still_open}, kit, row.python))
     hardware = _hardware(row, torch, known) if torch != row.torch else {}
     if hardware:
         check_torch(torch, row.torch_index, network)
     packages = [f"{each}=={versions[each]}" if each in still_open else each for each in map(_spelt, asked.packages)]
     packages += [f"{each}=={versions[each]}" for each in of_day if each not in {**still_open, **exact}]
     return CompleteProfile(asked, torch, versions, packages, day, hardware)
+
+
+def _wheel_faults(index: Index, versions: Mapping[str, str], kit: Pins, python: str) -> list[str]:
+    """Which of these come as source only, and so would have to be built: a layer installs wheels, whose hashes a lock
+    has.
+    """
+    built = {name for names in kit.source_only.values() for name in names}
+    found = []
+    for name, version in versions.items():
+        releases = [] if name in built else index.releases(name)
+        if any(file.is_wheel for each in releases if str(each.version) == str(Version(version)) for file in each.files):
+            continue  # for which Python is another's to say
+        if any(each.version == Version(version) for each in releases):
+            newest = next(
+                (str(each.version) for each in releases if each.is_for(python) and each.has_wheel(python)), ""
+            )
+            remedy = (
+                f"choose another, of which {newest} is the newest that has one" if newest else "no release of it has"
+            )
+            further = "" if newest else ", so put a wheel of it onto an index of pip's extra-index-url"
+            found.append(
+                f"{name} {version} has no wheel for Python {python}, and an image builds none: {remedy}{further}."
+            )
+    return found
 
 
 def _too_late(index: Index, known: Known, row: Profile, day: str) -> tuple[Known, list[str]]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,6 +19,7 @@ from berth.common.errors import UserError
 from berth.images.locks import LockRequest, entries, resolve, wheel_locks
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
+from berth.images.scratch import PROOFS, scratch_folder
 from berth.images.uv import find_uv, last_words, uv_environment
 
 SCRIPT = Path(__file__).with_name("proof_script.py")
@@ -103,13 +103,13 @@ class Prover:
         """Runs the script until it ends well; what it wanted for that is added to `needed`."""
         texts = [path.read_text() for lock in wheel_locks(profile, image) if (path := self.locks / lock).exists()]
         locked = proof_lock(texts, replaced)
-        with TemporaryDirectory(prefix="berth-proof-") as folder:
+        with scratch_folder(PROOFS, stopping="stopping; removing the environment …") as folder:
             self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages")
-            python = self._environment(Path(folder), profile, "".join(locked.values()))
+            python = self._environment(folder, profile, "".join(locked.values()))
             what = "all" if image == "train" else "imports"
             while True:
                 self.step(f"{profile.name}, {image}: the proof")
-                home = Path(folder) / f"run-{len(needed)}"
+                home = folder / f"run-{len(needed)}"
                 home.mkdir()
                 command = [str(python), "-P", str(SCRIPT), str(home), what, *to_import(profile, locked)]
                 variables = {each.variable: each.value for each in needed} | dict(profile.software.environment)
@@ -132,8 +132,15 @@ class Prover:
         ):
             done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
             if done.returncode != 0:
+                why = explained(done.stderr)
+                if " has no wheel for this Python" in why:
+                    what = why.rpartition(": ")[0].replace("this Python", f"Python {profile.python}")
+                    raise UserError(
+                        f"{what}, and an image builds none: choose versions that have one or do without it, or bound "
+                        "it by a --constraint."
+                    )
                 raise UserError(
-                    f"The environment to prove {profile.name} in could not be made ({explained(done.stderr)}): run "
+                    f"The environment to prove {profile.name} in could not be made ({why}): run "
                     "the command again when that is mended, or with --proof none."
                 )
         return python

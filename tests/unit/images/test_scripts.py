@@ -119,3 +119,10 @@ def test_no_step_of_a_build_shares_a_cache_with_another_build(image: str) -> Non
     for script in (DOCKER / "layers").glob("*.sh"):
         for command in re.findall(r"uv pip install.*", script.read_text()):
             assert "--no-cache" in command, script
+
+
+def test_no_step_builds_what_an_index_has_as_source_only() -> None:
+    """And what a program leaves in its own folder ends no build."""
+    text = (pins.ROOT / "docker" / "layers" / "network.sh").read_text()
+    assert "--only-binary :all:" in text
+    assert 'rm -rf "$unpacked"' in text

@@ -152,3 +152,13 @@ def test_a_set_that_another_row_has_stays(places: Places) -> None:
     assert "hf4" in pins.load(places.pins).software
     assert remove_profile("cu124-hf4", places)[0] == "[software.hf4]"
     assert "hf4" not in pins.load(places.pins).software
+
+
+def test_what_a_killed_add_left_goes_with_the_next(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(places.pins.parent))
+    left = [places.locks.parent / name for name in (".locks-x", "berth-proof-x")]
+    for folder in left:
+        folder.mkdir()
+        (folder / ".held").touch()
+    added(places)
+    assert not any(folder.exists() for folder in left)

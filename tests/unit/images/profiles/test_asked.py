@@ -28,6 +28,13 @@ HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
         (AskedProfile("hf4"), "docker/pins.toml has a software set hf4 already: choose another name"),
         (AskedProfile("Mine"), "'Mine' can't be part of an image's tag: call the profile by small letters"),
         (AskedProfile("a/b"), "'a/b' can't be part of an image's tag"),
+        *(
+            (AskedProfile(name), f"{name!r} can't be part of an image's tag")
+            for name in ("x.1", "x_1", "cpu-x.y_z", "a--b")
+        ),
+        *((AskedProfile(name), f"{name} is a word of the commands") for name in ("train", "serve", "all", "latest")),
+        (AskedProfile("own", packages=["peft==0.15.0", "Peft==0.14.0"]), "--package names peft twice: leave one"),
+        (AskedProfile("own", environment=["FOO=1", "FOO=1", "FOO=2"]), "--env sets FOO 3 times: leave one"),
         (AskedProfile("a" * 41), "40 characters at most"),
         (AskedProfile("own", "cpuu"), "--from cpuu is no row of docker/pins.toml (did you mean cpu?)"),
         (AskedProfile("own", torch="new"), "--torch 'new' is no version: write it as 2.6.0"),

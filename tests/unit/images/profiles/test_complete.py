@@ -106,6 +106,18 @@ def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex) -> None:
         complete(AskedProfile("own", packages=["newer==1.0"]), KIT, network(served))
 
 
+@pytest.mark.parametrize("package", ["deepspeed==0.15.4", "deepspeed"])
+@pytest.mark.parametrize("wheel", [False, True])
+def test_what_comes_as_source_only_is_a_sentence(served: JsonIndex, package: str, wheel: bool) -> None:
+    served.facts["deepspeed-0.15.4.tar.gz"] = {"upload-time": "2024-11-01T00:00:00Z"}
+    if wheel:
+        served.add("deepspeed", "0.14.0", upload_time="2024-10-01T00:00:00Z")
+    remedy = r"choose another, of which 0\.14\.0 is the newest" if wheel else r"no release of it has, so put a wheel"
+    says = rf"^deepspeed 0\.15\.4 has no wheel for Python 3\.11, and an image builds none: {remedy}"
+    with pytest.raises(UserError, match=says):
+        complete(AskedProfile("own", packages=[package]), KIT, network(served))
+
+
 @pytest.mark.parametrize("answers", [0, 1, 3, 6])
 def test_an_index_that_stops_answering_is_a_sentence(served: JsonIndex, answers: int) -> None:
     served.answers = answers

@@ -100,3 +100,13 @@ def test_an_environment_that_can_not_be_made_is_a_sentence(tmp_path: Path) -> No
     row = replace(KIT.profile("cpu"), python="3.99")
     with pytest.raises(UserError, match=r"^The environment to prove cpu in could not be made .*3\.99"):
         Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, row, "")
+
+
+def test_what_has_no_wheel_is_not_advised_to_go_without_a_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = "No solution found when resolving dependencies:\nBecause x==1.0 has no usable wheels and lock depends on x"
+    failed = subprocess.CompletedProcess([], 1, "", says)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(UserError, match=r"^x 1\.0 has no wheel for Python 3\.11, and an image builds none: choose"):
+        Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, KIT.profile("cpu"), "")

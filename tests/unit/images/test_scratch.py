@@ -1,0 +1,87 @@
+"""Folders of a command's own time: gone at its end, and what SIGKILL left is told from what is in use."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from berth.images import clean, pins
+from berth.images.scratch import PROOFS, remove_stale, scratch_folder, stale_folders
+
+SCRIPT = """
+import subprocess, sys, time
+from pathlib import Path
+from berth.images import scratch
+
+slow = scratch.remove
+def slowly(folder):
+    print("removing", flush=True)
+    time.sleep(1)
+    slow(folder)
+scratch.remove = slowly
+with scratch.one_stop(), scratch.scratch_folder("berth-proof-", Path(sys.argv[1]), "stopping") as folder:
+    (folder / "venv").mkdir()
+    # One that goes on for a while.
+    child = "import signal, time; signal.signal(2, lambda *_: None); print('on', flush=True); time.sleep(9)"
+    subprocess.run([sys.executable, "-c", child], stdout=sys.stdout)
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.1, 0.4])
+def test_a_second_ctrl_c_leaves_nothing(tmp_path: Path, after_s: float) -> None:
+    """It strikes while the first waits for the child, or while the folder is removed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=pins.ROOT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "on\n"
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert out == "removing\n"
+    assert errors.count("stopping\n") == 1
+    assert process.returncode in (130, -signal.SIGINT)
+    assert not list(tmp_path.iterdir())
+
+
+def killed_in(parent: Path) -> Path:
+    """A folder whose owner was killed."""
+    if not (child := os.fork()):
+        with scratch_folder(PROOFS, parent):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (left,) = parent.iterdir()
+    return left
+
+
+def test_what_a_killed_process_left_is_told_from_what_is_in_use(tmp_path: Path) -> None:
+    left = killed_in(tmp_path)
+    (tmp_path / f"{PROOFS}of-now").mkdir()  # somebody is about to take its lock
+    old = tmp_path / f"{PROOFS}of-before-locks"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    with scratch_folder(PROOFS, tmp_path) as used:
+        assert set(stale_folders(tmp_path, PROOFS)) == {left, old}
+        remove_stale([(tmp_path, PROOFS)])
+        assert {each.name for each in tmp_path.iterdir()} == {used.name, f"{PROOFS}of-now"}
+    assert not used.exists()
+
+
+def test_clean_removes_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(clean, "LOCKS", tmp_path / "docker" / "locks")
+    left = killed_in(tmp_path)
+    assert list(map(str, clean.remove_folders(dry_run=True))) == [f"folder {left}"]
+    assert left.exists()
+    assert list(map(str, clean.remove_folders())) == [f"folder {left}"]
+    assert not left.exists()
