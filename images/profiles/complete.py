@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import requests
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from berth.common.errors import UserError, refuse
 from berth.images import compatibility_table
@@ -77,9 +77,9 @@ def _wheel_faults(index: Index, versions: Mapping[str, str], kit: Pins, python: 
     found = []
     for name, version in versions.items():
         releases = [] if name in built else index.releases(name)
-        if any(file.is_wheel for each in releases if str(each.version) == str(Version(version)) for file in each.files):
-            continue  # for which Python is another's to say
-        if any(each.version == Version(version) for each in releases):
+        asked = [each for each in releases if _is(each.version, version)]
+        # For which Python it has wheels is another's to say.
+        if asked and not any(file.is_wheel for file in asked[0].files):
             newest = next(
                 (str(each.version) for each in releases if each.is_for(python) and each.has_wheel(python)), ""
             )
@@ -91,6 +91,13 @@ def _wheel_faults(index: Index, versions: Mapping[str, str], kit: Pins, python: 
                 f"{name} {version} has no wheel for Python {python}, and an image builds none: {remedy}{further}."
             )
     return found
+
+
+def _is(version: Version, text: str) -> bool:
+    try:
+        return version == Version(text)
+    except InvalidVersion:
+        return False
 
 
 def _too_late(index: Index, known: Known, row: Profile, day: str) -> tuple[Known, list[str]]:

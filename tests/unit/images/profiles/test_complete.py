@@ -84,6 +84,7 @@ def test_without_versions_the_newest_of_today_are_taken(served: JsonIndex) -> No
             AskedProfile("own", versions={"transformers": "4.46.9"}),
             r"^transformers 4\.46\.9 was never released: the nearest are 4\.46\.3 and 5\.1\.0\.$",
         ),
+        (AskedProfile("own", packages=["peft===new"]), r"^peft new was never released: the nearest is 0\.15\.0\.$"),
         (AskedProfile("own", packages=["pefft==1", "xyz==2"]), r"knows no pefft: look.*\. Also, .*knows no xyz: look"),
         (
             AskedProfile("own", versions={"transformers": "5.1.0"}, packages=["peft==0.15.0"]),
