@@ -1,6 +1,6 @@
 """Pipelines of the open model parallel library against one process: loss, gradients, parameters, momentum.
 
-Usage: [BERTH_MINILM=FOLDER] python -m bench.model_parallel_equality [--ranks 2,4,8] [> bench/results/….md]
+Usage: python -m bench.model_parallel_equality [--ranks 2,4,8] [> bench/results/….md]
 
 Every model of tests/unit/train/smdistributed/pipeline_models.py, 2 and 4 partitions, 1 and 2 replicas, cluster and
 spread, interleaved and simple, 1 to 8 microbatches, some with a deterministic server; then module trees, partitions and

@@ -189,7 +189,7 @@ def remove_made(
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
 ) -> None:
-    """Remove the containers, networks and images that the kit made, and folders that a killed command of it left."""
+    """Remove what the kit made: containers, networks, images, leftovers."""
     items = remove_folders(dry_run=dry_run)
     for item in items:  # first, for they need no engine
         result.print(escape(str(item)))

@@ -135,14 +135,16 @@ def test_gradients_meet_where_graphs_do() -> None:
 def test_a_parameter_of_another_rank_refuses_its_values() -> None:
     parameter = nn.Linear(2, 3).weight
     optimizer = torch.optim.AdamW([parameter])
-    stand_in.send_parameter_away(parameter)
+    stand_in.send_parameter_away(parameter, "weight, which is on partition 1")
     assert stand_in.is_away(parameter)
     assert (tuple(parameter.shape), parameter.numel(), parameter.grad) == ((3, 2), 6, None)
     assert parameter.requires_grad_(requires_grad=False).requires_grad is False
     optimizer.zero_grad()
     optimizer.step()
     nn.utils.clip_grad_norm_([parameter], 1.0)
-    with pytest.raises(RuntimeError, match="on a rank that does not hold them"):
+    with pytest.raises(
+        RuntimeError, match="The values of weight, which is on partition 1, were asked for on another rank"
+    ):
         parameter.sum()
 
 
