@@ -189,7 +189,7 @@ def remove_made(
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
 ) -> None:
-    """Remove what the kit made: containers, networks, images, leftovers."""
+    """Remove the kit's containers, networks, images and leftovers."""
     items = remove_folders(dry_run=dry_run)
     for item in items:  # first, for they need no engine
         result.print(escape(str(item)))

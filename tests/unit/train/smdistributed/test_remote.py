@@ -142,9 +142,7 @@ def test_a_parameter_of_another_rank_refuses_its_values() -> None:
     optimizer.zero_grad()
     optimizer.step()
     nn.utils.clip_grad_norm_([parameter], 1.0)
-    with pytest.raises(
-        RuntimeError, match="The values of weight, which is on partition 1, were asked for on another rank"
-    ):
+    with pytest.raises(RuntimeError, match="The values of weight, which is on partition 1, were asked for"):
         parameter.sum()
 
 
