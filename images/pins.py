@@ -128,7 +128,8 @@ class Profile:
             return found
         raise UserError(
             f"profile {self.name} has no image {' or '.join(images)}: its software set {self.software.name} is for "
-            f"{' and '.join(self.images)}; name an image that it has, or another profile."
+            f"{' and '.join(self.images)}; name an image that it has, or another profile: what the one trained, the "
+            f"inference image of any other serves, such as --profile {DEFAULT_PROFILE}."
         )
 
     def openvino(self, image: str) -> str:

@@ -45,7 +45,8 @@ ProofOption = Annotated[
     Proof,
     typer.Option(
         metavar="cpu|whole|none",
-        help="Proved on the CPU by the CPU build of torch, by its own wheels (with CUDA some gigabytes), or not.",
+        help="How it is proved, on the CPU. cpu: with the CPU build of its torch. whole: with the wheels that "
+        "its images get, which with CUDA are some gigabytes, and without it the same. none: nothing is run.",
     ),
 ]
 
@@ -132,5 +133,5 @@ def _which(images: tuple[str, ...]) -> list[str]:
 def remove(name: NameArgument) -> None:
     """Remove a profile. Its row and its locks go, and its software set where no other profile has it."""
     for gone in remove_profile(name):
-        result.print(escape(gone))
+        result.print(escape(f"removed {gone}"))
     say("Its images are still there, if they were built: `docker rmi` removes them.")

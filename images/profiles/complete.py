@@ -21,6 +21,7 @@ from berth.images.known_releases import ask, ask_newest
 from berth.images.pins import NONE, Pins, Profile
 from berth.images.profiles.asked import (
     FOR_SCRIPTS,
+    MARGIN_DAYS,
     SETS_OWN,
     AskedProfile,
     CompleteProfile,
@@ -49,15 +50,19 @@ def complete(
         step(f"asking the package index for {asked.name}'s versions")
         exact = exact_versions(asked, kit)
         known = _ask_all(index, compatibility_table.load(), {"torch": torch, **exact})
-        newest = max((known.row(name, version).day for name, version in exact.items()), default="")
+        for line in _read_as(index, exact):
+            step(line)
+        newest, of = max(((known.row(name, exact[name]).day, name) for name in exact), default=("", ""))
         day = asked.day or day_of(newest, datetime.date.today())
+        if day and not asked.day:
+            step(f"all else is as of {day}, {MARGIN_DAYS} days after {of} {exact[of]}; --day changes it")
         wanted = combination(asked, kit, exact, day)
         refuse([*faults(wanted, known), *_wheel_faults(index, exact, kit, row.python)])
         versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
         still_open = dict.fromkeys(open_packages(asked))
         known, of_day = _too_late(index, known, row, day)
         for name in [name for name in {**still_open, **dict.fromkeys([*SETS_OWN, *of_day])} if name not in exact]:
-            step(f"asking for the newest {name} that fits")
+            step(f"asking for the newest {name} that fits" + (f", as of {day}" if day else ""))
             versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
         refuse(faults(combination(asked, kit, versions, day), known))
         refuse(_wheel_faults(index, {name: versions[name] for name in still_open}, kit, row.python))
@@ -90,6 +95,18 @@ def _wheel_faults(index: Index, versions: Mapping[str, str], kit: Pins, python: 
             found.append(
                 f"{name} {version} has no wheel for Python {python}, and an image builds none: {remedy}{further}."
             )
+    return found
+
+
+def _read_as(index: Index, versions: Mapping[str, str]) -> list[str]:
+    """What `4.46` is, which many write for the newest of a line and which is its first release."""
+    found = []
+    for name, text in versions.items():
+        line = tuple(map(int, text.split("."))) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else ()
+        releases = index.releases(name) if line else []
+        of_line = [each.version for each in releases if each.version.release[: len(line)] == line]
+        if final := [each for each in of_line if not each.is_prerelease and each > Version(text)]:
+            found.append(f"{name} {text} is the first release of that line; the newest is {max(final)}")
     return found
 
 

@@ -52,10 +52,17 @@ def added(places: Places, name: str = "own") -> add.Added:
 
 def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
     before = files()
+    (places.pins.parent / "debian").mkdir()
     assert added(places).profile.packages["transformers"] == "4.46.3"
     assert set(files()) - set(before) == {"locks/own/deps-train.txt"}
     assert pins.load(places.pins).profile("own").software.name == "own"
-    assert remove_profile("own", places) == ["[software.own]", "[profiles.own]", "docker/locks/own"]
+    (places.pins.parent / "debian" / "own.txt").write_text("bash=1\n")
+    assert remove_profile("own", places) == [
+        "[software.own] of pins.toml",
+        "[profiles.own] of pins.toml",
+        "docker/locks/own",
+        "docker/debian/own.txt",
+    ]
     assert files() == before
 
 
@@ -148,9 +155,9 @@ def test_a_profile_that_others_need_stays(places: Places, files: Files) -> None:
 
 
 def test_a_set_that_another_row_has_stays(places: Places) -> None:
-    assert remove_profile("cpu-hf4", places)[0] == "[profiles.cpu-hf4]"
+    assert remove_profile("cpu-hf4", places)[0] == "[profiles.cpu-hf4] of pins.toml"
     assert "hf4" in pins.load(places.pins).software
-    assert remove_profile("cu124-hf4", places)[0] == "[software.hf4]"
+    assert remove_profile("cu124-hf4", places)[0] == "[software.hf4] of pins.toml"
     assert "hf4" not in pins.load(places.pins).software
 
 

@@ -71,6 +71,21 @@ def test_what_is_left_open_is_as_of_the_sets_own_day(served: JsonIndex) -> None:
     assert list(found.packages) == [*own, "evaluate==0.4.3", "scikit-learn==1.6.1", "pillow==11.0.0"]
 
 
+def test_a_line_is_said_to_be_its_first_release_and_the_day_has_its_reason(served: JsonIndex) -> None:
+    for micro in ("0", "1", "2", "3rc1"):
+        served.add("liner", f"4.46.{micro}", upload_time="2024-11-01T00:00:00Z")
+    served.add("liner", "4.47.0", upload_time="2024-12-20T00:00:00Z")
+    steps: list[str] = []
+    found = complete(AskedProfile("own", packages=["liner==4.46"]), KIT, network(served), steps.append)
+    assert "liner 4.46 is the first release of that line; the newest is 4.46.2" in steps
+    assert "all else is as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
+    assert "asking for the newest transformers that fits, as of 2024-12-01" in steps
+    assert found.day == "2024-12-01"
+    steps.clear()
+    complete(AskedProfile("own", packages=["liner==4.47"]), KIT, network(served), steps.append)
+    assert not [each for each in steps if "first release" in each], "there is no other"
+
+
 def test_without_versions_the_newest_of_today_are_taken(served: JsonIndex) -> None:
     found = complete(AskedProfile("own"), KIT, network(served))
     assert (found.versions["transformers"], found.versions["datasets"]) == ("5.1.0", "5.0.0")
