@@ -13,7 +13,6 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import UNSET, decode, unquote
 from berth.contract.variables import misspelt_ours
-from berth.train.smdistributed.modelparallel import parameters
 
 MOST_PROCESSES = 256
 REQUIRE_EFA = "BERTH_REQUIRE_EFA"
@@ -77,7 +76,7 @@ class LaunchOptions:
     None when nobody said, and so is `timeout`, the seconds that hosts wait for each other; `exports` are variables from
     mpirun's `-x NAME=value`, which every host gets. `debug`: the log shows the launch plan with its command lines and
     settings. `trace`: the steps of run_qa whose time is taken apart, none when nobody said. `model_parallel` are the
-    options of SageMaker's model parallel library, checked but for the number of ranks, empty where it was not asked
+    options of SageMaker's model parallel library, unchecked, empty where it was not asked
     for; `smdistributed` says whose libraries of that name there are, empty: AWS's where they are, else the kit's.
     """
 
@@ -139,7 +138,7 @@ def read_mp_parameters(text: str) -> dict[str, Any]:
 
 
 def _model_parallel(program: str | None, values: Mapping[str, str], problems: list[str]) -> Mapping[str, Any]:
-    """What was asked of the model parallel library; all that is wrong with it is a problem."""
+    """What was asked of the model parallel library, if it is an object; what it means, the launch plan knows."""
     try:
         given = read_mp_parameters(values.get(MP_PARAMETERS, ""))
     except ValueError as error:
@@ -151,10 +150,6 @@ def _model_parallel(program: str | None, values: Mapping[str, str], problems: li
             "smdistributed modelparallel from distribution, or give a program of your own."
         )
         return {}
-    try:
-        parameters.parse(given)
-    except parameters.ParameterError as error:
-        problems += [f"{MP_PARAMETERS}: {problem}" for problem in error.problems]
     return given
 
 

@@ -8,8 +8,8 @@ _WITHOUT_THE_PATH = 5
 """The first version of transformers whose Trainer can't go the library's path by itself."""
 
 
-def problems(options: LaunchOptions, ranks: int) -> list[str]:
-    """What forbids it on so many ranks; the options themselves were checked as they were read."""
+def problems(options: LaunchOptions, ranks: int | None) -> list[str]:
+    """All that is wrong with its options; None ranks: their number is not known, for something else is wrong."""
     found = []
     if options.model_parallel and options.smdistributed == OFF:
         found.append(
@@ -17,7 +17,8 @@ def problems(options: LaunchOptions, ranks: int) -> list[str]:
             "remove the one or the other."
         )
     try:
-        _parsed(options, ranks)
+        if options.model_parallel:
+            parameters.parse(options.model_parallel, ranks)
     except parameters.ParameterError as error:
         found += [f"{MP_PARAMETERS}: {problem}" for problem in error.problems]
     return found
@@ -25,9 +26,9 @@ def problems(options: LaunchOptions, ranks: int) -> list[str]:
 
 def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
     """What is done of what was asked for, and what changes nothing. `transformers` is the image's version."""
-    asked = _parsed(options, ranks)
-    if asked is None:
+    if not options.model_parallel:
         return []
+    asked = parameters.parse(options.model_parallel, ranks)
     degree = asked.pipeline_parallel_degree
     lines = [
         f"model parallel: {degree} partition{'s' if degree > 1 else ''} of the model, {ranks // degree} "
@@ -54,10 +55,6 @@ def taken_as_argument(transformers: str) -> bool:
     `transformers` is the image's version, empty where nobody looked.
     """
     return bool(transformers) and not _since_5(transformers)
-
-
-def _parsed(options: LaunchOptions, ranks: int) -> parameters.ModelParallelParameters | None:
-    return parameters.parse(options.model_parallel, ranks) if options.model_parallel else None
 
 
 def _since_5(transformers: str) -> bool:

@@ -159,7 +159,8 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
     choice = _choose(job, options, found)
     ranks = choice.ranks * len(job.hosts) if choice.kind == "mpirun" else 1
     problems = [*options.problems, *_problems(job, options, found, choice)]
-    if problems := problems or model_parallel.problems(options, ranks):
+    problems += model_parallel.problems(options, None if problems else ranks)
+    if problems:
         raise JobError(" ".join(problems))
     by_mpirun = choice.kind == "mpirun"
     launcher = found.launcher

@@ -16,7 +16,7 @@ from berth.images import pins
 
 ALLOWED_IMPORTS = {
     "common": set(),
-    "contract": {"smdistributed"},  # its table of options, which needs the standard library alone
+    "contract": set(),
     "qa": set(),
     "runtime": {"contract", "qa"},
     "train": {"contract", "qa", "runtime", "smdistributed"},

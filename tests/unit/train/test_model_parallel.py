@@ -92,6 +92,14 @@ def test_off_leaves_out_what_was_asked_for() -> None:
     assert planned({}, BERTH_SMDISTRIBUTED="off").kind == "mpirun"
 
 
+def test_all_that_is_wrong_with_a_job_is_named_at_once() -> None:
+    with pytest.raises(JobError) as error:
+        planned({"partitions": 3, "partitiones": 1}, BERTH_TRACE="never")
+    assert "partitiones is no option" in str(error.value)
+    assert "BERTH_TRACE" in str(error.value)
+    assert "does not divide" not in str(error.value), "the number of ranks counts once the rest is right"
+
+
 def test_run_qa_does_not_use_it() -> None:
     with pytest.raises(JobError, match="which run_qa, the kit's own program, does not use"):
         planned({"partitions": 2}, program=None)
