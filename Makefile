@@ -98,7 +98,7 @@ unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; 
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
 
 OLDER_PROFILE := cpu-hf4
-OLDER_TESTS := hf4 metrics start_hook
+OLDER_TESTS := hf4 metrics smdistributed start_hook
 .PHONY: images
 images: engine setup ## build both images, and the one for scripts from before transformers 5
 	$(PYTHON) build.py build all

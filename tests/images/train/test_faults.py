@@ -234,13 +234,13 @@ def test_a_host_without_a_file_of_a_divided_channel_is_named(
     fault_row("ShardedByS3Key, fewer files than hosts", sentence, ran.outcome.exit_code, seconds)
 
 
-def test_model_parallelism_is_refused(
+def test_model_parallelism_is_refused_for_run_qa(
     train_job: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row
 ) -> None:
     asked = {"mp_parameters": '{"partitions": 2}', "sagemaker_mpi_enabled": "true"}
     began = time.time()
     ran = train_job(channels(train="x"), hosts=2, hyperparameters=TRAIN | asked)
-    sentence, seconds = assert_told(ran, 2, ("mp_parameters", "fsdp"), began)
+    sentence, seconds = assert_told(ran, 2, ("mp_parameters", "run_qa", "a program of your own"), began)
     fault_row("mp_parameters", sentence, ran.outcome.exit_code, seconds)
 
 
