@@ -76,8 +76,8 @@ class LaunchOptions:
     None when nobody said, and so is `timeout`, the seconds that hosts wait for each other; `exports` are variables from
     mpirun's `-x NAME=value`, which every host gets. `debug`: the log shows the launch plan with its command lines and
     settings. `trace`: the steps of run_qa whose time is taken apart, none when nobody said. `model_parallel` are the
-    options of SageMaker's model parallel library, unchecked, empty where it was not asked
-    for; `smdistributed` says whose libraries of that name there are, empty: AWS's where they are, else the kit's.
+    options of SageMaker's model parallel library, unchecked, empty where it was not asked for; `smdistributed` says
+    whose libraries of that name there are, empty: AWS's where they are, else the kit's.
     """
 
     mpi: bool = False

@@ -25,6 +25,15 @@ def start(config):
     smp.init(config)
 
 
+def raised(function, *args, **kwargs):
+    """The name and text of what is raised, or None."""
+    try:
+        function(*args, **kwargs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def optimizer_of(model, rate=RATE):
     return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
 

@@ -159,40 +159,34 @@ def pretrained(folder, run):
     return [name for name, each in loaded.state_dict().items() if not torch.equal(each, whole[name])]
 
 
-def raised(function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
 def refused(folder):
     """What can't be resumed or saved: the error of each."""
     Run(partitions=4 if smp.size() == 4 else 1)
-    found = {"degrees": raised(smp.resume_from_checkpoint, folder, "third")}
+    found = {"degrees": pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third")}
     pipeline_cases.start({"partitions": 2})
-    found["no model"] = raised(smp.resume_from_checkpoint, folder, "third")
+    found["no model"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third")
     smp.DistributedModel(pipeline_models.build(KIND))
-    found["no optimizer"] = raised(smp.resume_from_checkpoint, folder, "third", partial=False)
+    found["no optimizer"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third", partial=False)
     assert smp.resume_from_checkpoint(folder, "third", load_optimizer=False) == {"step": 3}
     run = Run()
-    found["missing"] = raised(smp.resume_from_checkpoint, folder, "fourth")
-    found["no newest"] = raised(smp.resume_from_checkpoint, f"{folder}/nowhere")
+    found["missing"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "fourth")
+    found["no newest"] = pipeline_cases.raised(smp.resume_from_checkpoint, f"{folder}/nowhere")
     if smp.rank() == 0:
         shutil.copytree(f"{folder}/third_partial", f"{folder}/lost_partial")
         pathlib.Path(folder, "lost_partial", "model_1_0.pt").unlink()
         shutil.copytree(f"{folder}/third_partial", f"{folder}/other_partial")
         pathlib.Path(folder, "other_partial", "manifest.json").unlink()
     smp.barrier()
-    found["a part is lost"] = raised(smp.resume_from_checkpoint, folder, "lost")
-    found["no manifest"] = raised(smp.resume_from_checkpoint, folder, "other")
-    found["plain model"] = raised(smp.save_checkpoint, folder, "x", model=run.plain)
-    found["content"] = raised(smp.save_checkpoint, folder, "x", model=run.model, user_content=lambda: None)
+    found["a part is lost"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "lost")
+    found["no manifest"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "other")
+    found["plain model"] = pipeline_cases.raised(smp.save_checkpoint, folder, "x", model=run.plain)
+    found["content"] = pipeline_cases.raised(
+        smp.save_checkpoint, folder, "x", model=run.model, user_content=lambda: None
+    )
     run.train([0])
     partial = smp.DistributedOptimizer(torch.optim.SGD(run.model.local_parameters(), lr=0.1))
-    found["optimizer of one rank"] = raised(partial.state_dict)
-    found["optimizer"] = raised(
+    found["optimizer of one rank"] = pipeline_cases.raised(partial.state_dict)
+    found["optimizer"] = pipeline_cases.raised(
         run.optimizer.load_state_dict, {**run.optimizer.local_state_dict(), "_smp_partitions": 3}
     )
     return found
@@ -210,7 +204,7 @@ def interrupted(folder, expected):
         files.write = fails
     try:
         said = (
-            raised(smp.save_checkpoint, folder, "third", model=run.model, optimizer=run.optimizer)
+            pipeline_cases.raised(smp.save_checkpoint, folder, "third", model=run.model, optimizer=run.optimizer)
             or "another replica's"
         )
     finally:

@@ -87,31 +87,22 @@ def step_in_step(model, x):
     return test_step(model, x)
 
 
-def raised(function, *args, **kwargs):
-    """The name and text of what is raised, or None."""
-    try:
-        function(*args, **kwargs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
 def fault(name):
     """One kind of mistake: what this rank raises."""
     model, x = fresh(), torch.randn(4, 8)
     train_step(model, x)
     if name == "remote":
         model.module.blocks[-1].fails = True
-        first = raised(train_step, model, x)
+        first = pipeline_cases.raised(train_step, model, x)
         model.module.blocks[-1].fails = False
-        assert raised(train_step, model, x) is None, "the next step works"
+        assert pipeline_cases.raised(train_step, model, x) is None, "the next step works"
         return first
     if name == "form":
         model.module.blocks[-1].grows = True
-        return [raised(train_step, model, x) for _ in range(4)][-1]
+        return [pipeline_cases.raised(train_step, model, x) for _ in range(4)][-1]
     if name == "mismatch":
-        found = raised(test_step if smp.pp_rank() == 0 else train_step, model, x)
-        assert raised(train_step, model, x) is None, "the next step works"
+        found = pipeline_cases.raised(test_step if smp.pp_rank() == 0 else train_step, model, x)
+        assert pipeline_cases.raised(train_step, model, x) is None, "the next step works"
         return found
     calls = {
         "batch": lambda: train_step(model, torch.randn(3, 8)),
@@ -126,7 +117,7 @@ def fault(name):
         "second model": lambda: smp.DistributedModel(nn.Linear(2, 2)),
         "same model": lambda: _same(model),
     }
-    return raised(calls[name])
+    return pipeline_cases.raised(calls[name])
 
 
 def _same(model):
@@ -196,7 +187,7 @@ def swapped():
         ends.drain()
     if smp.rank() == 1:
         incoming = [ends.expect_tensors(0, transfer, [meta]) for transfer in (8, 7)]
-        found = raised(incoming[0].wait)
+        found = pipeline_cases.raised(incoming[0].wait)
         incoming[1]._work.wait()
     smp.barrier()
     return found
