@@ -187,7 +187,7 @@ CUTS: dict[str, dict[str, Any]] = {
 
 
 def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str, Any]:
-    """Seconds of one process and of two partitions, in turns, and the bytes of a step over the wire."""
+    """Seconds of one process and of two partitions in turns, how often the one is the other, and a step's bytes."""
     start({"partitions": 2, "microbatches": microbatches, **CUTS[cut]})
     plain, alone, batch = shape.model(), shape.model(), shape.batch()
     if cut == "coarse":
@@ -227,7 +227,9 @@ def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str,
     part = [each.chunk(microbatches)[0] for each in batch]
     least = microbatches * least_bytes(calls_of(alone, model._plan, part))
     medians = {name: statistics.median(each) for name, each in times.items()}
-    return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, **medians}
+    # Of each round, for the two have the same machine there: its speed drifts by more than what is measured.
+    speedup = statistics.median(one / two for one, two in zip(times["one"], times["two"], strict=True))
+    return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, "speedup": speedup, **medians}
 
 
 def overlaps(shape: Shape, cases: Sequence[tuple[str, int]], rounds: int) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def test_a_tensor_goes_once_to_each_partition_that_takes_it() -> None:
 
 
 def timed(cut: str, two: float, sent: int = 100) -> dict[str, Any]:
-    return {"cut": cut, "microbatches": 4, "one": 1.6, "two": two, "sent": sent, "least": 100}
+    return {"cut": cut, "microbatches": 4, "one": 1.6, "two": two, "speedup": 1.6 / two, "sent": sent, "least": 100}
 
 
 def test_the_ideal_is_what_the_bubble_leaves() -> None:
