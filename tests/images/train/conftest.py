@@ -24,6 +24,7 @@ from berth.common import labels
 from berth.images import pins
 from berth.local import opt_ml
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
+from tests.images.serve.served import Served
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 LIMIT_SECONDS = 180.0
@@ -168,6 +169,32 @@ def user_job(train_job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> T
         return train_job({"train": data, **channels}, code=code, hyperparameters=told, **job)
 
     return run
+
+
+ServeModel = Callable[[Path], Served]
+
+
+@pytest.fixture
+def serve_model(client: docker.DockerClient) -> Iterator[ServeModel]:
+    """`serve_model(folder)`: a container of the inference image of the profile cpu, ready."""
+    made = []
+
+    def start(model: Path) -> Served:
+        container = client.containers.run(
+            f"berth-serve:{pins.DEFAULT_PROFILE}",
+            detach=True,
+            volumes=[f"{model}:/opt/ml/model:ro"],
+            ports={"8080/tcp": ("127.0.0.1", None)},
+            labels={"berth.test": "1"},
+        )
+        made.append(container)
+        served = Served(container)
+        served.wait_until_ready()
+        return served
+
+    yield start
+    for container in made:
+        container.remove(force=True)
 
 
 LoneHosts = Callable[..., AbstractContextManager[dict[str, Container]]]

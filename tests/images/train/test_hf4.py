@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from bench.published_scripts import question_rows, write_rows
 from berth.common.containers import Access, run_once
 from berth.contract.archive import unpack
 from berth.images import pins
-from tests.images.serve.served import Served
-from tests.images.train.conftest import IMAGE
+from tests.images.train.conftest import IMAGE, ServeModel
 
 SCRIPTS = Path(__file__).parent / "scripts"
 MODEL = "/opt/ml/input/data/model"
@@ -84,37 +83,14 @@ def trained(
     return folder
 
 
-@pytest.fixture
-def serve(client: docker.DockerClient) -> Iterator[Callable[[Path], Served]]:
-    """`serve(model)`: a container of the inference image of the profile cpu, ready."""
-    made = []
-
-    def start(model: Path) -> Served:
-        container = client.containers.run(
-            f"berth-serve:{pins.DEFAULT_PROFILE}",
-            detach=True,
-            volumes=[f"{model}:/opt/ml/model:ro"],
-            ports={"8080/tcp": ("127.0.0.1", None)},
-            labels={"berth.test": "1"},
-        )
-        made.append(container)
-        served = Served(container)
-        served.wait_until_ready()
-        return served
-
-    yield start
-    for container in made:
-        container.remove(force=True)
-
-
 @pytest.mark.parametrize(
     ("folder", "file"), [(".", "pytorch_model.bin"), ("safe", "model.safetensors")], ids=["bin", "safetensors"]
 )
 def test_the_cpu_image_serves_what_such_a_script_saves(
-    folder: str, file: str, trained: Path, serve: Callable[[Path], Served]
+    folder: str, file: str, trained: Path, serve_model: ServeModel
 ) -> None:
     assert (trained / folder / file).is_file()
-    served = serve(trained / folder)
+    served = serve_model(trained / folder)
     status, answer, _ = served.ask({"question": "Where is it?", "context": "It is in the house by the sea."})
     assert status == 200, answer
     assert answer["answer"] in "It is in the house by the sea."

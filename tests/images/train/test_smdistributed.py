@@ -9,9 +9,11 @@ import docker
 import pytest
 from testinfra.host import Host
 
-from tests.images.train.conftest import IMAGE
+from berth.contract.archive import unpack
+from tests.images.train.conftest import IMAGE, ServeModel
 
-TRAINER = (Path(__file__).parent / "scripts" / "trainer_alone.py").read_text()
+SCRIPTS = Path(__file__).parent / "scripts"
+TRAINER = (SCRIPTS / "trainer_alone.py").read_text()
 TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 # As SDK v2's estimator with distribution smdistributed modelparallel sends it.
 PARTITIONS = {"mp_parameters": '{"partitions": 2, "microbatches": 2, "ddp": true}'}
@@ -62,3 +64,23 @@ def test_trainer_over_smddp(user_job: Callable[..., Any], alone: Any) -> None:
     asked = {"sagemaker_distributed_dataparallel_enabled": "true", "batch": "16"}
     ran = user_job({"train.py": TRAINER}, "train.py", asked, environment={"BERTH_PROCESSES_PER_HOST": "2"})
     assert losses(ran, ranks=2) == alone
+
+
+def test_the_cpu_image_serves_a_full_checkpoint_of_two_partitions(
+    user_job: Callable[..., Any], tiny_model: Path, tmp_path: Path, serve_model: ServeModel
+) -> None:
+    ran = user_job(
+        {"train.py": (SCRIPTS / "questions_smp.py").read_text()},
+        "train.py",
+        {"mp_parameters": '{"partitions": 2}', "model": "/opt/ml/input/data/model"},
+        model=tiny_model,
+        environment=TWO_RANKS,
+    )
+    assert ran.outcome.exit_code == 0, ran.log
+    assert "taught: 2 partitions, loss 0.0" in ran.log
+    unpack(ran.outcome.model_archive, tmp_path / "model")
+    assert (tmp_path / "model" / "pytorch_model.bin").is_file()
+    served = serve_model(tmp_path / "model")
+    status, answer, _ = served.ask({"question": "Where is it?", "context": "It is in the house by the sea."})
+    assert (status, answer["answer"]) == (200, "by the sea")
+    assert answer["score"] > 0.9
