@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForQuestionAnswering
 
 from bench.scripts.wire_bytes import Called, Taken, least_bytes
+from tests.unit.train.smdistributed.new_start import start
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,6 @@ def loss_of(model: Any, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     ids, mask, starts, ends = tensors
     found = model(input_ids=ids, attention_mask=mask, start_positions=starts, end_positions=ends)
     return found.loss  # type: ignore[no-any-return]
-
-
-def start(config: dict[str, Any]) -> None:
-    """As in a new process."""
-    smp.state.initialized, smp.state.model, smp.state.optimizer = False, None, None
-    smp.init(config)
 
 
 # ---- memory ----

@@ -34,9 +34,14 @@ ASKED = [
 ]
 # Of each job its SDK, its folder, its arguments, and what its last line says.
 JOBS = {
-    "questions": (2, QUESTIONS, [], "exact match: 100 of 100"),
-    "images": (2, IMAGES, ["--parallel", "model"], "right classes: 47 of 48"),
-    "texts": (3, TEXT, [], "right labels: 100 of 100"),
+    f"{name}-v{version}": (version, folder, arguments, last)
+    for name, folder, arguments, last in (
+        ("questions", QUESTIONS, [], "exact match: 100 of 100"),
+        ("texts", TEXT, [], "right labels: 100 of 100"),
+        ("images-data", IMAGES, ["--parallel", "data"], "right classes: 47 of 48"),
+        ("images-model", IMAGES, ["--parallel", "model"], "right classes: 47 of 48"),
+    )
+    for version in (2, 3)
 }
 
 
@@ -102,13 +107,13 @@ def unpacked(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: Callable[[int], dict[str, Ended]]) -> None:
-    version, folder, _, last = JOBS[name]
+    version, folder, arguments, last = JOBS[name]
     job = ended(version)[name]
     assert not job.error, job.log
     losses = [float(text) for text in re.findall(r"epoch \d+: loss ([\d.]+)", job.log)]
     assert losses[-1] < 0.1 < losses[0], job.log
     assert last in job.log
-    library = "smddp" if folder == QUESTIONS else "smp"
+    library = "smddp" if folder == QUESTIONS or "data" in arguments else "smp"
     assert re.search(rf"{library}: open implementation, not AWS's library: 2 (ranks|partitions × 1 replicas)", job.log)
     config = transformers.AutoConfig.from_pretrained(job.model)
     (kind,) = config.architectures

@@ -1,0 +1,17 @@
+"""Runs in each rank of a launch: the library as in a new process, for the next of several cases."""
+
+import gc
+from typing import Any
+
+import smdistributed.modelparallel.torch as smp
+import torch.distributed as dist
+
+
+def start(config: dict[str, Any]) -> None:
+    """`smp.init` again. Earlier cases' groups go first: gloo keeps threads for each, and hundreds of cases slow all."""
+    state = smp.state
+    for group in {group for _, group in state.groups.values()} - {dist.group.WORLD}:
+        dist.destroy_process_group(group)
+    state.initialized, state.model, state.optimizer, state.groups = False, None, None, {}
+    gc.collect()  # a model and its hooks hold each other, and the groups
+    smp.init(config)
