@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from berth.common.errors import UserError, refuse
+from berth.common.errors import Problems, UserError, refuse
 from berth.images import compatibility_table
 from berth.images.build_network import Network, in_few_words, innermost
 from berth.images.combinations import Known, cuda_parts_of, faults, nearest, torchvision_of
@@ -64,10 +64,15 @@ def complete(
             step(f"all else is as of {day}, {MARGIN_DAYS} days after {of} {exact[of]}; --day changes it")
         wanted = combination(asked, kit, exact, day)
         late = day_faults(exact, [each for each in bounds if not _is_undated(each, kit)], day, known)
-        refuse([*faults(wanted, known), *late, *_wheel_faults(index, exact, kit, row.python)])
-        hardware = _hardware(row, torch, known) if torch != row.torch else {}
-        if hardware:
-            check_torch(torch, row.torch_index, network)
+        problems = Problems()
+        with problems.noted():
+            refuse([*faults(wanted, known), *late, *_wheel_faults(index, exact, kit, row.python)])
+        hardware: dict[str, str] = {}
+        if torch != row.torch and known.spelt("torch", torch):
+            with problems.noted():
+                hardware = _hardware(row, torch, known)
+                check_torch(torch, row.torch_index, network)
+        problems.refuse()
         versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
         still_open = dict.fromkeys(open_packages(asked))
         known, of_day = _too_late(index, known, row, day, kit)
