@@ -156,7 +156,11 @@ def _ask_all(index: Index, known: Known, versions: Mapping[str, str], kit: Pins)
             known = ask(index, known, {name: version})
         except UnknownProject as error:
             near = difflib.get_close_matches(name, _names(known, kit), n=1, cutoff=0.75)
-            wrong.append(f"{error.says}: did you mean {near[0]}?" if near else str(error))
+            if near == [name]:
+                hint = "see whether pip's index-url, or the variable PIP_INDEX_URL, names the right one."
+                wrong.append(f"{error.says}: {hint}")
+            else:
+                wrong.append(f"{error.says}: did you mean {near[0]}?" if near else str(error))
     refuse(wrong)
     return known
 

@@ -128,6 +128,7 @@ def test_without_versions_the_newest_of_today_are_taken(served: JsonIndex) -> No
             r"2025-02-09, and all else would be as of 2024-01-01: give --day 2025-02-09 or a later one",
         ),
         (AskedProfile("own", packages=["evaluat==0.4"]), r"has no package evaluat: did you mean evaluate\?$"),
+        (AskedProfile("own", constraints=["numpy<2"]), r"has no package numpy: see whether pip's index-url, or"),
         (AskedProfile("own", constraints=["einopz<1"]), r"has no package einopz: look at how it is spelt\.$"),
     ],
 )
