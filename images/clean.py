@@ -6,11 +6,9 @@ image's label.
 """
 
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from docker import DockerClient
@@ -20,7 +18,7 @@ from berth.common import labels, owner
 from berth.common.engine import refusal
 from berth.common.image_names import repository_name
 from berth.images.locks import LOCKS
-from berth.images.scratch import NEW_LOCKS, PROOFS, remove, stale_folders
+from berth.images.scratch import remove, stale_folders
 
 REPOSITORIES = tuple(map(repository_name, ("train", "serve", "base")))
 
@@ -50,8 +48,7 @@ def remove_all(client: DockerClient, *, dry_run: bool = False, images: bool = Tr
 
 def remove_folders(*, dry_run: bool = False) -> list[Item]:
     """Removes, or only lists, what a killed `profile add` or `pins` left: environments of proofs, half-made locks."""
-    places = [(Path(tempfile.gettempdir()), PROOFS), (LOCKS.parent, NEW_LOCKS)]
-    found = [folder for parent, prefix in places for folder in stale_folders(parent, prefix)]
+    found = stale_folders(LOCKS)
     for folder in found if not dry_run else ():
         remove(folder)
     return [Item("folder", str(folder), "" if dry_run or not folder.exists() else "see above") for folder in found]

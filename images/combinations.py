@@ -284,7 +284,7 @@ def _bound_faults(wanted: Combination, known: Known) -> Iterator[_Fault]:
         if version := _public(wanted.versions.get(project, "")):
             for bound in about:
                 if not SpecifierSet(bound.specifier).contains(version, prereleases=True):
-                    yield _Fault(f"{_says(bound)}, and not {version}", _of([bound], wanted, project))
+                    yield _Fault(_excludes(bound, version), _of([bound], wanted, project))
         else:
             yield from _shared_faults(project, about, wanted, known)
 
@@ -309,6 +309,12 @@ def _says(bound: _Bound) -> str:
     if bound.who.startswith("the constraint"):
         return f"{bound.who} is set"
     return f"{bound.who} wants {bound.project} {bound.specifier}"
+
+
+def _excludes(bound: _Bound, version: str) -> str:
+    if bound.who.startswith("the constraint"):
+        return f"{bound.project} is to be {version}, and {bound.who} excludes it"
+    return f"{_says(bound)}, and not {version}"
 
 
 def _of(bounds: Sequence[_Bound], wanted: Combination, *more: str) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from berth.images.build_network import Network, in_few_words, innermost, without
 
 PYPI = "https://pypi.org/simple"
 _SIMPLE = "application/vnd.pypi.simple.v1+json"  # PEP 691
+_NO_JSON = "no JSON"
 _TIMEOUT_S = 20
 _BLOCK = 1 << 16
 _WHOLE = 32 << 20
@@ -105,6 +106,25 @@ class Metadata:
 
     requires_python: str
     requires: tuple[str, ...]
+
+
+class UnknownProject(UserError):
+    """No index has a project of that name; `says` is that without what to do."""
+
+    def __init__(self, project: str, index: str) -> None:
+        self.project = project
+        self.says = f"The package index {index} has no package {project}"
+        super().__init__(f"{self.says}: look at how it is spelt.")
+
+
+def remedy(reason: str) -> str:
+    """What to do about an index that gave no releases of a project, by the reason that `Index.look_up` gives."""
+    if _NO_JSON in reason:
+        return "name one that answers with JSON (PEP 691), by pip's index-url or the variable PIP_INDEX_URL"
+    return (
+        "see whether this machine reaches it, by the name that pip's index-url or the variable PIP_INDEX_URL gives it, "
+        "and run the command again when it answers"
+    )
 
 
 @cache
@@ -196,16 +216,15 @@ class Index:
         return self._projects[name]
 
     def releases(self, project: str) -> list[Release]:
-        """The releases of a project, the newest first; UserError where no index gives one."""
+        """The releases of a project, the newest first; UserError where no index gives one, UnknownProject where they
+        have none.
+        """
         found, reason = self.look_up(project)
         if found:
             return found
-        if reason and all(each.startswith("404 ") for each in reason.split("; ")):
-            raise UserError(f"The package index {self.name} knows no {project}: look at how it is spelt.")
-        raise UserError(
-            f"The package index {self.name} does not say which releases {project} has ({reason or 'it lists none'}): "
-            "look at pip's index-url, and whether it answers with JSON (PEP 691), then run the command again."
-        )
+        if all(each.startswith("404 ") for each in reason.split("; ") if each):
+            raise UnknownProject(project, self.name)
+        raise UserError(f"The package index {self.name} gave no answer for {project} ({reason}): {remedy(reason)}.")
 
     def metadata(self, release: Release) -> Metadata:
         """What a release asks for, by a wheel of it; UserError where it has none, or where the index fails."""
@@ -228,9 +247,9 @@ class Index:
             if answer.status_code != 200:
                 return [], f"{answer.status_code} {answer.reason}"
             found = answer.json()
-            return (parse_project(found, answer.url), "") if isinstance(found, dict) else ([], "no JSON")
+            return (parse_project(found, answer.url), "") if isinstance(found, dict) else ([], _NO_JSON)
         except requests.exceptions.JSONDecodeError:
-            return [], "no JSON"
+            return [], _NO_JSON
         except requests.RequestException as error:
             return [], in_few_words(innermost(error))
 

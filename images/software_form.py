@@ -64,50 +64,62 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
     if not software.images or set(software.images) - set(IMAGES):
         yield f"images of {table} are not some of {', '.join(IMAGES)}"
     for name, version in software.versions.items():
-        if version != NONE and _version(version) is None:
-            yield f"{name} of {table} is {version!r}, and no version: write it as 4.46.3"
-    found = _version(software.transformers)
+        if version != NONE and parsed_version(version) is None:
+            yield f"{name} of {table} is {version!r}, which is no version: write it as 4.46.3"
+    found = parsed_version(software.transformers)
     if "serve" in software.images and found and found.major < KIT_TRANSFORMERS:
         yield (
             f"{table} has transformers {software.transformers}, and serve is for {KIT_TRANSFORMERS} and newer: write "
             'images = ["train"]; images of other profiles serve its models'
         )
     for text in (*software.packages, *software.constraints):
-        if _requirement(text) is None:
-            yield f'{text!r} of {table} is no requirement: write it as pip takes it, such as "peft==0.15.2"'
+        if fault := requirement_fault(text):
+            yield f"{text!r} of {table} {fault}"
     for text in software.packages:
-        asked = _requirement(text)
-        name = canonicalize_name(asked.name) if asked else ""
+        name = "" if requirement_fault(text) else canonicalize_name(Requirement(text).name)
         if name in (*known, "torch", "torchvision", "transformers", "accelerate", "datasets"):
             yield f'packages of {table} has {name}, which stands by itself: write {name} = "VERSION"'
     for text in software.debian:
         if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", text):
             yield f'{text!r} of {table} is no package of Debian: write its name alone, such as "git"'
-    if software.day and not _is_day(software.day):
-        yield f"day of {table} is {software.day!r}, and no day: write it as 2024-12-01"
+    if software.day and not is_day(software.day):
+        yield f"day of {table} is {software.day!r}, which is no day: write it as 2024-12-01"
     for name in software.environment:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
+        if not is_variable(name):
             yield f"{name!r} of the environment of {table} is no variable's name"
 
 
-def _is_day(text: str) -> bool:
+def requirement_fault(text: str) -> str:
+    """What is wrong in a requirement, behind its text; empty for one of an index."""
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        return 'is no requirement: write it as pip takes it, such as "peft==0.15.2"'
+    if not found.url:
+        return ""
+    return (
+        f"asks for a file or a repository by its URL, and locks have the files of package indexes only: write "
+        f'"{found.name}==VERSION" of an index, such as a pip extra-index-url of yours, or install it in a Dockerfile '
+        "of your own that begins with `FROM` and the image"
+    )
+
+
+def is_variable(name: str) -> bool:
+    """Whether an environment can have a variable of that name."""
+    return bool(re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII))
+
+
+def is_day(text: str) -> bool:
+    """Whether it is a day, such as 2024-12-01."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
 
 
-def _version(text: str) -> Version | None:
+def parsed_version(text: str) -> Version | None:
+    """A version; None for what is none."""
     try:
         return Version(text)
     except InvalidVersion:
         return None
-
-
-def _requirement(text: str) -> Requirement | None:
-    """A requirement of an index; None for what is none, or names a file."""
-    try:
-        found = Requirement(text)
-    except InvalidRequirement:
-        return None
-    return None if found.url else found

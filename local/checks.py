@@ -13,9 +13,11 @@ from berth.common.files import atomic_write, explain_os_errors
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.launch_options import read_launch_options
+from berth.contract.own_program import without_run_qa
 from berth.contract.schema import SchemaError, read_schema
 from berth.contract.splits import SPLITS
 from berth.images import pins
+from berth.images.selection import SelectedImage
 from berth.local import opt_ml
 from berth.qa import files
 from berth.qa.faults import DataError
@@ -58,6 +60,16 @@ def check_shares(channels: Mapping[str, Path], divided: Collection[str], hosts: 
                 f"the channel {name} has {files}, too few for {hosts} hosts: give it a file for each host or more, or "
                 "leave --divide out."
             )
+
+
+def check_run_qa(image: SelectedImage) -> None:
+    """Refuses an image that has another transformers than run_qa is for; what somebody built FROM it may have what its
+    labels do not say.
+    """
+    pinned = {} if image.derived else image.labels
+    cuda = pinned.get("berth.cuda", "")
+    if refusal := without_run_qa(pinned.get("berth.transformers", ""), "" if cuda == pins.NONE else cuda):
+        raise UserError(refusal)
 
 
 def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Mapping[str, str]) -> None:

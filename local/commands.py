@@ -142,6 +142,7 @@ def _checked_image(job: TrainingJob, image: str | None, profile: str, problems: 
         client = connect()
         chosen = select_image(client, "train", profile, image)
         if not own:
+            checks.check_run_qa(chosen)
             checks.check_hyperparameters(client, chosen.id, hyperparameters)
     problems.refuse()
     assert chosen is not None, "or a problem was noted"

@@ -11,6 +11,7 @@ from typing import Literal
 from berth.contract.errors import JobError
 from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
+from berth.contract.own_program import without_run_qa
 from berth.train import efa, model_parallel, sentences, smddp
 from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
@@ -23,8 +24,6 @@ Kind = Literal["mpirun", "process"]
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 _HOSTS_SHOWN = 4
-_OF_RUN_QA = 5
-"""The first version of transformers that run_qa is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +221,8 @@ def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Ch
     """What forbids the plan, of what only this host and its image show."""
     problems = []
     gpus = found.hardware.usable_gpus
-    if job.program is None and found.transformers and int(found.transformers.partition(".")[0]) < _OF_RUN_QA:
-        problems.append(_without_run_qa(found))
+    if job.program is None and (refusal := without_run_qa(found.transformers, found.hardware.cuda or "")):
+        problems.append(refusal)
     if choice.kind == "mpirun" and gpus and options.processes and options.processes > gpus:
         problems.append(
             f"{options.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or "
@@ -242,16 +241,6 @@ def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Ch
             f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; fix that, or unset it."
         )
     return problems
-
-
-def _without_run_qa(found: HostFindings) -> str:
-    cuda = found.hardware.cuda
-    profile = f"cu{cuda.replace('.', '')}" if cuda else "cpu"
-    return (
-        f"run_qa, the kit's own program, is for transformers {_OF_RUN_QA} and this image has {found.transformers}: "
-        f"train with an image of the profile {profile}, or give a program of your own (entry_point of an estimator, "
-        "the hyperparameter sagemaker_program)."
-    )
 
 
 def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:

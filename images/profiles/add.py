@@ -4,7 +4,6 @@ belongs. Until then nothing of the checkout changes; what fails or is interrupte
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from berth.images.profiles.asked import AskedProfile, CompleteProfile, tables
 from berth.images.profiles.complete import complete
 from berth.images.profiles.pins_edit import appended, without
 from berth.images.profiles.proof import Proof, Prover
-from berth.images.scratch import NEW_LOCKS, PROOFS, remove_stale, scratch_folder
+from berth.images.scratch import NEW_LOCKS, remove, scratch_folder, stale_folders
 from berth.images.software import render_software
 
 
@@ -48,7 +47,8 @@ def add_profile(
 ) -> Added:
     """Adds a profile; UserError, with all files as they were, where it can't be."""
     places = places or Places()
-    remove_stale([(Path(tempfile.gettempdir()), PROOFS), (places.locks.parent, NEW_LOCKS)])
+    for left in stale_folders(places.locks):
+        remove(left)
     whole = complete(asked, pins.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
@@ -57,10 +57,12 @@ def add_profile(
         new = folder / "locks"
         shutil.copytree(places.locks, new)
         kit, profile = _with_row(whole, places.pins, folder)
+        prover = Prover(new, network.index.folders, proof, step)
+        proving = prover.prepare(kit, profile)  # before the locks, which take long and would be for nothing
         step(f"locking {profile.name}" + (f" as of {whole.day}" if whole.day else ""))
         shutil.rmtree(new / profile.name, ignore_errors=True)
         write_locks(kit, profile, network.index.folders, new)
-        proved = Prover(new, network.index.folders, proof, step).prove(kit, profile)
+        proved = prover.prove(profile, proving)
         if proved.needed:
             whole = _with_variables(whole, {each.variable: each.value for each in proved.needed})
             kit, profile = _with_row(whole, places.pins, folder)

@@ -9,19 +9,13 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
-from pydantic import ValidationError
 
 from berth.images.combinations import Combination
 from berth.images.pins import DEFAULT_PROFILE, IMAGES, KIT_TRANSFORMERS, NONE, Pins
-from berth.images.software_form import SoftwareTable, software_faults
+from berth.images.software_form import is_day, is_variable, parsed_version, requirement_fault
 
 SETS_OWN = ("transformers", "accelerate", "datasets")
 """What every software set has a version of, and what `add` asks the index for where none is given."""
-MARGIN_DAYS = 30
-"""How many days after the newest version that was asked for all else is resolved as of: what came out soon after it was
-made for it, and what came out long after it may have dropped what it calls.
-"""
 LONGEST_NAME = 40
 """Characters of a profile's name: of an image's tag, which has 128, version and commit take their part."""
 _FOR_KIT_ONLY = ("openvino", "nncf")
@@ -30,7 +24,6 @@ FOR_SCRIPTS = ("evaluate", "scikit-learn", "pillow", "tensorboardx")
 """What every profile has for users' scripts: of a set's own day where it has one, for today's wants what came later."""
 NO_NAMES = (*IMAGES, "all", "latest")
 """What a command line and a tag have another meaning for."""
-_WHERE = "what you ask for"
 
 
 @dataclass(frozen=True)
@@ -73,42 +66,34 @@ def asked_faults(asked: AskedProfile, kit: Pins) -> Iterator[str]:
     if fault := _name_fault(asked.name, kit):
         yield fault
     if asked.origin not in kit.profiles:
-        near = difflib.get_close_matches(asked.origin, kit.profiles, n=1)
+        near = difflib.get_close_matches(asked.origin, kit.profiles, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]}?" if near else f"name one of {', '.join(kit.profiles)}"
         yield f"--from {asked.origin} is no row of docker/pins.toml ({hint})"
-    if asked.torch and not _is_version(asked.torch):
-        yield f"--torch {asked.torch!r} is no version: write it as 2.6.0"
+    for name, version in {"torch": asked.torch, **asked.versions}.items():
+        if version and parsed_version(version) is None:
+            yield f"--{name} {version!r} is no version: write it as {'2.6.0' if name == 'torch' else '4.46.3'}"
+    for option, texts in (("--package", asked.packages), ("--constraint", asked.constraints)):
+        for text in texts:
+            if fault := requirement_fault(text):
+                yield f"{option} {text!r} {fault}"
+            elif option == "--constraint" and not Requirement(text).specifier:
+                yield f"--constraint {text!r} bounds nothing: write it with the versions that may be, such as {text}<2"
     for each in asked.environment:
         if "=" not in each:
             yield f"--env {each!r} has no value: write it as NAME=VALUE"
+        elif not is_variable(each.partition("=")[0]):
+            yield f"--env {each!r} names no variable: write it as NAME=VALUE, NAME of letters, digits and underscores"
     yield from _given_twice(asked)
     for name in ("torch", "torchvision", *SETS_OWN):
         if any(_name_of(each) == name for each in asked.packages):
             option = "--torch" if name == "torchvision" else f"--{name}"
             yield f"--package names {name}, which stands by itself: give its version by {option}"
-    own = [each for each in asked.packages if _name_of(each) not in ("torch", "torchvision", *SETS_OWN)]
-    further, overrides = _split(own, kit)
-    try:
-        table = SoftwareTable.model_validate(
-            {name: asked.versions.get(name, "5") for name in SETS_OWN}
-            | {
-                "images": list(images_of(asked.versions.get("transformers", str(KIT_TRANSFORMERS)))),
-                "packages": [each for each in further if _name_of(each) not in kit.packages],
-                "constraints": list(asked.constraints),
-                "day": asked.day,
-                "environment": asked.variables,
-            }
-            | overrides
-        )
-    except ValidationError as error:  # no text of a command line gets here
-        yield f"{_WHERE} can't be: {error.errors()[0]['msg']}"
-    else:
-        yield from software_faults(_WHERE, table, kit.packages)
-    for each in further:
-        if _name_of(each) in kit.packages:
-            name = _name_of(each)
+    for each in asked.packages:
+        if (name := _name_of(each)) in kit.packages and not (requirement_fault(each) or pinned(each)):
             yield f"--package {each!r} leaves the version open of what every profile has: write {name}==VERSION"
-    if _is_day(asked.day) and asked.day > datetime.date.today().isoformat():
+    if asked.day and not is_day(asked.day):
+        yield f"--day {asked.day!r} is no day: write it as 2024-12-01"
+    elif asked.day > datetime.date.today().isoformat():
         yield f"--day {asked.day} is not yet: leave it out, or name a day that is over"
 
 
@@ -142,16 +127,20 @@ def _name_fault(name: str, kit: Pins) -> str:
     return ""
 
 
+def bounds_of(asked: AskedProfile) -> list[str]:
+    """The constraints, and the requirements that bound a version without naming one alone."""
+    bounded = [each for each in asked.packages if Requirement(each).specifier and pinned(each) is None]
+    return [*asked.constraints, *bounded]
+
+
 def combination(asked: AskedProfile, kit: Pins, versions: Mapping[str, str], day: str) -> Combination:
     """What is to go together, with these versions."""
     row = kit.profile(asked.origin)
-    further, _ = _split(asked.packages, kit)
-    bounds = [each for each in further if Requirement(each).specifier and pinned(each) is None]
     return Combination(
         versions={"torch": asked.torch or row.torch, **versions},
         python=row.python,
         cuda=row.cuda.get("cuda", ""),
-        constraints=(*asked.constraints, *bounds),
+        constraints=bounds_of(asked),
         day=day,
     )
 
@@ -174,18 +163,10 @@ def pinned(requirement: str) -> str | None:
     return specifiers[0].version if exact else None
 
 
-def day_of(newest: str, today: datetime.date) -> str:
-    """The day as of which all else is resolved, by the newest day of what was asked for; empty for today's."""
-    if not newest:
-        return ""
-    day = datetime.date.fromisoformat(newest) + datetime.timedelta(days=MARGIN_DAYS)
-    return day.isoformat() if day < today else ""
-
-
 def images_of(transformers: str) -> tuple[str, ...]:
     """The images that a set with this transformers is for: the kit's server is for transformers 5."""
-    old = _is_version(transformers) and Version(transformers).major < KIT_TRANSFORMERS
-    return ("train",) if old else IMAGES
+    found = parsed_version(transformers)
+    return ("train",) if found and found.major < KIT_TRANSFORMERS else IMAGES
 
 
 def tables(complete: CompleteProfile, kit: Pins) -> dict[str, dict[str, Any]]:
@@ -230,17 +211,3 @@ def _name_of(requirement: str) -> str:
         return canonicalize_name(Requirement(requirement).name)
     except ValueError:
         return requirement
-
-
-def _is_version(text: str) -> bool:
-    try:
-        return bool(Version(text))
-    except InvalidVersion:
-        return False
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return bool(datetime.date.fromisoformat(text))
-    except ValueError:
-        return False

@@ -3,6 +3,7 @@ is named, the day, and where torch comes from.
 """
 
 import datetime
+import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,27 +11,30 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import requests
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from berth.common.errors import UserError, refuse
+from berth.common.errors import Problems, UserError, refuse
 from berth.images import compatibility_table
 from berth.images.build_network import Network, in_few_words, innermost
 from berth.images.combinations import Known, cuda_parts_of, faults, nearest, torchvision_of
-from berth.images.index_metadata import Index
+from berth.images.index_metadata import Index, UnknownProject
 from berth.images.known_releases import ask, ask_newest
+from berth.images.locks import LOCKS, locked_names
 from berth.images.pins import NONE, Pins, Profile
 from berth.images.profiles.asked import (
     FOR_SCRIPTS,
-    MARGIN_DAYS,
     SETS_OWN,
     AskedProfile,
     CompleteProfile,
     asked_faults,
+    bounds_of,
     combination,
-    day_of,
     exact_versions,
     open_packages,
 )
+from berth.images.profiles.day import MARGIN_DAYS, day_faults, day_of, newest_of
 
 _TIMEOUT_S = 20
 
@@ -48,27 +52,35 @@ def complete(
     asked = replace(asked, torch=torch)
     with Index(network) as index:
         step(f"asking the package index for {asked.name}'s versions")
-        exact = exact_versions(asked, kit)
-        known = _ask_all(index, compatibility_table.load(), {"torch": torch, **exact})
+        exact, bounds = exact_versions(asked, kit), bounds_of(asked)
+        bounded: list[str] = [canonicalize_name(Requirement(each).name) for each in bounds]
+        asking = {**dict.fromkeys(bounded, ""), "torch": torch, **exact}
+        known = _ask_all(index, compatibility_table.load(), asking, kit)
         for line in _read_as(index, exact):
             step(line)
-        newest, of = max(((known.row(name, exact[name]).day, name) for name in exact), default=("", ""))
+        newest, of = newest_of(exact, known)
         day = asked.day or day_of(newest, datetime.date.today())
         if day and not asked.day:
             step(f"all else is as of {day}, {MARGIN_DAYS} days after {of} {exact[of]}; --day changes it")
         wanted = combination(asked, kit, exact, day)
-        refuse([*faults(wanted, known), *_wheel_faults(index, exact, kit, row.python)])
+        late = day_faults(exact, [each for each in bounds if not _is_undated(each, kit)], day, known)
+        problems = Problems()
+        with problems.noted():
+            refuse([*faults(wanted, known), *late, *_wheel_faults(index, exact, kit, row.python)])
+        hardware: dict[str, str] = {}
+        if torch != row.torch and known.spelt("torch", torch):
+            with problems.noted():
+                hardware = _hardware(row, torch, known)
+                check_torch(torch, row.torch_index, network)
+        problems.refuse()
         versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
         still_open = dict.fromkeys(open_packages(asked))
-        known, of_day = _too_late(index, known, row, day)
+        known, of_day = _too_late(index, known, row, day, kit)
         for name in [name for name in {**still_open, **dict.fromkeys([*SETS_OWN, *of_day])} if name not in exact]:
             step(f"asking for the newest {name} that fits" + (f", as of {day}" if day else ""))
             versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
         refuse(faults(combination(asked, kit, versions, day), known))
         refuse(_wheel_faults(index, {name: versions[name] for name in still_open}, kit, row.python))
-    hardware = _hardware(row, torch, known) if torch != row.torch else {}
-    if hardware:
-        check_torch(torch, row.torch_index, network)
     packages = [f"{each}=={versions[each]}" if each in still_open else each for each in map(_spelt, asked.packages)]
     packages += [f"{each}=={versions[each]}" for each in of_day if each not in {**still_open, **exact}]
     return CompleteProfile(asked, torch, versions, packages, day, hardware)
@@ -117,10 +129,10 @@ def _is(version: Version, text: str) -> bool:
         return False
 
 
-def _too_late(index: Index, known: Known, row: Profile, day: str) -> tuple[Known, list[str]]:
+def _too_late(index: Index, known: Known, row: Profile, day: str, kit: Pins) -> tuple[Known, list[str]]:
     """What every profile has for scripts in a version that came out after the day, and would want what did as well."""
     names = [name for name in FOR_SCRIPTS if day and name in row.packages]
-    known = _ask_all(index, known, dict.fromkeys(names, ""))
+    known = _ask_all(index, known, dict.fromkeys(names, ""), kit)
     return known, [name for name in names if known.row(name, row.packages[name]).day > day]
 
 
@@ -136,18 +148,32 @@ def _whole_torch(torch: str, row: Profile) -> str:
     return f"{torch}+{build}" if build and "+" not in torch else torch
 
 
-def _ask_all(index: Index, known: Known, versions: Mapping[str, str]) -> Known:
+def _ask_all(index: Index, known: Known, versions: Mapping[str, str], kit: Pins) -> Known:
     """What the index knows of these, or a UserError with all that it lacks."""
     wrong = []
     for name, version in versions.items():
         try:
             known = ask(index, known, {name: version})
-        except UserError as error:
-            if "knows no" not in str(error):  # it fails, and would for the next one as well
-                raise
-            wrong.append(str(error))
+        except UnknownProject as error:
+            near = difflib.get_close_matches(name, _names(known, kit), n=1, cutoff=0.75)
+            if near == [name]:
+                hint = "see whether pip's index-url, or the variable PIP_INDEX_URL, names the right one."
+                wrong.append(f"{error.says}: {hint}")
+            else:
+                wrong.append(f"{error.says}: did you mean {near[0]}?" if near else str(error))
     refuse(wrong)
     return known
+
+
+def _names(known: Known, kit: Pins) -> set[str]:
+    """The projects that the kit has heard of: those of the table, of docker/pins.toml, and of all locks."""
+    locked = (name for lock in LOCKS.rglob("*.txt") for name in locked_names(lock.read_text()))
+    return {*known.releases, *kit.packages, *SETS_OWN, *locked}
+
+
+def _is_undated(bound: str, kit: Pins) -> bool:
+    """Whether a bound is of what has its version from docker/pins.toml or by itself, for which no day counts."""
+    return canonicalize_name(Requirement(bound).name) in ("torch", "torchvision", *SETS_OWN, *kit.packages)
 
 
 def _hardware(row: Profile, torch: str, known: Known) -> dict[str, str]:

@@ -20,6 +20,11 @@ from berth.images.locks import entries, image_locks
 from berth.images.pins import Pins, Profile
 
 _UNKNOWN = "?"
+ASKED_ABOUT = (
+    *("numpy", "pandas", "pyarrow", "scipy", "fsspec"),
+    *("tokenizers", "safetensors", "huggingface-hub", "sentencepiece", "protobuf"),
+)
+"""What scripts break of next to what docker/pins.toml pins: `show` names the versions that the locks have of it."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,18 @@ def locked(profile: Profile, image: str, locks: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def asked_about(locked: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The versions of ASKED_ABOUT, by the locked packages of each image; where images differ, both."""
+    said = []
+    for name in ASKED_ABOUT:
+        versions = {image: packages[name] for image, packages in locked.items() if name in packages}
+        if len({*versions.values()}) > 1:
+            said.append(f"{name} " + " and ".join(f"{each} ({image})" for image, each in versions.items()))
+        elif versions:
+            said.append(f"{name} {next(iter(versions.values()))}")
+    return said
+
+
 def render_whole(found: Mapping[str, Any]) -> Table:
     """All of a profile, for a rich console: a line for what has a value."""
     table = Table.grid(padding=(0, 2))
@@ -122,6 +139,7 @@ def render_whole(found: Mapping[str, Any]) -> Table:
             continue
         label = key.replace("_", " ")
         if key == "locked":
+            table.add_row(Text("also locked"), Text(", ".join(asked_about(value)) or "nothing"))
             label, value = "locked packages", {image: len(packages) for image, packages in value.items()}
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {each}" for name, each in value.items())

@@ -62,6 +62,14 @@ class Proved:
     needed: list[NeededVariable]
 
 
+@dataclass(frozen=True)
+class Proving:
+    """What is proved: a profile, or one with the CPU build of its torch, whose entry then is `replaced`, by name."""
+
+    row: Profile
+    replaced: Mapping[str, str] | None = None
+
+
 class Proof(StrEnum):
     """How a profile is proved: by the CPU build of its torch, by its own wheels (with CUDA some gigabytes), or not."""
 
@@ -79,36 +87,45 @@ class Prover:
     proof: Proof
     step: Step = lambda done: None
 
-    def prove(self, kit: Pins, profile: Profile) -> Proved:
-        """Proves each image of a profile; UserError where something fails that no variable is known for."""
+    def prepare(self, kit: Pins, profile: Profile) -> Proving:
+        """What the proof takes that the locks do not have; UserError where this machine can't prove the profile, which
+        is known without its locks.
+        """
         if self.proof is Proof.none:
-            return Proved([f"Nothing of {profile.name} was run: that its versions work together is not proved."], [])
+            return Proving(profile)
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
             raise UserError(
                 "The proof runs what is made for linux/amd64, and this machine is "
                 f"{sys.platform}/{platform.machine()}: run the command on such a one, or add --proof none."
             )
-        row, replaced = profile, None
-        if profile.cuda and self.proof is Proof.cpu:
-            row = on_cpu(kit, profile)
-            replaced = stand_in(row, self)
+        if not profile.cuda or self.proof is Proof.whole:
+            return Proving(profile)
+        row = on_cpu(kit, profile)
+        self.step(f"{profile.name}: looking for torch {row.torch}, which stands for CUDA's in the proof")
+        return Proving(row, stand_in(row, self))
+
+    def prove(self, profile: Profile, proving: Proving) -> Proved:
+        """Proves each image of a profile; UserError where something fails that no variable is known for."""
+        if self.proof is Proof.none:
+            return Proved([f"Nothing of {profile.name} was run: that its versions work together is not proved."], [])
         needed: list[NeededVariable] = []
         for image in profile.images:
-            self._prove_image(row, image, replaced, needed)
+            self._prove_image(proving.row, image, proving.replaced, needed)
         return Proved(unproved(profile, self.proof), needed)
 
     def _prove_image(
         self, profile: Profile, image: str, replaced: Mapping[str, str] | None, needed: list[NeededVariable]
     ) -> None:
         """Runs the script until it ends well; what it wanted for that is added to `needed`."""
+        wanted = None
         texts = [path.read_text() for lock in wheel_locks(profile, image) if (path := self.locks / lock).exists()]
         locked = proof_lock(texts, replaced)
         with scratch_folder(PROOFS, stopping="stopping; removing the environment …") as folder:
-            self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages")
+            self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages, to prove them in")
             python = self._environment(folder, profile, "".join(locked.values()))
             what = "all" if image == "train" else "imports"
             while True:
-                self.step(f"{profile.name}, {image}: the proof")
+                self.step(f"{profile.name}, {image}: {said(image, wanted)}")
                 home = folder / f"run-{len(needed)}"
                 home.mkdir()
                 command = [str(python), "-P", str(SCRIPT), str(home), what, *to_import(profile, locked)]
@@ -132,18 +149,18 @@ class Prover:
         ):
             done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
             if done.returncode != 0:
-                why = explained(done.stderr)
-                if " has no wheel for this Python" in why:
-                    what = why.rpartition(": ")[0].replace("this Python", f"Python {profile.python}")
-                    raise UserError(
-                        f"{what}, and an image builds none: choose versions that have one or do without it, or bound "
-                        "it by a --constraint."
-                    )
                 raise UserError(
-                    f"The environment to prove {profile.name} in could not be made ({why}): run "
-                    "the command again when that is mended, or with --proof none."
+                    f"The environment to prove {profile.name} in could not be made ({explained(done.stderr)}): run the "
+                    "command again when that is mended, or with --proof none."
                 )
         return python
+
+
+def said(image: str, wanted: NeededVariable | None) -> str:
+    """What a run of the script does, and why where it is not the first: an earlier one failed for want of `wanted`."""
+    imports = "proof, which imports all"
+    what = f"{imports}, reads files, trains two steps, saves and resumes" if image == "train" else imports
+    return f"once more the {what}, with {wanted.variable}={wanted.value}, which it failed without" if wanted else what
 
 
 def proof_lock(texts: Sequence[str], replaced: Mapping[str, str] | None) -> dict[str, str]:

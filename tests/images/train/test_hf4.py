@@ -104,8 +104,8 @@ def test_run_qa_is_refused_in_a_sentence(
     assert ran.outcome.exit_code == 1
     assert ran.sentences() == {
         "algo-1": "run_qa, the kit's own program, is for transformers 5 and this image has 4.26.0: train with an image "
-        f"of the profile {hardware}, or give a program of your own (entry_point of an estimator, the hyperparameter "
-        "sagemaker_program)."
+        f"of the profile {hardware}, or give a program of your own (entry_point of an estimator, --code of `build.py "
+        "run train`, the hyperparameter sagemaker_program)."
     }
 
 

@@ -9,8 +9,10 @@ import pytest
 from berth.common.errors import UserError
 from berth.images import known_releases
 from berth.images.build_network import Network, PackageIndex
-from berth.images.combinations import Combination, Known, ReleaseRow, faults
+from berth.images.combinations import Combination, Known, ReleaseRow, can_both_be, faults, newest_that_fits
 from berth.images.index_metadata import Index, Metadata, parse_metadata, parse_project
+from berth.images.inventory.releases import is_newer, newest
+from berth.images.locks import entries
 from tests.doubles.package_index import JsonIndex, json_index
 
 TORCH_13 = (
@@ -57,6 +59,22 @@ def test_a_release_has_its_day_its_pythons_and_whether_it_was_withdrawn() -> Non
         *(True, True),  # of the wheel nothing is said
     ]
     assert (withdrawn.day, withdrawn.yanked, withdrawn.is_for("3.11")) == ("", True, False)
+
+
+def test_a_post_release_is_newer_than_its_release_and_another_version() -> None:
+    names = [f"certifi-{version}-py3-none-any.whl" for version in ("2026.10.19", "2026.10.19.post1", "2026.10.5")]
+    releases = parse_project({"name": "certifi", "files": [{"filename": name, "url": name} for name in names]})
+    assert [str(each.version) for each in releases] == ["2026.10.19.post1", "2026.10.19", "2026.10.5"]
+    assert newest(releases, "3.11") == "2026.10.19.post1"
+    assert is_newer("2026.10.19.post1", "2026.10.19")
+    known = Known({"certifi": {str(each.version): known_releases.row_of(each) for each in releases}})
+    assert known.spelt("certifi", "2026.10.19.post1") == "2026.10.19.post1"
+    assert newest_that_fits("certifi", Combination({}), known) == "2026.10.19.post1"
+    assert newest_that_fits("certifi", Combination({}, constraints=["certifi<=2026.10.19"]), known) == "2026.10.19"
+    assert can_both_be(["==2026.10.19.post1", ">=2026.10.19"])
+    assert not can_both_be(["==2026.10.19.post1", "<=2026.10.19"])
+    lock = "certifi==2026.10.19.post1 \\\n    --hash=sha256:aa\n"
+    assert [(name, version) for name, version, _ in entries(lock)] == [("certifi", "2026.10.19.post1")]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +166,9 @@ def test_metadata_of_its_own_file_spares_the_wheel(served: JsonIndex, index: Ind
 
 
 def test_a_project_that_the_index_lacks_is_named(served: JsonIndex, index: Index) -> None:
-    with pytest.raises(UserError, match=r"^The package index \S+/simple knows no pefd: look at how it is spelt\.$"):
+    with pytest.raises(
+        UserError, match=r"^The package index \S+/simple has no package pefd: look at how it is spelt\.$"
+    ):
         index.releases("pefd")
 
 
@@ -160,7 +180,7 @@ def test_an_index_that_ends_in_the_middle_is_one_sentence(served: JsonIndex, ind
         UserError, match=r"does not say what peft-1\.0-py3-none-any\.whl asks for \(.+\): run the command"
     ):
         index.metadata(release)
-    with pytest.raises(UserError, match=r"does not say which releases torch has \(.+\): look at pip's index-url"):
+    with pytest.raises(UserError, match=r"gave no answer for torch \(.+\): see whether .*PIP_INDEX_URL"):
         index.releases("torch")
 
 

@@ -90,6 +90,22 @@ def test_a_requirement_that_is_taken_out_takes_its_own_with_it(
     assert locks.locked_names(locks.resolve(without, profile, [], tmp_path)) == ["nncf"]
 
 
+def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone(
+    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
+    (tmp_path / "public" / "joblib" / "joblib-2.0.tar.gz").touch()
+    wheel(tmp_path / "public" / "learn", "learn", "1.0", needs="joblib")
+    wheel(tmp_path / "public" / "learn", "learn", "2.0", needs="joblib>=2")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    profile = replace(CPU, torch_index="")
+    text = locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn",)), profile, [], tmp_path)
+    assert {name: version for name, version, _ in locks.entries(text)} == {"joblib": "1.0", "learn": "1.0"}
+    with pytest.raises(UserError, match=r"joblib \S+ has no wheel for this Python, and images .*; learn 2\.0 wants it"):
+        locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn==2.0",)), profile, [], tmp_path)
+
+
 def test_the_index_of_torch_is_named_for_torch_alone() -> None:
     assert locks.torchs_index(CPU, []) == (
         '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'

@@ -81,7 +81,7 @@ END = "we can conclude that your requirements are unsatisfiable.\n"
             f"{NO}"
             "Because no-such-thing was not found in the package registry and lock depends on "
             "no-such-thing==1, we can conclude that your requirements are unsatisfiable.\n",
-            "the package index knows no no-such-thing: look at how it is spelt",
+            "the package index has no package no-such-thing: look at how it is spelt",
             id="unknown",
         ),
         pytest.param(
@@ -92,8 +92,8 @@ END = "we can conclude that your requirements are unsatisfiable.\n"
             "\n"
             "hint: You require CPython 3.11 (`cp311`), but we only found wheels for `torch` (v1.12.1) "
             "with the following Python ABI tags: `cp37m`, `cp38`, `cp39`, `cp310`\n",
-            "torch 1.12.1 has no wheel for this Python (there are cp37m, cp38, cp39, cp310): choose "
-            "another version of one of them",
+            "torch 1.12.1 has no wheel for this Python (there are cp37m, cp38, cp39, cp310), and images install wheels "
+            "alone: choose another version, or do without it",
             id="nowheel",
         ),
         pytest.param(
@@ -105,9 +105,30 @@ END = "we can conclude that your requirements are unsatisfiable.\n"
             "\n"
             "hint: Wheels are required for `tokenizers` because building from source is disabled for "
             "all packages (i.e., with `--no-build`)\n",
-            "tokenizers 0.9.4 has no wheel for this Python, which transformers 4.2.0 wants: choose "
-            "another version of one of them",
+            "tokenizers 0.9.4 has no wheel for this Python, and images install wheels alone; transformers 4.2.0 "
+            "wants it: choose another version of one of them",
             id="tok",
+        ),
+        pytest.param(
+            f"{NO}"
+            "Because antlr4-python3-runtime>=4.9,<=4.9.3 has no usable wheels and only the following versions of "
+            "antlr4-python3-runtime are available:\n"
+            "             antlr4-python3-runtime<4.9.dev0\n"
+            "             antlr4-python3-runtime>=4.9,<=4.9.3\n"
+            "         we can conclude that antlr4-python3-runtime==4.9.* cannot be used.\n"
+            "         And because hydra-core==1.3.2 depends on antlr4-python3-runtime==4.9.* and lock depends on "
+            "hydra-core==1.3.2, we can conclude that your requirements are unsatisfiable.\n",
+            "antlr4-python3-runtime >=4.9,<=4.9.3 has no wheel for this Python, and images install wheels alone; "
+            "hydra-core 1.3.2 wants it: choose another version of one of them",
+            id="source",
+        ),
+        pytest.param(
+            f"{NO}"
+            "Because all versions of sagemaker-training have no usable wheels and lock depends on "
+            "sagemaker-training, we can conclude that your requirements are unsatisfiable.\n",
+            "sagemaker-training in any version has no wheel for this Python, and images install wheels alone: "
+            "choose another version, or do without it",
+            id="source2",
         ),
         pytest.param(
             f"{NO}"
@@ -118,9 +139,23 @@ END = "we can conclude that your requirements are unsatisfiable.\n"
             "before 2024-01-02T00:00:00Z. The requested version, v4.46.3, was published at "
             "2024-11-18T22:12:57.024Z. Consider using `exclude-newer-package` to override the cutoff "
             "for this package.\n",
-            "transformers==4.46.3 was uploaded on 2024-11-18, after the day as of which all is "
-            "resolved: choose a later day, or an older version",
+            "transformers==4.46.3 is asked for, and transformers 4.46.3 was uploaded on 2024-11-18, after the day as "
+            "of which all is resolved: choose 2024-11-18 or a later day, or an older version",
             id="day",
+        ),
+        pytest.param(
+            f"{NO}"
+            "Because only numpy<=2.2.1 is available and xarray==2026.1 depends on numpy>=2.3, we can conclude that "
+            "xarray==2026.1 cannot be used.\n"
+            "         And because lock depends on xarray==2026.1, we can conclude that your requirements are "
+            "unsatisfiable.\n"
+            "\n"
+            "hint: `numpy` was filtered by `exclude-newer` to only include packages uploaded before "
+            "2025-01-02T00:00:00Z. The latest version satisfying the requirement is v2.5.5, published at "
+            "2026-11-15T21:30:10Z. Consider using `exclude-newer-package` to override the cutoff for this package.\n",
+            "xarray 2026.1 wants numpy >=2.3, and numpy 2.5.5 was uploaded on 2026-11-15, after the day as of which "
+            "all is resolved: choose 2026-11-15 or a later day, or an older version",
+            id="day2",
         ),
     ],
 )

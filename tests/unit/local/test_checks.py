@@ -9,9 +9,39 @@ import pytest
 import typer
 
 from berth.common.errors import Problems, UserError
+from berth.contract import own_program
+from berth.images import pins
+from berth.images.selection import SelectedImage
 from berth.local import checks, commands
 from berth.local.job_log import JobLog
 from berth.local.signals import Interrupts
+
+
+@pytest.mark.parametrize(
+    ("kit", "derived", "profile"),
+    [
+        ({"berth.transformers": "4.46.3", "berth.cuda": "none"}, False, "cpu"),
+        ({"berth.transformers": "4.26.0", "berth.cuda": "12.4"}, False, "cu124"),
+        ({"berth.transformers": "4.26.0", "berth.cuda": "13.0.3"}, False, "cu130"),
+        ({"berth.transformers": "4.26.0", "berth.cuda": "none"}, True, ""),
+        ({"berth.transformers": "5.23.0", "berth.cuda": "none"}, False, ""),
+        ({}, False, ""),
+    ],
+)
+def test_run_qa_is_refused_by_the_transformers_of_the_image(kit: dict[str, str], derived: bool, profile: str) -> None:
+    image = SelectedImage("berth-train:own", "sha256:aa", "train", "own", derived, {"Config": {"Labels": kit}})
+    if not profile:
+        return checks.check_run_qa(image)
+    with pytest.raises(UserError) as refused:
+        checks.check_run_qa(image)
+    begin = (
+        f"run_qa, the kit's own program, is for transformers 5 and this image has {kit['berth.transformers']}: train"
+    )
+    assert str(refused.value).startswith(f"{begin} with an image of the profile {profile}, or give a program of")
+
+
+def test_run_qa_is_for_one_transformers_wherever_it_is_named() -> None:
+    assert own_program.TRANSFORMERS == pins.KIT_TRANSFORMERS
 
 
 @pytest.mark.parametrize(

@@ -367,8 +367,8 @@ def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: H
         plan(None, "4.26.0")
     assert str(error.value) == (
         "run_qa, the kit's own program, is for transformers 5 and this image has 4.26.0: train with an image of the "
-        f"profile {profile}, or give a program of your own (entry_point of an estimator, the hyperparameter "
-        "sagemaker_program)."
+        f"profile {profile}, or give a program of your own (entry_point of an estimator, --code of `build.py run "
+        "train`, the hyperparameter sagemaker_program)."
     )
     assert plan("train.py", "4.26.0").name == "train.py"
     assert plan(None, "5.23.0").kit

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.build_network import Network, PackageIndex
-from berth.images.locks import LOCKS
+from berth.images.locks import LOCKS, LockRequest
 from berth.images.profiles import add
 from berth.images.profiles.add import Places, add_profile, remove_profile
 from berth.images.profiles.asked import AskedProfile, CompleteProfile
@@ -113,6 +114,29 @@ def test_sigkill_leaves_a_row_with_its_locks_or_neither(
     assert files()["pins.toml"] == before["pins.toml"]
     added(places)  # over what it left
     assert pins.load(places.pins).profile("own").name == "own"
+
+
+@pytest.mark.parametrize(("proof", "locked"), [(Proof.cpu, False), (Proof.none, True)])
+def test_a_proof_that_can_not_be_is_known_before_locking(
+    places: Places, files: Files, proof: Proof, locked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With CUDA it takes the CPU build of torch, which may not be had."""
+    asked: list[str] = []
+
+    def resolve(request: LockRequest, *_: object) -> str:
+        asked.extend(request.requirements)
+        raise UserError("docker/locks/proof.txt could not be made: the index did not answer: try again.")
+
+    monkeypatch.setattr("berth.images.profiles.proof.resolve", resolve)
+    written: list[str] = []
+    monkeypatch.setattr(
+        add, "write_locks", lambda kit, profile, folders, made: written.append(write(kit, profile, folders, made))
+    )
+    monkeypatch.setattr(add, "complete", lambda asked, *_: CompleteProfile(asked, "2.5.1", HF, [], ""))
+    before = files()
+    with nullcontext() if locked else pytest.raises(UserError, match=r"^own can't be proved by the CPU build of its"):
+        add_profile(AskedProfile("own", "cu124"), NETWORK, proof, places=places)
+    assert (asked, bool(written), files() == before) == ([] if locked else ["torch==2.5.1+cpu"], locked, not locked)
 
 
 def test_a_row_that_somebody_wrote_meanwhile_stays(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """What `profile add` may be asked for, and the tables that it becomes."""
 
-import datetime
-
 import pytest
 
 from berth.images import pins
@@ -10,7 +8,6 @@ from berth.images.profiles.asked import (
     CompleteProfile,
     asked_faults,
     combination,
-    day_of,
     exact_versions,
     images_of,
     open_packages,
@@ -38,15 +35,28 @@ HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
         (AskedProfile("a" * 41), "40 characters at most"),
         (AskedProfile("own", "cpuu"), "--from cpuu is no row of docker/pins.toml (did you mean cpu?)"),
         (AskedProfile("own", torch="new"), "--torch 'new' is no version: write it as 2.6.0"),
-        (AskedProfile("own", versions={"transformers": "four"}), "transformers of what you ask for is 'four', and no"),
-        (AskedProfile("own", packages=["peft=0.15"]), "'peft=0.15' of what you ask for is no requirement: write it as"),
+        (
+            AskedProfile("own", versions={"transformers": "four"}),
+            "--transformers 'four' is no version: write it as 4.46.3",
+        ),
+        (AskedProfile("own", packages=["peft=0.15"]), "--package 'peft=0.15' is no requirement: write it as pip takes"),
+        (
+            AskedProfile("own", packages=["peft @ git+https://host/peft"]),
+            "--package 'peft @ git+https://host/peft' asks for a file or a repository by its URL, and locks have the "
+            'files of package indexes only: write "peft==VERSION" of an index',
+        ),
+        (
+            AskedProfile("own", packages=["pillow @ https://host/pillow-11.0.0-py3-none-any.whl"]),
+            "asks for a file or a repository by its URL",
+        ),
         (AskedProfile("own", packages=["torch==2.6.0"]), "--package names torch, which stands by itself: give its"),
         (AskedProfile("own", packages=["Datasets<3"]), "--package names datasets, which stands by itself: give its"),
         (AskedProfile("own", packages=["evaluate>0.4"]), "--package 'evaluate>0.4' leaves the version open of what"),
-        (AskedProfile("own", constraints=["numpy<<2"]), "'numpy<<2' of what you ask for is no requirement"),
+        (AskedProfile("own", constraints=["numpy<<2"]), "--constraint 'numpy<<2' is no requirement"),
+        (AskedProfile("own", constraints=["numpy"]), "--constraint 'numpy' bounds nothing: write it with the versions"),
         (AskedProfile("own", environment=["FOO"]), "--env 'FOO' has no value: write it as NAME=VALUE"),
-        (AskedProfile("own", environment=["1A=2"]), "'1A' of the environment of what you ask for is no variable's"),
-        (AskedProfile("own", day="today"), "day of what you ask for is 'today', and no day: write it as 2024-12-01"),
+        (AskedProfile("own", environment=["1A=2"]), "--env '1A=2' names no variable: write it as NAME=VALUE"),
+        (AskedProfile("own", day="today"), "--day 'today' is no day: write it as 2024-12-01"),
         (AskedProfile("own", day="2999-01-01"), "--day 2999-01-01 is not yet: leave it out"),
     ],
 )
@@ -70,13 +80,6 @@ def test_what_goes_together_is_the_rows_torch_with_what_is_asked_for() -> None:
     found = combination(asked, KIT, exact, "2025-01-01")
     assert (found.versions["torch"], found.cuda, found.python, found.day) == ("2.5.1", "12.4", "3.11", "2025-01-01")
     assert list(found.constraints) == ["trl<1"]
-
-
-@pytest.mark.parametrize(
-    ("newest", "day"), [("", ""), ("2024-11-18", "2024-12-18"), ("2026-03-01", "2026-03-31"), ("2026-03-03", "")]
-)
-def test_a_set_is_resolved_as_of_a_month_after_its_newest_version(newest: str, day: str) -> None:
-    assert day_of(newest, datetime.date(2026, 4, 2)) == day
 
 
 def test_the_tables_have_all_that_was_chosen() -> None:

@@ -5,6 +5,7 @@ import http.server
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -100,15 +101,35 @@ def test_without_versions_the_newest_of_today_are_taken(served: JsonIndex) -> No
             r"^transformers 4\.46\.9 was never released: the nearest are 4\.46\.3 and 5\.1\.0\.$",
         ),
         (AskedProfile("own", packages=["peft===new"]), r"^peft new was never released: the nearest is 0\.15\.0\.$"),
-        (AskedProfile("own", packages=["pefft==1", "xyz==2"]), r"knows no pefft: look.*\. Also, .*knows no xyz: look"),
+        (
+            AskedProfile("own", packages=["pefft==1", "xyz==2"]),
+            r"has no package pefft: l.*\. Also, .* no package xyz: look",
+        ),
         (
             AskedProfile("own", versions={"transformers": "5.1.0"}, packages=["peft==0.15.0"]),
             r"^peft 0\.15\.0 wants transformers <5, and not 5\.1\.0: choose another version of peft or transformers",
         ),
         (
             AskedProfile("own", constraints=["transformers<4"]),
-            r"^No release of transformers that goes with torch 2\.13",
+            r"^No release of transformers that goes with torch 2\.13\S+ was found on \S+: name its version\.$",
         ),
+        (
+            AskedProfile("own", constraints=["transformers<5"], day="2020-01-01"),
+            r"^No release of transformers that goes with torch \S+ and was uploaded by 2020-01-01 was found on \S+: "
+            r"name its version, or give a later --day\.$",
+        ),
+        (
+            AskedProfile("own", packages=["peft==0.15.0"], constraints=["peft<0.15"]),
+            r"^peft is to be 0\.15\.0, and the constraint peft<0\.15 excludes it: take the constraint out\.$",
+        ),
+        (
+            AskedProfile("own", versions={"transformers": "4.46.3"}, day="2024-01-01", constraints=["einops>=0.8"]),
+            r"^transformers 4\.46\.3 came out on 2024-11-18 and the first einops>=0\.8 \(0\.8\.1\) came out on "
+            r"2025-02-09, and all else would be as of 2024-01-01: give --day 2025-02-09 or a later one",
+        ),
+        (AskedProfile("own", packages=["evaluat==0.4"]), r"has no package evaluat: did you mean evaluate\?$"),
+        (AskedProfile("own", constraints=["numpy<2"]), r"has no package numpy: see whether pip's index-url, or"),
+        (AskedProfile("own", constraints=["einopz<1"]), r"has no package einopz: look at how it is spelt\.$"),
     ],
 )
 def test_what_can_not_be_together_is_a_sentence(served: JsonIndex, asked: AskedProfile, says: str) -> None:
@@ -137,7 +158,7 @@ def test_what_comes_as_source_only_is_a_sentence(served: JsonIndex, package: str
 @pytest.mark.parametrize("answers", [0, 1, 3, 6])
 def test_an_index_that_stops_answering_is_a_sentence(served: JsonIndex, answers: int) -> None:
     served.answers = answers
-    with pytest.raises(UserError, match=r"The package index .* does not say .*: .*(again|PEP 691)"):
+    with pytest.raises(UserError, match=r"The package index .* (gave no answer for|does not say) .*: .*again"):
         complete(AskedProfile("own", versions={"transformers": "4.46.3"}), KIT, network(served))
 
 
@@ -161,6 +182,25 @@ def torchs_page(*versions: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+def test_a_torch_that_can_not_be_had_is_known_before_the_rest_is_asked_for(served: JsonIndex) -> None:
+    row = replace(KIT.profile("cpu"), torch_index="http://127.0.0.1:9/none")
+    kit = replace(KIT, profiles={**KIT.profiles, "cpu": row})
+    asked = AskedProfile("own", torch="2.6.0", packages=["peft==0.15.0"], constraints=["peft<0.15"])
+    with pytest.raises(UserError, match=r"^peft is to be .* out\. Also, torch 2\.6\.0\+cpu can't be had here"):
+        complete(asked, kit, network(served))
+    assert [path for path, _ in served.asked if "/accelerate" in path] == []
+
+
+def test_each_project_is_asked_for_once(served: JsonIndex) -> None:
+    """By whatever looks into its releases."""
+    served.add("liner", "4.46", upload_time="2024-11-01T00:00:00Z")
+    asked = AskedProfile("own", packages=["liner==4.46", "einops"], constraints=["peft<1"], day="2026-11-01")
+    complete(asked, KIT, network(served))
+    pages = [path for path, _ in served.asked if path.startswith("/simple/")]
+    assert sorted(pages) == sorted(set(pages))
+    assert {"/simple/liner/", "/simple/einops/", "/simple/peft/"} <= set(pages)
 
 
 def test_a_torch_that_can_not_be_had_is_a_sentence(served: JsonIndex, tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def test_a_set_shows_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert "driver" not in text
 
 
+def test_the_versions_that_scripts_break_of_are_shown_though_the_locks_alone_have_them() -> None:
+    found = listing.whole(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)
+    text = " ".join(printed(listing.render_whole(found)).split())
+    for name in ("numpy", "pyarrow", "tokenizers", "huggingface-hub"):
+        assert f"{name} {found['locked']['train'][name]}" in text
+    both = {"train": {"numpy": "2.4.6", "pandas": "3.0"}, "serve": {"numpy": "2.2.0", "tokenizers": "0.22.1"}}
+    assert listing.asked_about(both) == ["numpy 2.4.6 (train) and 2.2.0 (serve)", "pandas 3.0", "tokenizers 0.22.1"]
+
+
 def test_the_driver_is_the_tables() -> None:
     table = compatibility_table.load()
     drivers = [listing.driver(KIT.profile(name), table) for name in ("cpu", "cu130", "cu124")]

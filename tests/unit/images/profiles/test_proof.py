@@ -1,5 +1,6 @@
 """The proof of a profile: what it runs, and that a failure is one sentence."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,11 +89,12 @@ def test_a_cpu_build_that_can_not_be_had_is_a_sentence(monkeypatch: pytest.Monke
     with pytest.raises(
         UserError, match=r"^cu124 can't be proved by the CPU build .* \(there is no torch==2\.5\.1\+cpu\): add"
     ):
-        Prover(LOCKS, [], Proof.cpu).prove(KIT, KIT.profile("cu124"))
+        Prover(LOCKS, [], Proof.cpu).prepare(KIT, KIT.profile("cu124"))
 
 
 def test_without_a_proof_that_is_said() -> None:
-    found = Prover(LOCKS, [], Proof.none).prove(KIT, KIT.profile("cu124"))
+    prover, row = Prover(LOCKS, [], Proof.none), KIT.profile("cu124")
+    found = prover.prove(row, prover.prepare(KIT, row))
     assert found.unproved == ["Nothing of cu124 was run: that its versions work together is not proved."]
 
 
@@ -102,11 +104,21 @@ def test_an_environment_that_can_not_be_made_is_a_sentence(tmp_path: Path) -> No
         Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, row, "")
 
 
-def test_what_has_no_wheel_is_not_advised_to_go_without_a_proof(
+def test_each_run_says_what_it_does_and_why_it_is_not_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    says = "No solution found when resolving dependencies:\nBecause x==1.0 has no usable wheels and lock depends on x"
-    failed = subprocess.CompletedProcess([], 1, "", says)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(UserError, match=r"^x 1\.0 has no wheel for Python 3\.11, and an image builds none: choose"):
-        Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, KIT.profile("cpu"), "")
+    wanted = iter([NEEDED[0], None, None])
+    monkeypatch.setattr(proof, "run_script", lambda *_: next(wanted))
+    monkeypatch.setattr(Prover, "_environment", lambda *_: Path(sys.executable))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    steps: list[str] = []
+    prover, row = Prover(LOCKS, [], Proof.cpu, steps.append), KIT.profile("cpu")
+    assert prover.prove(row, prover.prepare(KIT, row)).needed == [NEEDED[0]]
+    assert [re.sub("[0-9]+ packages", "N packages", each) for each in steps] == [
+        "cpu, train: an environment of its N packages, to prove them in",
+        "cpu, train: proof, which imports all, reads files, trains two steps, saves and resumes",
+        "cpu, train: once more the proof, which imports all, reads files, trains two steps, saves and resumes, with "
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, which it failed without",
+        "cpu, serve: an environment of its N packages, to prove them in",
+        "cpu, serve: proof, which imports all",
+    ]
