@@ -179,6 +179,8 @@ def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Ite
     if "openvino" in profile.packages:
         yield LockRequest(openvino, pinned("torch", "openvino"), below=torch, omit=(OPENVINO_TELEMETRY,))
         below = (*torch, openvino)
+    elif profile.hardware == profile.name:  # its layer stays empty, and yet the Dockerfile hands it a lock
+        yield LockRequest(openvino, ())
     for image, source in pins.source_only.items():
         if image in profile.images:
             yield LockRequest(lock(f"source-{image}"), pinned(*source), only=source, sources=source)

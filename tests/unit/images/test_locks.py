@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import threading
 import zipfile
@@ -165,6 +166,19 @@ def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.
         UserError, match=r"cpu-hf4 stands on torch 2\.13\.0\+cpu of cpu, which docker/locks/cpu/pytorch"
     ):
         locks.write_locks(KIT, HF4, [], tmp_path)
+
+
+def test_a_row_with_a_torch_of_its_own_has_every_lock_that_its_dockerfile_hands_to_a_layer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of OpenVINO, too, which a set before transformers 5 does not have: a file that is not there ends the build."""
+    monkeypatch.setattr(locks, "resolve", lambda *_: "")
+    row = replace(HF4, name="mine", hardware="mine")
+    assert "openvino" not in row.packages
+    written = {path.name for path in locks.write_locks(KIT, row, [], tmp_path)}
+    dockerfile = (pins.ROOT / "docker" / "train.Dockerfile").read_text()
+    wanted = set(re.findall(r"from=inputs,source=/locks/([^,]+)", dockerfile))
+    assert {"openvino.txt", "pytorch.txt", "deps-train.txt"} < wanted <= written
 
 
 def locked(path: Path, *packages: str) -> None:
