@@ -34,7 +34,7 @@ from .groups import (
     rank,
 )
 from .messages import Hello
-from .partition import owners, plan
+from .partition import owner, owners, plan
 from .partition_table import table
 from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
@@ -114,10 +114,10 @@ class DistributedModel(nn.Module):
         if self.partitioned:
             return
         device = _device()
+        self._plan = plan(self.module, state.parameters, self._times(bodies))
+        self._owners = owners(self.module, self._plan)
         if pp_size() > 1:
-            self._spread(device, self._times(bodies))
-        else:
-            self._owners = dict.fromkeys(_tensor_names(self.module), 0)
+            self._spread(device)
         give_streams(self.module, [self.module.get_submodule(name) for name, index in self._plan.items() if index])
         with torch.no_grad():
             for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
@@ -147,9 +147,7 @@ class DistributedModel(nn.Module):
             raise RuntimeError(f"The step function failed on rank 0 while it was measured:\n{found[0]}")
         return found[0]  # type: ignore[no-any-return]
 
-    def _spread(self, device: torch.device, times: dict[str, float] | None) -> None:
-        self._plan = plan(self.module, state.parameters, times)
-        self._owners = owners(self.module, self._plan)
+    def _spread(self, device: torch.device) -> None:
         if rank() == 0:
             print(table(self.module, self._plan, pp_size()), file=sys.stderr, flush=True)
         place_checkpoints(self.module, self._plan)
@@ -287,7 +285,7 @@ class DistributedModel(nn.Module):
         """Of a parameter or buffer, or of what a module keeps besides, which has no owner of its own."""
         if not self.partitioned and not self._owners:
             return True
-        return self._owners.get(name, model_state.owner_of(name, self._plan)) == pp_rank()
+        return self._owners.get(name, owner(name, self._plan)) == pp_rank()
 
     def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Names and parameters of this rank's partition; of the whole model before it is partitioned."""
@@ -308,7 +306,7 @@ class DistributedModel(nn.Module):
     def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Names and modules that run on this rank."""
         named = self.module.named_modules()
-        return ((name, each) for name, each in named if model_state.owner_of(name, self._plan) == pp_rank())
+        return ((name, each) for name, each in named if owner(name, self._plan) == pp_rank())
 
     def local_modules(self) -> Iterator[nn.Module]:
         """Those without names."""
@@ -364,11 +362,6 @@ _ACCEPTED = {
 
 def _device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-
-
-def _tensor_names(module: nn.Module) -> list[str]:
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    return [name for name, _ in named]
 
 
 def _refuse(names: tuple[str, ...], owner: int, args: Any, kwargs: Any) -> Any:

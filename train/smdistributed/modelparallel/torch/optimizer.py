@@ -15,10 +15,9 @@ import torch.distributed as dist
 
 from .groups import PP_GROUP, allgather, get_pp_process_group, pp_size
 from .loss_scale import LossScale, loss_scale
+from .model_state import IS_PARTIAL, on_cpu
 from .state import state
-from .trees import on_cpu
 
-IS_PARTIAL = "_smp_is_partial"
 _PARTITIONS = "_smp_partitions"
 _LOSS_SCALE = "_smp_loss_scale"
 _STEPS = "_smp_steps"
