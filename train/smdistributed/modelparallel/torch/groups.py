@@ -19,9 +19,10 @@ from torch._C._distributed_c10d import HashStore
 
 from ...ranks import launch_variables
 from ..parameters import ModelParallelParameters, ParameterError, parse
+from .peers import at_odds
 from .state import state
 from .topology import Topology
-from .watch import connect
+from .watch import RankLost, connect
 
 VARIABLE = "SM_HP_MP_PARAMETERS"
 _PAIR = "smp.send or smp.broadcast, with smp.recv_from"
@@ -217,7 +218,7 @@ def _global_rank(number: int, rank_type: RankType) -> int:
 def barrier(group: CommGroup = WORLD) -> None:
     """Wait for every rank of the group."""
     # Over gloo, and without a device: a barrier of NCCL would take the first GPU of a rank that chose none yet.
-    _gathered(None, group, f"smp.barrier({group.name})")
+    exchanged(None, group, f"smp.barrier({group.name})")
 
 
 def dp_barrier() -> None:
@@ -237,15 +238,32 @@ def pp_barrier() -> None:
 
 def allgather(obj: Any, group: CommGroup) -> list[Any]:
     """What every rank of the group gave, by rank. Every rank of the group calls it, with a picklable object."""
-    return _gathered(obj, group, f"an exchange of objects in {group.name}, as for a state dict or a checkpoint")
+    return exchanged(obj, group, f"smp.allgather({group.name})")
 
 
-def _gathered(obj: Any, group: CommGroup, what: str) -> list[Any]:
+def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
+    """The same in a call of another name. RankLost if it is not `what` that the other ranks call.
+
+    Groups of the same ranks are one group of torch.distributed's, in which any call would get another one's objects.
+    """
     ranks = group_ranks(group)
-    gathered: list[Any] = [None] * len(ranks)
-    with state.watch.waiting(what, ranks), state.watch.named(ranks):
-        dist.all_gather_object(gathered, obj, group=process_group(group))
-    return gathered
+    found: list[Any] = [None] * len(ranks)
+    with state.watch.waiting(what, ranks, together=True), state.watch.named(ranks):
+        dist.all_gather_object(found, (what, obj), group=process_group(group))
+    for other, (called, _) in zip(ranks, found, strict=True):
+        if called != what:
+            raise RankLost(at_odds(dist.get_rank(), what, other, called))
+    return [each for _, each in found]
+
+
+def reduced(value: float, operation: Any, what: str) -> float:
+    """A number over the partitions of this replica, each of which is in the call `what`."""
+    total = torch.tensor(value, dtype=torch.float64)
+    if pp_size() > 1:
+        ranks = group_ranks(PP_GROUP)
+        with state.watch.waiting(what, ranks), state.watch.named(ranks):
+            dist.all_reduce(total, operation, group=process_group(PP_GROUP))
+    return float(total)
 
 
 def broadcast(obj: Any, group: CommGroup) -> None:

@@ -18,12 +18,12 @@ from torch.utils.hooks import RemovableHandle
 from . import model_state
 from .activation import place_checkpoints
 from .coordinator import OutsideStep, Schedule
-from .gradients import GradientExchange, broadcast_all
+from .gradients import GradientExchange, broadcast_all, clip
 from .groups import (
     PP_GROUP,
     SMPNotInitialized,
-    allgather,
     dp_size,
+    exchanged,
     get_dp_group,
     get_dp_process_group,
     get_pp_group,
@@ -240,6 +240,16 @@ class DistributedModel(nn.Module):
             listed = [each.float() * state.loss_scale for each in listed]
         self._pipeline.backward(listed, gradients)
 
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scale the gradients down to a norm over all partitions; the norm before. Every rank of a replica calls it.
+
+        torch's function of this name sees one partition, and a norm that is too small. Trainer prefers this one.
+        """
+        if state.loss_scale != 1.0:
+            return torch.tensor(state.optimizer.clip_master_grads(max_norm, norm_type))
+        gradients = [each.grad for each in self.local_parameters() if each.grad is not None]
+        return torch.tensor(clip(gradients, max_norm, norm_type))
+
     def get_module(self) -> nn.Module:
         """The script's model."""
         return self.module
@@ -316,15 +326,16 @@ class DistributedModel(nn.Module):
 
     def local_state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """This rank's parameters and buffers, marked as partial."""
-        found = model_state.entries(self.module)
-        return {**{name: each for name, each in found.items() if self._is_local(name)}, model_state.IS_PARTIAL: True}
+        return {**self._local_entries(), model_state.IS_PARTIAL: True}
+
+    def _local_entries(self) -> dict[str, Any]:
+        return {name: each for name, each in model_state.entries(self.module).items() if self._is_local(name)}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The whole model's, on the CPU. Every rank of a replica calls it, once the model is partitioned."""
         if not self.partitioned or pp_size() == 1:
             return self.module.state_dict(*args, **kwargs)
-        local = {name: each for name, each in self.local_state_dict().items() if name != model_state.IS_PARTIAL}
-        return model_state.gathered(local, list(model_state.entries(self.module)), PP_GROUP)
+        return model_state.gathered(self._local_entries(), list(model_state.entries(self.module)))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
         """Take over a state, partial or whole; before the first step, too. Every rank calls it.
@@ -333,7 +344,7 @@ class DistributedModel(nn.Module):
         """
         given = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
         if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
-            for part in allgather(model_state.on_cpu(given), PP_GROUP):
+            for part in exchanged(model_state.on_cpu(given), PP_GROUP, "model.load_state_dict()"):
                 given = {**part, **given}
         if self.partitioned and pp_size() > 1:
             return model_state.load(self.module, given, self._is_local, strict=strict)

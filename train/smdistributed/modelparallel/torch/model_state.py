@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from .groups import CommGroup, allgather
+from .groups import PP_GROUP, exchanged
 from .stand_in import is_away
 
 IS_PARTIAL = "_smp_is_partial"
@@ -42,10 +42,10 @@ def on_cpu(values: Any) -> Any:
     return tree_map(move, values)
 
 
-def gathered(local: Mapping[str, Any], order: Sequence[str], group: CommGroup) -> "OrderedDict[str, Any]":
-    """All ranks' parts together, in this order. RuntimeError where one is missing, which would be lost silently."""
+def gathered(local: Mapping[str, Any], order: Sequence[str]) -> "OrderedDict[str, Any]":
+    """All partitions together, in this order. RuntimeError where one is missing, which would be lost silently."""
     whole: dict[str, Any] = {}
-    for part in allgather(on_cpu(local), group):
+    for part in exchanged(on_cpu(local), PP_GROUP, "model.state_dict()"):
         whole.update(part)
     if missing := [name for name in order if name not in whole]:
         raise RuntimeError(f"No rank holds {missing[0]}; this is an error of the model parallel library.")
