@@ -152,6 +152,7 @@ def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
         "statistics",
         "measured",
         "changed_in_place",
+        "clipped",
     ],
 )
 def test_what_scripts_do_equals_one_process(found: list[Any], name: str) -> None:
