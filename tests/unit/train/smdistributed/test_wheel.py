@@ -37,10 +37,9 @@ def test_each_half_needs_nothing_of_the_other() -> None:
 
 
 def test_no_version_is_taken_for_awss() -> None:
-    assert smdistributed.OPEN
-    assert dataparallel.OPEN
-    for version in (smdistributed.__version__, dataparallel.__version__, modelparallel.__version__):
-        assert version.endswith("+berth")
+    for each in (smdistributed, dataparallel, modelparallel):
+        assert each.OPEN
+        assert each.__version__.endswith("+berth")
 
 
 def test_the_wheel_lists_every_package() -> None:

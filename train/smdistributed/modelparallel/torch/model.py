@@ -3,7 +3,6 @@
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
 
-import contextlib
 import sys
 import traceback
 from collections import OrderedDict
@@ -283,11 +282,9 @@ class DistributedModel(nn.Module):
             "register_comm_hook is not supported: replicas average their gradients after each step; leave it out."
         )
 
-    @contextlib.contextmanager
-    def join(self, *_: Any, **__: Any) -> Iterator[None]:
+    def join(self, *_: Any, **__: Any) -> None:
         """Refused: every rank must take as many steps as the others."""
         raise NotImplementedError("model.join() is not supported; give every rank as many batches as the others.")
-        yield
 
     # ---- what is this rank's ----
 

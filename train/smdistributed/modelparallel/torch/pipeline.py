@@ -149,7 +149,6 @@ def _merge(
         call_in_runs(
             sequential,
             found,
-            0,
             lambda run, value: ask(tuple(name_of[id(children[name])] for name in run[0]), ranks[run[1]], (value,), {}),
         )
 
