@@ -1,6 +1,7 @@
 """Runs as a script: jobs of ranks, each with one mistake, all at the same time. How every rank ended goes to a file.
 
-The ranks are children of one process that has imported torch, for importing takes longer than most of these jobs.
+The ranks are children of one process that has imported torch, and what its first backward pass imports, for importing
+takes longer than most of these jobs.
 """
 
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import smdistributed.modelparallel.torch as smp
 import torch
+import torch.fx.experimental.symbolic_shapes
 from smdistributed.modelparallel.torch import watch
 from torch import nn
 
