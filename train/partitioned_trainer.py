@@ -2,10 +2,10 @@
 
 That of transformers 5 has the library's path and can't go it, whichever implementation is there: it makes no optimizer
 before its scheduler asks for one (trainer.py of 5.23, delay_optimizer_creation), and it leaves sharing out rows to
-accelerate, which takes the ranks of a pipeline for replicas: half of the rows, with two partitions, no rank would see.
-So by default it trains data-parallel and says so; BERTH_SMDISTRIBUTED=open takes the path, mended. One of before 5 goes
-it as it is. Without a GPU the
-devices of that path are the CPU in either. Called by berth.train.start_hook once a program has imported the modules.
+accelerate, which takes the ranks of a pipeline for replicas: half of the rows, with two partitions, no rank would see;
+and clipping gradients, of which accelerate sees one partition's. So by default it trains data-parallel and says so;
+BERTH_SMDISTRIBUTED=open takes the path, mended. One of before 5 goes it as it is. Without a GPU the devices of that
+path are the CPU in either. Called by berth.train.start_hook once a program has imported the modules.
 """
 
 import functools
@@ -56,8 +56,8 @@ def after_training_arguments(module: ModuleType, environ: Mapping[str, str] = os
 
 
 def after_trainer(module: ModuleType) -> None:
-    """For transformers.trainer of 5 and later: its scheduler finds the optimizer that nobody has made, and its rows and
-    its metrics go by replicas, not by ranks.
+    """For transformers.trainer of 5 and later: its scheduler finds the optimizer that nobody has made, its rows and its
+    metrics go by replicas, not by ranks, and it clips gradients by the norm of all partitions.
     """
     trainer: Any = getattr(module, "Trainer", None)
     enabled: Any = getattr(module, "is_sagemaker_mp_enabled", None)
@@ -78,13 +78,13 @@ def after_trainer(module: ModuleType) -> None:
     @functools.wraps(create_accelerator)
     def create_accelerator_and_postprocess(self: Any) -> None:
         create_accelerator(self)
-        _count_replicas(self.accelerator)
+        _teach(self.accelerator)
 
     trainer.create_accelerator_and_postprocess = create_accelerator_and_postprocess
 
 
-def _count_replicas(accelerator: Any) -> None:
-    """Has accelerate share out rows, and gather what evaluation found, over the replicas of the model."""
+def _teach(accelerator: Any) -> None:
+    """Has accelerate share out rows, and gather what evaluation found, over replicas; and clip over partitions."""
     import torch
     from accelerate.state import PartialState
     from accelerate.utils import recursively_apply
@@ -101,7 +101,11 @@ def _count_replicas(accelerator: Any) -> None:
 
         return recursively_apply(of_all, tensors, error_on_other_type=True)
 
-    accelerator.gather = gather
+    def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        norm: torch.Tensor = smp.state.model.clip_grad_norm_(max_norm, norm_type)
+        return norm
+
+    accelerator.gather, accelerator.clip_grad_norm_ = gather, clip_grad_norm_
 
 
 def _since_5() -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "BERTH_SMDISTRIBUTED"
 PACKAGE = "smdistributed"
-HALVES = (f"{PACKAGE}.dataparallel", f"{PACKAGE}.modelparallel")
+PARTS = tuple(f"{PACKAGE}.{part}" for part in ("dataparallel", "modelparallel", "ranks"))
 OPEN, OFF = "open", "off"
 WITHOUT = ("aws", OFF)
 
@@ -38,7 +38,7 @@ def install(environ: "Mapping[str, str]") -> None:
 
 
 class Finder:
-    """Finds the package and its two halves; all below them Python finds by their paths."""
+    """Finds the package and what is directly in it; all below Python finds by the paths of these."""
 
     def __init__(self, chosen: str = "", folder: str = "") -> None:
         self.chosen = chosen
@@ -47,7 +47,7 @@ class Finder:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        if name != PACKAGE and name not in HALVES:
+        if name != PACKAGE and name not in PARTS:
             return None
         if self.chosen in WITHOUT:
             if _importing():

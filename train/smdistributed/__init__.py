@@ -2,6 +2,7 @@
 
 dataparallel   the data parallel library (SMDDP), versions 1 and 2
 modelparallel  the model parallel library, version 1
+ranks          which rank this process is, by the launcher's variables: both read them here
 """
 
 __version__ = "1.0.0+berth"

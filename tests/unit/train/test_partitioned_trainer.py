@@ -93,6 +93,30 @@ def test_the_scheduler_of_5_finds_an_optimizer(
     assert Trainer().create_scheduler(3, "given") == "given"
 
 
+def test_accelerate_counts_replicas_and_clips_by_the_norm_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trainer:
+        def create_scheduler(self) -> None: ...
+
+        accelerator = SimpleNamespace(state=SimpleNamespace())
+
+        def create_accelerator_and_postprocess(self) -> None: ...
+
+    asked: list[Any] = []
+    model = SimpleNamespace(clip_grad_norm_=lambda *given: asked.append(given) or torch.tensor(7.0))
+    smp: Any = SimpleNamespace(dp_size=lambda: 2, dp_rank=lambda: 1, state=SimpleNamespace(model=model))
+    monkeypatch.setitem(sys.modules, "smdistributed.modelparallel.torch", smp)
+    monkeypatch.setattr("accelerate.state.PartialState", SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="5.23.0"))  # type: ignore[arg-type]
+    made: Any = ModuleType("transformers.trainer")
+    made.Trainer, made.is_sagemaker_mp_enabled = Trainer, lambda: True
+    partitioned_trainer.after_trainer(made)
+    trainer: Any = Trainer()
+    trainer.create_accelerator_and_postprocess()
+    assert (trainer.accelerator.state.num_processes, trainer.accelerator.state.process_index) == (2, 1)
+    assert trainer.accelerator.clip_grad_norm_([], 1.0) == 7.0
+    assert asked == [(1.0, 2.0)]
+
+
 @pytest.mark.parametrize("gpus", [False, True])
 def test_ddp_of_before_5_gets_no_device_that_is_not_there(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []

@@ -40,6 +40,8 @@ def test_ours_where_there_is_none() -> None:
 def test_a_wheel_of_awss_goes_first_and_ours_is_its_other_half(wheel: Path) -> None:
     code = "import smdistributed.dataparallel as d, smdistributed.modelparallel as m; print(d.WHOSE, m.__version__)"
     assert python(code, wheel).stdout == "AWS 1.15.0+berth\n"
+    code = "from smdistributed.ranks import launch_variables as found; print(found({})['WORLD_SIZE'])"
+    assert python(code, wheel).stdout == "1\n", "what both halves need"
 
 
 def test_open_puts_ours_first(wheel: Path) -> None:

@@ -1,6 +1,5 @@
 """SageMaker's data parallel library (SMDDP), versions 1 and 2, as its documentation describes it.
 
-ranks       which rank this process is, by the variables of mpirun and torchrun; pure
 launch      `smddprun`, which starts a rank
 torch       the library: version 1's own collectives, and version 2's backend of torch.distributed
 tensorflow  refused with a sentence: this is for PyTorch

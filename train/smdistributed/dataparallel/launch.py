@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from .ranks import launch_variables
+from ..ranks import launch_variables
 
 USAGE = "usage: smddprun COMMAND …, as in: mpirun -np 2 smddprun python train.py"
 

@@ -6,3 +6,5 @@ tensorflow  refused with a sentence: this is for PyTorch
 """
 
 __version__ = "1.15.0+berth"
+OPEN = True
+"""By which a program sees that this is not AWS's library, also where AWS's other half stands beside it."""

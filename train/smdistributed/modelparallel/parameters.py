@@ -10,7 +10,7 @@ Source: SageMaker Python SDK, doc/api/training/smd_model_parallel_general.rst.
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -198,17 +198,14 @@ def parse(mapping: Mapping[str, Any], world_size: int | None = None) -> ModelPar
         else:
             problems.append(_refusal(name))
     _one_degree(values, problems)
-    known = {field.name for field in fields(ModelParallelParameters)}
-    parameters = ModelParallelParameters(**{name: value for name, value in values.items() if name in known})
+    parameters = ModelParallelParameters(**values)
     problems += [*_not_yet(parameters), *_contradictions(parameters)]
     if world_size is not None:
         problems += _indivisible(parameters, world_size)
         remarks += _replicas(parameters, world_size)
     if problems:
         raise ParameterError(tuple(problems))
-    return ModelParallelParameters(
-        **{name: getattr(parameters, name) for name in known - {"remarks"}}, remarks=tuple(remarks)
-    )
+    return replace(parameters, remarks=tuple(remarks))
 
 
 def _read(name: str, value: Any, kind: Kind, into: tuple[dict[str, Any], list[str]]) -> None:

@@ -1,6 +1,7 @@
 """Runs as a script: jobs of ranks, each with one mistake, all at the same time. How every rank ended goes to a file.
 
-The ranks are children of one process that has imported torch, for importing takes longer than most of these jobs.
+The ranks are children of one process that has imported torch, and what its first backward pass imports, for importing
+takes longer than most of these jobs.
 """
 
 import json
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import smdistributed.modelparallel.torch as smp
 import torch
+import torch.fx.experimental.symbolic_shapes
+from smdistributed.modelparallel.torch import watch
 from torch import nn
 
 LIMIT, AT_A_TIME = 40, 5
@@ -109,6 +112,29 @@ def calls_barrier(who, **options):
     return script
 
 
+def saves_alone(rank):
+    """As scripts for one process do, the other rank waiting in torch's own barrier."""
+    model = trains(None, 1, partitions=2)
+    if rank == 0:
+        smp.save_checkpoint(RESULTS / "alone", "first", model=model)
+    torch.distributed.barrier()
+
+
+def gathers_alone(rank):
+    """The barrier goes over the same process group, and would get what the state dict's exchange sent."""
+    model = trains(None, 1, partitions=2)
+    if rank == 0:
+        model.state_dict()
+    smp.barrier()
+
+
+def clips_alone(rank):
+    model = trains(None, 1, partitions=2)
+    if rank == 0:
+        model.clip_grad_norm_(1.0)
+    train_step(model, torch.randn(4, 8))
+
+
 def leaves(rank):
     model = trains(None, 1, partitions=2)
     if rank == 0:
@@ -121,10 +147,15 @@ def other_function(rank):
 
 
 def all_well(rank):
-    """A wait that is long, and not in vain; and rank 0 lives longer than the other."""
+    """Waits that are long, and not in vain; and rank 0 lives longer than the other."""
+    watch.PATIENCE = 3
     model = trains(None, 1, partitions=2)
     time.sleep(4 * rank)
     train_step(model, torch.randn(4, 8))
+    time.sleep(4 * rank)
+    torch.distributed.barrier()
+    time.sleep(4 * rank)
+    model.state_dict()
     smp.barrier()
     time.sleep(5 * (1 - rank))
 
@@ -139,6 +170,9 @@ JOBS = {
     "a server calls a barrier": (2, calls_barrier(1, partitions=2)),
     "the coordinator calls a barrier": (2, calls_barrier(0, partitions=2)),
     "a replica calls a barrier": (2, calls_barrier(1, partitions=1, ddp=True)),
+    "the coordinator saves alone": (2, saves_alone),
+    "the coordinator gathers alone": (2, gathers_alone),
+    "the coordinator clips alone": (2, clips_alone),
     "a server leaves": (2, leaves),
     "replicas train by two functions": (2, other_function),
     "all well": (2, all_well),

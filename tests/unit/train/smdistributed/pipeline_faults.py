@@ -115,6 +115,8 @@ def fault(name):
         "backward outside": lambda: model.backward(x.sum()),
         "module state": lambda: model.module.state_dict(),
         "second model": lambda: smp.DistributedModel(nn.Linear(2, 2)),
+        "comm hook": lambda: model.register_comm_hook(None, None),
+        "join": lambda: model.join(),
         "same model": lambda: _same(model),
     }
     return pipeline_cases.raised(calls[name])
@@ -127,7 +129,8 @@ def _same(model):
 
 FAULTS = (
     "remote", "form", "mismatch", "batch", "argument", "local backward", "twice backward", "step in step", "outside",
-    "module outside", "backward outside", "module state", "second model", "same model",
+    "module outside", "backward outside", "module state", "second model", "comm hook",
+    "join", "same model",
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Runs in each rank of a launch: what scripts do besides training steps, compared with one process."""
 
 import copy
+import math
 from types import SimpleNamespace
 
 import pipeline_cases
@@ -310,6 +311,27 @@ def wire_bytes():
     return sent, tuple(tensors[0].shape)
 
 
+def clipped():
+    """The norm and the gradients after it, by torch's function in one process."""
+    model, optimizer, alone = start("mlp")
+    whole, tensors = mine("mlp", 1, 8)
+    found = []
+    for clip, kind in (
+        (model.clip_grad_norm_, 2.0), (model.clip_grad_norm_, math.inf), (optimizer.clip_master_grads, 2.0),
+    ):  # fmt: skip
+        optimizer.zero_grad()
+        alone.zero_grad()
+        train_step("mlp")(model, *tensors)
+        expected = reference("mlp", alone, whole, 2 * smp.dp_size())
+        norm = nn.utils.clip_grad_norm_(alone.parameters(), math.inf, kind)
+        nn.utils.clip_grad_norm_(alone.parameters(), norm / 2, kind)
+        found.append(abs(float(clip(float(norm) / 2, kind)) - float(norm)))
+        found.append(pipeline_cases.worst(pipeline_cases.gradients_of(model), expected))
+    of_torch = smp.allgather(float(nn.utils.clip_grad_norm_(model.parameters(), math.inf)), smp.PP_GROUP)
+    assert min(of_torch) > 0, "each sees its own partition's, which together are the whole"
+    return max(*found, abs(math.hypot(*of_torch) - float(norm) / 2))
+
+
 def measured():
     """The automatic partition by time."""
     model, _, alone = start("bert", optimize="speed")
@@ -322,5 +344,5 @@ def measured():
 
 ALL = (
     gradients_add_up, some_passes_per_exchange, sums_over_microbatches, evaluates, checkpointed, autocast, hooks,
-    resumes, statistics, wire_bytes, measured, changed_in_place,
+    resumes, statistics, wire_bytes, measured, changed_in_place, clipped,
 )  # fmt: skip

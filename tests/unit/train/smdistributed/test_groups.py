@@ -71,35 +71,6 @@ def test_a_process_without_a_launcher_is_a_world_of_one(tmp_path: Path) -> None:
     assert "smp: open implementation, not AWS's library: 1 partitions × 1 replicas" in done.stderr
 
 
-def test_variables_of_torchrun_stand() -> None:
-    given = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "algo-1"}
-    assert groups.launch_variables(given) == {**given, "MASTER_PORT": "29500"}
-
-
-def test_variables_of_mpirun_are_read() -> None:
-    given = {
-        "OMPI_COMM_WORLD_RANK": "1",
-        "OMPI_COMM_WORLD_SIZE": "2",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-        "MASTER_PORT": "7777",
-    }
-    assert groups.launch_variables(given) == {
-        "RANK": "1",
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "7777",
-    }
-
-
-def test_several_hosts_need_a_master() -> None:
-    given = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-    with pytest.raises(RuntimeError, match="MASTER_ADDR is not set, and the 4 ranks are on several hosts"):
-        groups.launch_variables(given)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

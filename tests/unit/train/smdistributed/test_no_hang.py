@@ -72,6 +72,10 @@ def test_a_replica_that_goes_on_after_a_failed_step(jobs: dict[str, dict[int, En
         ("a server calls a barrier", "in smp.barrier(WORLD)"),
         ("the coordinator calls a barrier", "in smp.barrier(WORLD)"),
         ("a replica calls a barrier", "in smp.barrier(WORLD)"),
+        ("the coordinator saves alone", "in smp.save_checkpoint"),
+        ("the coordinator saves alone", "in torch.distributed.barrier()"),
+        ("the coordinator gathers alone", "Rank 0 waits for rank 1 in model.state_dict(), and rank 1 for rank 0 in"),
+        ("the coordinator clips alone", "in the clipping of gradients"),
         ("a server leaves", "Rank 1 has come to its script's end, and rank 0 waits for it in a step function"),
         ("replicas train by two functions", "This replica ends the step function train_step, another one ends another"),
     ],
@@ -86,4 +90,7 @@ def test_a_rank_that_does_something_else_is_named(jobs: dict[str, dict[int, Ende
 
 @pytest.mark.slow
 def test_a_long_wait_is_no_mistake(jobs: dict[str, dict[int, Ended]]) -> None:
-    assert [code for code, _, _ in jobs["all well"].values()] == [0, 0]
+    ended = jobs["all well"]
+    assert [code for code, _, _ in ended.values()] == [0, 0]
+    said = "smp: rank 0 waits for rank 1 in model.state_dict(), which every rank of the group must call.\n"
+    assert [ended[rank][2].count(said) for rank in range(2)] == [1, 0]

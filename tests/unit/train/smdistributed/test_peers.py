@@ -41,6 +41,16 @@ def test_two_that_wait_for_each_other_in_different_calls() -> None:
     assert heard(theirs, {"rank": 1, "goes on": True}).in_vain(0, mine) is None
 
 
+def test_the_first_of_those_that_wait_names_who_does_not_come() -> None:
+    mine, there = Waiting("model.state_dict()", (0, 1, 2, 3)), {"what": "model.state_dict()", "ranks": [0, 1, 2, 3]}
+    peers = heard({"rank": 2, **there}, {"rank": 3, **there, "what": BARRIER})
+    said = "rank 0 waits for rank 1 and 3 in model.state_dict(), which every rank of the group must call."
+    assert peers.missing(0, mine) == said
+    assert peers.missing(2, mine) is not None, "it does not know of rank 0"
+    peers.hear({"rank": 0, **there})
+    assert peers.missing(2, mine) is None
+
+
 def test_a_step_that_failed_elsewhere_and_not_here() -> None:
     peers = heard({"rank": 3, "failed": 1, "text": "Traceback"})
     assert "A step failed on rank 3" in str(peers.failed_more_often(0, (1, 3)))
@@ -63,4 +73,4 @@ def test_what_one_rank_tells_all_others_hear() -> None:
     with pytest.raises(RankLost, match="Rank 1 ended"), second.named([0]):
         raise RuntimeError
     for each in (hub, second):
-        each.forget()
+        each.end("")

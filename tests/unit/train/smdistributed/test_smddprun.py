@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.train.smdistributed.dataparallel import launch
-from berth.train.smdistributed.dataparallel.ranks import launch_variables, started_by_launcher
+from berth.train.smdistributed.ranks import launch_variables, started_by_launcher
 from tests.unit.train.smdistributed import ranks
 
 MPIRUN = {

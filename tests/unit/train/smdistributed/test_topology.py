@@ -1,5 +1,6 @@
 """Placement of ranks: the tables of AWS's documentation, and what must hold for any placement."""
 
+from functools import partial
 from itertools import permutations
 
 import pytest
@@ -20,8 +21,9 @@ topologies = st.builds(
 
 
 def coordinates(topology: Topology) -> list[tuple[int, int, int]]:
-    ranks = range(topology.world_size)
-    return [(topology.rdp_rank(rank), topology.pp_rank(rank), topology.tp_rank(rank)) for rank in ranks]
+    """Of each rank: its replica, its partition, and its part of that one's tensors."""
+    d, p, t = (partial(topology.coordinate, letter) for letter in "DPT")
+    return [(d(rank), p(rank), t(rank)) for rank in range(topology.world_size)]
 
 
 def test_dpt_is_the_table_of_the_documentation() -> None:
@@ -48,7 +50,7 @@ def test_groups_are_those_of_the_documentation(placement: str, mp_groups: object
 
 
 def test_the_documentations_rank_6_has_dp_rank_2_when_spread() -> None:
-    assert Topology(8, 2, 1, "spread").dp_rank(6) == 2
+    assert Topology(8, 2, 1, "spread").dp_group(6).index(6) == 2
 
 
 @given(topologies)
@@ -75,23 +77,22 @@ def test_groups_of_a_kind_are_disjoint_cover_all_ranks_and_have_one_size(topolog
 @given(topologies)
 def test_a_ranks_number_is_its_place_in_its_group(topology: Topology) -> None:
     for rank in range(topology.world_size):
-        assert topology.pp_group(rank)[topology.pp_rank(rank)] == rank
-        assert topology.tp_group(rank)[topology.tp_rank(rank)] == rank
-        assert topology.rdp_group(rank)[topology.rdp_rank(rank)] == rank
-        assert topology.mp_group(rank)[topology.mp_rank(rank)] == rank
-        assert topology.dp_group(rank)[topology.dp_rank(rank)] == rank
+        assert topology.pp_group(rank)[topology.coordinate("P", rank)] == rank
+        assert topology.tp_group(rank)[topology.coordinate("T", rank)] == rank
+        assert topology.rdp_group(rank)[topology.coordinate("D", rank)] == rank
 
 
 @given(topologies)
 def test_a_replica_has_each_partition_as_often_as_tensor_ranks(topology: Topology) -> None:
     for group in topology.groups(topology.mp_group):
-        assert sorted(map(topology.pp_rank, group)) == sorted(list(range(topology.pp)) * topology.tp)
+        partitions = sorted(topology.coordinate("P", rank) for rank in group)
+        assert partitions == sorted(list(range(topology.pp)) * topology.tp)
 
 
 @given(topologies)
 def test_replicas_of_a_partition_hold_it_alike(topology: Topology) -> None:
     for group in topology.groups(topology.dp_group):
-        assert len(set(map(topology.pp_rank, group))) == 1
+        assert len({topology.coordinate("P", rank) for rank in group}) == 1
 
 
 @given(topologies)

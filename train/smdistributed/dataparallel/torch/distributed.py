@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from ..ranks import launch_variables, started_by_launcher
+from ...ranks import launch_variables, started_by_launcher
 from .backend import NAME, register
 
 

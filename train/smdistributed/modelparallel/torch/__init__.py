@@ -5,7 +5,7 @@ groups     init, ranks and sizes, process groups, the exchange of objects
 state      the one state of a process
 partition  which module runs on which partition; partition_table shows it before the first step. auto_partition chooses
            by what module_tree knows of the model, ties (what must stay together) and balance (even runs)
-optimizer  DistributedOptimizer, with its loss_scale; trees is tensors inside containers
+optimizer  DistributedOptimizer, with its loss_scale
 checkpoint save and load, partial and full; files are whole or not there
 amp        GradScaler, and the types of the options fp16 and bf16
 creation   contexts for making a model; nn, optimizers and utils are names that published scripts import

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .groups import get_pp_process_group, pp_size
+from .groups import pp_size, reduced
 from .state import state
 
 
@@ -47,9 +47,9 @@ class GradScaler(torch.amp.GradScaler):
         """Also said to the other partitions, and by a rank that has no gradient."""
         found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         if pp_size() > 1:
-            anywhere = torch.tensor(max((float(each) for each in found.values()), default=0.0))
-            dist.all_reduce(anywhere, dist.ReduceOp.MAX, group=get_pp_process_group())
+            here = max((float(each) for each in found.values()), default=0.0)
+            anywhere = reduced(here, dist.ReduceOp.MAX, "smp.amp.GradScaler.step()")
             found = found or {found_inf.device: found_inf}
             for each in found.values():
-                each.fill_(float(anywhere))
+                each.fill_(anywhere)
         return found

@@ -13,12 +13,12 @@ import pickle
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 
 from . import files
-from .groups import MP_GROUP, allgather, mp_rank, pp_rank, rdp_rank, tp_rank
+from .groups import MP_GROUP, exchanged, mp_rank, pp_rank, rdp_rank, tp_rank
 from .model import DistributedModel
 from .optimizer import DistributedOptimizer
 from .state import state
@@ -98,7 +98,7 @@ def save_checkpoint(
 
 def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any, num_kept: int | None) -> None:
     place, beside = folder / f"{tag}_partial", folder / f".{tag}_partial.incomplete"
-    hosts = allgather(socket.gethostname(), MP_GROUP)
+    hosts = _hosts()
     first = hosts.index(socket.gethostname()) == mp_rank()
 
     def clear() -> None:
@@ -119,15 +119,15 @@ def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content
             if num_kept:
                 files.keep_newest(folder, "_partial", num_kept)
 
-    _on_all(clear, place, _UNWRITTEN)
-    _on_all(write, place, _UNWRITTEN)
+    _on_all(clear, place, _SAVE)
+    _on_all(write, place, _SAVE)
     for host in dict.fromkeys(hosts):  # one after the other, for they may share the folder
-        _on_all(functools.partial(publish, host), place, _UNWRITTEN)
+        _on_all(functools.partial(publish, host), place, _SAVE)
 
 
 def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any) -> None:
     whole = {kind: each.state_dict() for kind, each in parts.items()}
-    first = allgather(socket.gethostname(), MP_GROUP).index(socket.gethostname()) == mp_rank()
+    first = _hosts().index(socket.gethostname()) == mp_rank()
 
     def write() -> None:
         if not first:
@@ -139,7 +139,7 @@ def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: A
         files.write_all(together)
         files.write_text(tag, folder / _NEWEST)
 
-    _on_all(write, folder / tag, _UNWRITTEN)
+    _on_all(write, folder / tag, _SAVE)
 
 
 def _degrees() -> dict[str, int]:
@@ -151,10 +151,23 @@ def _rankinfo(kind: str) -> str:
     return f"{kind}_{pp_rank()}_{tp_rank()}.pt"
 
 
-_UNWRITTEN = "could not be written on mp_rank {}: {}; mend that, and save again."
+class _Call(NamedTuple):
+    """What all ranks of a replica do together, and what is said of a place where one could not."""
+
+    name: str
+    failure: str
 
 
-def _on_all(work: Callable[[], _Result], place: Path, failure: str) -> _Result:
+_SAVE = _Call("smp.save_checkpoint", "could not be written on mp_rank {}: {}; mend that, and save again.")
+_RESUME = _Call("smp.resume_from_checkpoint", "could not be read from on mp_rank {}: {}; take another checkpoint.")
+
+
+def _hosts() -> list[str]:
+    """Of the ranks of this replica."""
+    return exchanged(socket.gethostname(), MP_GROUP, _SAVE.name)
+
+
+def _on_all(work: Callable[[], _Result], place: Path, call: _Call) -> _Result:
     """Do it on every rank of the replica; if one fails, all raise, so that none waits for the others."""
     result, said = None, ""
     cause: Exception | None = None
@@ -163,8 +176,8 @@ def _on_all(work: Callable[[], _Result], place: Path, failure: str) -> _Result:
     except SMPCheckpointError as error:
         said, cause = str(error), error
     except Exception as error:  # whatever pickle and the file system raise
-        said, cause = f"{place} {failure.format(mp_rank(), f'{type(error).__name__}: {error}')}", error
-    if reasons := [each for each in allgather(said, MP_GROUP) if each]:
+        said, cause = f"{place} {call.failure.format(mp_rank(), f'{type(error).__name__}: {error}')}", error
+    if reasons := [each for each in exchanged(said, MP_GROUP, call.name) if each]:
         raise SMPCheckpointError(reasons[0]) from cause
     return cast("_Result", result)
 
@@ -186,7 +199,7 @@ def resume_from_checkpoint(
     folder = Path(path)
     skipped = () if load_optimizer else ("optimizer",)
     read = functools.partial(_read_partial if partial else _read_full, folder, tag, skipped)
-    parts, content = _on_all(read, folder, "could not be read from on mp_rank {}: {}; take another checkpoint.")
+    parts, content = _on_all(read, folder, _RESUME)
     if "model" in parts:
         given = parts["model"]
         state.model.load_state_dict(translate_function(given) if translate_function else given, strict=strict)

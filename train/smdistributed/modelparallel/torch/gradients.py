@@ -8,12 +8,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .groups import reduced
 from .seeds import mixed
 from .state import state
 from .watch import RankLost
 
 BUCKET = 64 << 20
 """Bytes that go over the wire at once."""
+_CLIPPING = "the clipping of gradients"
 
 
 class GradientExchange:
@@ -147,6 +149,19 @@ def agreed(group: Any, ranks: Sequence[int], function: str, parameters: Sequence
             "the same step functions in the same order."
         )
     return found[4:]
+
+
+def clip(gradients: Sequence[torch.Tensor], max_norm: float, norm_type: float) -> float:
+    """Scale this rank's gradients so that the norm over all partitions is `max_norm` at most; the norm before."""
+    norms = [float(torch.linalg.vector_norm(gradient.float(), norm_type)) for gradient in gradients]
+    if norm_type == float("inf"):
+        total = reduced(max(norms, default=0.0), dist.ReduceOp.MAX, _CLIPPING)
+    else:
+        total = reduced(sum(norm**norm_type for norm in norms), dist.ReduceOp.SUM, _CLIPPING) ** (1.0 / norm_type)
+    if max_norm < total < float("inf"):
+        for gradient in gradients:
+            gradient.mul_(max_norm / (total + 1e-6))
+    return total
 
 
 def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:

@@ -10,27 +10,22 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from ...ranks import launch_variables
 from ..parameters import ModelParallelParameters, ParameterError, parse
+from .peers import at_odds
 from .state import state
 from .topology import Topology
-from .watch import connect
+from .watch import RankLost, connect
 
 VARIABLE = "SM_HP_MP_PARAMETERS"
-_PORT = "29500"  # torch.distributed's own default
 _PAIR = "smp.send or smp.broadcast, with smp.recv_from"
-_OF_MPI = {
-    "RANK": "OMPI_COMM_WORLD_RANK",
-    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
-    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
-    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
-}
 
 
 class CommGroup(enum.Enum):
@@ -65,29 +60,6 @@ class SMPNotInitialized(RuntimeError):
         super().__init__("The model parallel library is not initialized; call smp.init() first.")
 
 
-def launch_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What torch.distributed reads, from the variables of torchrun or mpirun; pure.
-
-    RuntimeError where several hosts' ranks don't know whom to ask.
-    """
-    found = {name: environ.get(name) or environ.get(of_mpi) for name, of_mpi in _OF_MPI.items()}
-    rank, world_size = found["RANK"] or "0", found["WORLD_SIZE"] or "1"
-    local_rank, local_size = found["LOCAL_RANK"] or rank, found["LOCAL_WORLD_SIZE"] or world_size
-    if "MASTER_ADDR" not in environ and local_size != world_size:
-        raise RuntimeError(
-            f"MASTER_ADDR is not set, and the {world_size} ranks are on several hosts; set it to the first host's "
-            "name, with mpirun -x MASTER_ADDR=NAME."
-        )
-    return {
-        "RANK": rank,
-        "WORLD_SIZE": world_size,
-        "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": local_size,
-        "MASTER_ADDR": environ.get("MASTER_ADDR") or "127.0.0.1",
-        "MASTER_PORT": environ.get("MASTER_PORT") or _PORT,
-    }
-
-
 def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
     """The options that are in force, raw: those given to `init`, else the job's, else none; pure."""
     if config is not None:
@@ -111,7 +83,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if state.initialized:
         _same_again(config)
         return
-    join_world(os.environ)
+    _join_world()
     parameters = parse(requested(config, os.environ), dist.get_world_size())
     topology = Topology(
         dist.get_world_size(),
@@ -136,10 +108,10 @@ def _same_again(config: Mapping[str, Any] | None) -> None:
         )
 
 
-def join_world(environ: MutableMapping[str, str]) -> None:
+def _join_world() -> None:
     """torch.distributed's process group of all ranks, unless the script made one. Sets the variables of torchrun."""
-    variables = launch_variables(environ)
-    environ.update(variables)
+    variables = launch_variables(os.environ)
+    os.environ.update(variables)
     if dist.is_initialized():
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
@@ -246,7 +218,7 @@ def _global_rank(number: int, rank_type: RankType) -> int:
 def barrier(group: CommGroup = WORLD) -> None:
     """Wait for every rank of the group."""
     # Over gloo, and without a device: a barrier of NCCL would take the first GPU of a rank that chose none yet.
-    _gathered(None, group, f"smp.barrier({group.name})")
+    exchanged(None, group, f"smp.barrier({group.name})")
 
 
 def dp_barrier() -> None:
@@ -266,15 +238,32 @@ def pp_barrier() -> None:
 
 def allgather(obj: Any, group: CommGroup) -> list[Any]:
     """What every rank of the group gave, by rank. Every rank of the group calls it, with a picklable object."""
-    return _gathered(obj, group, f"an exchange of objects in {group.name}, as for a state dict or a checkpoint")
+    return exchanged(obj, group, f"smp.allgather({group.name})")
 
 
-def _gathered(obj: Any, group: CommGroup, what: str) -> list[Any]:
+def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
+    """The same in a call of another name. RankLost if it is not `what` that the other ranks call.
+
+    Groups of the same ranks are one group of torch.distributed's, in which any call would get another one's objects.
+    """
     ranks = group_ranks(group)
-    gathered: list[Any] = [None] * len(ranks)
-    with state.watch.waiting(what, ranks), state.watch.named(ranks):
-        dist.all_gather_object(gathered, obj, group=process_group(group))
-    return gathered
+    found: list[Any] = [None] * len(ranks)
+    with state.watch.waiting(what, ranks, together=True), state.watch.named(ranks):
+        dist.all_gather_object(found, (what, obj), group=process_group(group))
+    for other, (called, _) in zip(ranks, found, strict=True):
+        if called != what:
+            raise RankLost(at_odds(dist.get_rank(), what, other, called))
+    return [each for _, each in found]
+
+
+def reduced(value: float, operation: Any, what: str) -> float:
+    """A number over the partitions of this replica, each of which is in the call `what`."""
+    total = torch.tensor(value, dtype=torch.float64)
+    if pp_size() > 1:
+        ranks = group_ranks(PP_GROUP)
+        with state.watch.waiting(what, ranks), state.watch.named(ranks):
+            dist.all_reduce(total, operation, group=process_group(PP_GROUP))
+    return float(total)
 
 
 def broadcast(obj: Any, group: CommGroup) -> None:

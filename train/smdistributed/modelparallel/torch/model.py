@@ -3,7 +3,6 @@
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
 
-import contextlib
 import sys
 import traceback
 from collections import OrderedDict
@@ -18,12 +17,12 @@ from torch.utils.hooks import RemovableHandle
 from . import model_state
 from .activation import place_checkpoints
 from .coordinator import OutsideStep, Schedule
-from .gradients import GradientExchange, broadcast_all
+from .gradients import GradientExchange, broadcast_all, clip
 from .groups import (
     PP_GROUP,
     SMPNotInitialized,
-    allgather,
     dp_size,
+    exchanged,
     get_dp_group,
     get_dp_process_group,
     get_pp_group,
@@ -34,7 +33,7 @@ from .groups import (
     rank,
 )
 from .messages import Hello
-from .partition import owners, plan
+from .partition import owner, owners, plan
 from .partition_table import table
 from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
@@ -114,10 +113,10 @@ class DistributedModel(nn.Module):
         if self.partitioned:
             return
         device = _device()
+        self._plan = plan(self.module, state.parameters, self._times(bodies))
+        self._owners = owners(self.module, self._plan)
         if pp_size() > 1:
-            self._spread(device, self._times(bodies))
-        else:
-            self._owners = dict.fromkeys(_tensor_names(self.module), 0)
+            self._spread(device)
         give_streams(self.module, [self.module.get_submodule(name) for name, index in self._plan.items() if index])
         with torch.no_grad():
             for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
@@ -147,9 +146,7 @@ class DistributedModel(nn.Module):
             raise RuntimeError(f"The step function failed on rank 0 while it was measured:\n{found[0]}")
         return found[0]  # type: ignore[no-any-return]
 
-    def _spread(self, device: torch.device, times: dict[str, float] | None) -> None:
-        self._plan = plan(self.module, state.parameters, times)
-        self._owners = owners(self.module, self._plan)
+    def _spread(self, device: torch.device) -> None:
         if rank() == 0:
             print(table(self.module, self._plan, pp_size()), file=sys.stderr, flush=True)
         place_checkpoints(self.module, self._plan)
@@ -242,6 +239,16 @@ class DistributedModel(nn.Module):
             listed = [each.float() * state.loss_scale for each in listed]
         self._pipeline.backward(listed, gradients)
 
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scale the gradients down to a norm over all partitions; the norm before. Every rank of a replica calls it.
+
+        torch's function of this name sees one partition, and a norm that is too small. Trainer prefers this one.
+        """
+        if state.loss_scale != 1.0:
+            return torch.tensor(state.optimizer.clip_master_grads(max_norm, norm_type))
+        gradients = [each.grad for each in self.local_parameters() if each.grad is not None]
+        return torch.tensor(clip(gradients, max_norm, norm_type))
+
     def get_module(self) -> nn.Module:
         """The script's model."""
         return self.module
@@ -275,11 +282,9 @@ class DistributedModel(nn.Module):
             "register_comm_hook is not supported: replicas average their gradients after each step; leave it out."
         )
 
-    @contextlib.contextmanager
-    def join(self, *_: Any, **__: Any) -> Iterator[None]:
+    def join(self, *_: Any, **__: Any) -> None:
         """Refused: every rank must take as many steps as the others."""
         raise NotImplementedError("model.join() is not supported; give every rank as many batches as the others.")
-        yield
 
     # ---- what is this rank's ----
 
@@ -287,7 +292,7 @@ class DistributedModel(nn.Module):
         """Of a parameter or buffer, or of what a module keeps besides, which has no owner of its own."""
         if not self.partitioned and not self._owners:
             return True
-        return self._owners.get(name, model_state.owner_of(name, self._plan)) == pp_rank()
+        return self._owners.get(name, owner(name, self._plan)) == pp_rank()
 
     def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Names and parameters of this rank's partition; of the whole model before it is partitioned."""
@@ -308,7 +313,7 @@ class DistributedModel(nn.Module):
     def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Names and modules that run on this rank."""
         named = self.module.named_modules()
-        return ((name, each) for name, each in named if model_state.owner_of(name, self._plan) == pp_rank())
+        return ((name, each) for name, each in named if owner(name, self._plan) == pp_rank())
 
     def local_modules(self) -> Iterator[nn.Module]:
         """Those without names."""
@@ -318,15 +323,16 @@ class DistributedModel(nn.Module):
 
     def local_state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """This rank's parameters and buffers, marked as partial."""
-        found = model_state.entries(self.module)
-        return {**{name: each for name, each in found.items() if self._is_local(name)}, model_state.IS_PARTIAL: True}
+        return {**self._local_entries(), model_state.IS_PARTIAL: True}
+
+    def _local_entries(self) -> dict[str, Any]:
+        return {name: each for name, each in model_state.entries(self.module).items() if self._is_local(name)}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The whole model's, on the CPU. Every rank of a replica calls it, once the model is partitioned."""
         if not self.partitioned or pp_size() == 1:
             return self.module.state_dict(*args, **kwargs)
-        local = {name: each for name, each in self.local_state_dict().items() if name != model_state.IS_PARTIAL}
-        return model_state.gathered(local, list(model_state.entries(self.module)), PP_GROUP)
+        return model_state.gathered(self._local_entries(), list(model_state.entries(self.module)))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
         """Take over a state, partial or whole; before the first step, too. Every rank calls it.
@@ -335,7 +341,7 @@ class DistributedModel(nn.Module):
         """
         given = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
         if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
-            for part in allgather(model_state.on_cpu(given), PP_GROUP):
+            for part in exchanged(model_state.on_cpu(given), PP_GROUP, "model.load_state_dict()"):
                 given = {**part, **given}
         if self.partitioned and pp_size() > 1:
             return model_state.load(self.module, given, self._is_local, strict=strict)
@@ -364,11 +370,6 @@ _ACCEPTED = {
 
 def _device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-
-
-def _tensor_names(module: nn.Module) -> list[str]:
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    return [name for name, _ in named]
 
 
 def _refuse(names: tuple[str, ...], owner: int, args: Any, kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""State dicts of a model that is spread over ranks."""
+"""State dicts of a model that is spread over ranks, and what its optimizer's have in common with them."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
-from .groups import CommGroup, allgather
-from .partition import owner
+from .groups import PP_GROUP, exchanged
 from .stand_in import is_away
 
 IS_PARTIAL = "_smp_is_partial"
+"""The documentation's mark of a state dict that holds one rank's part."""
 _EXTRA_STATE = "_extra_state"  # how torch names what a module keeps besides tensors
-owner_of = owner
 
 
 def entries(module: nn.Module) -> dict[str, Any]:
@@ -28,16 +28,24 @@ def entries(module: nn.Module) -> dict[str, Any]:
     return {name: without_graph.get(id(each), each) for name, each in found.items()}
 
 
-def on_cpu(values: Mapping[str, Any]) -> dict[str, Any]:
-    """With all tensors on the CPU, each once."""
-    moved = {id(each): each.cpu() for each in values.values() if isinstance(each, torch.Tensor)}
-    return {name: moved.get(id(each), each) for name, each in values.items()}
+def on_cpu(values: Any) -> Any:
+    """Containers with their tensors on the CPU, detached; one of several names stays one object."""
+    moved: dict[int, torch.Tensor] = {}
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in moved:
+            moved[id(value)] = value.detach().cpu()
+        return moved[id(value)]
+
+    return tree_map(move, values)
 
 
-def gathered(local: Mapping[str, Any], order: Sequence[str], group: CommGroup) -> "OrderedDict[str, Any]":
-    """All ranks' parts together, in this order. RuntimeError where one is missing, which would be lost silently."""
+def gathered(local: Mapping[str, Any], order: Sequence[str]) -> "OrderedDict[str, Any]":
+    """All partitions together, in this order. RuntimeError where one is missing, which would be lost silently."""
     whole: dict[str, Any] = {}
-    for part in allgather(on_cpu(local), group):
+    for part in exchanged(on_cpu(local), PP_GROUP, "model.state_dict()"):
         whole.update(part)
     if missing := [name for name in order if name not in whole]:
         raise RuntimeError(f"No rank holds {missing[0]}; this is an error of the model parallel library.")

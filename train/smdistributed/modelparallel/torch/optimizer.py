@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from .groups import PP_GROUP, allgather, get_pp_process_group, pp_size
+from .gradients import clip
+from .groups import PP_GROUP, exchanged, pp_size, reduced
 from .loss_scale import LossScale, loss_scale
+from .model_state import IS_PARTIAL, on_cpu
 from .state import state
-from .trees import on_cpu
 
-IS_PARTIAL = "_smp_is_partial"
 _PARTITIONS = "_smp_partitions"
 _LOSS_SCALE = "_smp_loss_scale"
 _STEPS = "_smp_steps"
@@ -112,29 +112,20 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Divide the gradients by the loss scale, once a step, and find out whether they are finite on all ranks."""
         if self._unscaled or not state.parameters.fp16:
             return
-        gradients = [parameter.grad for _, parameter in self._local() if parameter.grad is not None]
+        gradients = self._gradients()
         for gradient in gradients:
             gradient.div_(self.loss_scale)
         finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
-        self.overflow = _reduced(0.0 if finite else 1.0, dist.ReduceOp.MAX) > 0
+        self.overflow = reduced(0.0 if finite else 1.0, dist.ReduceOp.MAX, "optimizer.step()") > 0
         self._unscaled = True
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
-        """Scale the gradients down to a norm over all partitions, which torch's function does not see; the norm before.
-
-        Every rank calls it, after the step function and before `step`.
-        """
+        """As clip_grad_norm_ of DistributedModel, but with fp16 the loss scale is taken out before."""
         self._unscale()
-        gradients = [parameter.grad for _, parameter in self._local() if parameter.grad is not None]
-        norms = [float(torch.linalg.vector_norm(gradient.float(), norm_type)) for gradient in gradients]
-        if norm_type == float("inf"):
-            total = _reduced(max(norms, default=0.0), dist.ReduceOp.MAX)
-        else:
-            total = _reduced(sum(norm**norm_type for norm in norms), dist.ReduceOp.SUM) ** (1.0 / norm_type)
-        if max_norm < total < float("inf"):
-            for gradient in gradients:
-                gradient.mul_(max_norm / (total + 1e-6))
-        return total
+        return clip(self._gradients(), max_norm, norm_type)
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [parameter.grad for _, parameter in self._local() if parameter.grad is not None]
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002
         """The state of this rank's parameters, marked as partial; of all before the model is partitioned."""
@@ -152,7 +143,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if pp_size() == 1:
             return whole
         part = self._pending or _States(self.local_state_dict()["state"], partial=state.partitioned)
-        return {**whole, "state": self._merged(part.states) if part.partial else dict(part.states)}
+        states = self._merged(part.states, "optimizer.state_dict()") if part.partial else dict(part.states)
+        return {**whole, "state": states}
 
     def _extra(self) -> dict[str, Any]:
         """What torch's optimizers do not have: the loss scale, and the steps, of which random numbers depend."""
@@ -197,18 +189,19 @@ class DistributedOptimizer(torch.optim.Optimizer):
         here = {place for place, _ in self._local()}
         if self._pending.partial:
             # Of all ranks only where the partition has changed since.
-            told = allgather((here, set(found)), PP_GROUP)
+            what = "optimizer.load_state_dict()"
+            told = exchanged((here, set(found)), PP_GROUP, what)
             everywhere = set().union(*(has for _, has in told))
             if not all(wants & everywhere <= has for wants, has in told):
-                found = self._merged(found)
+                found = self._merged(found, what)
         kept = {place: values for place, values in found.items() if place in here}
         self._pending = None
         super().load_state_dict({**super().state_dict(), "state": kept})
 
-    def _merged(self, states: Mapping[int, Any]) -> dict[int, Any]:
-        """All ranks' states, on the CPU. RuntimeError if a place is not the same parameter on all."""
+    def _merged(self, states: Mapping[int, Any], what: str) -> dict[int, Any]:
+        """All ranks' states, on the CPU, in the call `what`. RuntimeError if a place is not one parameter on all."""
         shapes = [tuple(parameter.shape) for parameter in self._in_order()]
-        parts = allgather((shapes, on_cpu(states)), PP_GROUP)
+        parts = exchanged((shapes, on_cpu(states)), PP_GROUP, what)
         if any(each != parts[0][0] for each, _ in parts):
             raise RuntimeError(
                 "The ranks' optimizers have different parameters, so that their states can't be put together; make the "
@@ -218,11 +211,3 @@ class DistributedOptimizer(torch.optim.Optimizer):
         for _, part in parts:
             merged.update(part)
         return dict(sorted(merged.items()))
-
-
-def _reduced(value: float, operation: Any) -> float:
-    """Over the partitions of this replica."""
-    total = torch.tensor(value, dtype=torch.float64)
-    if pp_size() > 1:
-        dist.all_reduce(total, operation, group=get_pp_process_group())
-    return float(total)

@@ -19,6 +19,14 @@ class Waiting:
     ranks: tuple[int, ...]
 
 
+def at_odds(me: int, mine: str, other: int, others: str) -> str:
+    """Two ranks wait for each other in two calls."""
+    return (
+        f"Rank {me} waits for rank {other} in {mine}, and rank {other} for rank {me} in {others}; every rank must call "
+        "the library's functions equally often and in the same order."
+    )
+
+
 @dataclass
 class Peers:
     """Of each other rank: how it ended ("" is as it should, None without a word), what it waits for, failed steps."""
@@ -62,11 +70,16 @@ class Peers:
                 )
             other = self.waiting.get(rank)
             if other is not None and me in other.ranks and other.what != mine.what:
-                return (
-                    f"Rank {me} waits for rank {rank} in {mine.what}, and rank {rank} for rank {me} in {other.what}; "
-                    "every rank must call the library's functions equally often and in the same order."
-                )
+                return at_odds(me, mine.what, rank, other.what)
         return None
+
+    def missing(self, me: int, mine: Waiting) -> str | None:
+        """Who does not come to a call that all make together; said by the first of those that wait there."""
+        here = [rank for rank in mine.ranks if rank == me or self.waiting.get(rank) == mine]
+        away = [str(rank) for rank in mine.ranks if rank not in here]
+        if not away or here[0] != me:
+            return None
+        return f"rank {me} waits for rank {' and '.join(away)} in {mine.what}, which every rank of the group must call."
 
     def failed_more_often(self, than: int, ranks: Sequence[int]) -> str | None:
         """What failed at a replica, if a step failed at one of these ranks and not here, where `than` steps did."""

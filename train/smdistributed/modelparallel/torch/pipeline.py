@@ -30,18 +30,16 @@ class StepResult(NamedTuple):
 class Alone:
     """The only rank of its replica: one microbatch after the other."""
 
-    def __init__(self) -> None:
-        self._went_backward, self._running = False, False
+    running = False
+    """Whether a step runs."""
 
-    @property
-    def running(self) -> bool:
-        """Whether a step runs."""
-        return self._running
+    def __init__(self) -> None:
+        self._went_backward = False
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
         """A step."""
         seed = mixed(torch.initial_seed(), hello.steps)
-        self._went_backward, self._running = False, True
+        self._went_backward, self.running = False, True
         try:
             outputs = []
             for index, body in enumerate(bodies()):
@@ -49,7 +47,7 @@ class Alone:
                     outputs.append(body())
             return StepResult(outputs, self._went_backward)
         finally:
-            self._running = False
+            self.running = False
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
         """Gradients, as torch computes them."""
@@ -151,7 +149,6 @@ def _merge(
         call_in_runs(
             sequential,
             found,
-            0,
             lambda run, value: ask(tuple(name_of[id(children[name])] for name in run[0]), ranks[run[1]], (value,), {}),
         )
 

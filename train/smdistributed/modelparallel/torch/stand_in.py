@@ -82,7 +82,7 @@ def send_module_away(module: nn.Module, ask: AskOwner) -> None:
 
 
 Run = tuple[tuple[str, ...], int]
-"""Names of children that follow each other on one rank, and that rank."""
+"""Names of children that follow each other on one partition, and that partition."""
 
 
 def runs(names: list[str], owners: list[int]) -> list[Run]:
@@ -96,17 +96,17 @@ def runs(names: list[str], owners: list[int]) -> list[Run]:
     return found
 
 
-def call_in_runs(sequential: nn.Sequential, found: list[Run], here: int, ask: Callable[[Run, Any], Any]) -> None:
-    """From now on an nn.Sequential asks for a whole run of its children at once."""
+def call_in_runs(sequential: nn.Sequential, found: list[Run], ask: Callable[[Run, Any], Any]) -> None:
+    """From now on an nn.Sequential, which runs on partition 0, asks for a whole run of its children at once."""
 
     def forward(self: nn.Sequential, value: Any) -> Any:
         children = self._modules
         for names, owner in found:
-            if owner == here:
+            if owner:
+                value = ask((names, owner), value)
+            else:
                 for name in names:
                     value = children[name](value)
-            else:
-                value = ask((names, owner), value)
         return value
 
     with_methods(sequential, forward=forward)

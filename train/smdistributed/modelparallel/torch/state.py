@@ -40,7 +40,7 @@ class ProcessState:
     @property
     def loss_scale(self) -> float:
         """What a loss is multiplied with before its backward pass: above 1 with fp16 only."""
-        return getattr(self.optimizer, "loss_scale", 1.0) if self.parameters.fp16 else 1.0
+        return 1.0 if self.optimizer is None else float(self.optimizer.loss_scale)
 
     @property
     def partitioned(self) -> bool:

@@ -20,7 +20,7 @@ class MicrobatchThreads:
     def __init__(self, baton: Baton, run: RunMicrobatch, count: int, at_a_time: int) -> None:
         self.outputs: list[Any] = [None] * count
         self.errors: list[BaseException] = []
-        self._baton, self._run, self._at_a_time = baton, run, min(at_a_time, count)
+        self._baton, self._run, self._at_a_time = baton, run, at_a_time
         self._modes = current_modes()
         self._left = iter(range(count))
         self._threads: list[threading.Thread] = []
@@ -28,14 +28,17 @@ class MicrobatchThreads:
     def run(self) -> None:
         """Run all of them, to the end."""
         before = random_state()
-        for thread in [self._open() for _ in range(self._at_a_time)]:
+        for thread in filter(None, [self._open() for _ in range(self._at_a_time)]):
             thread.start()
         for thread in self._threads:  # those that are opened meanwhile are seen, too
             thread.join()
         set_random_state(before)
 
-    def _open(self) -> threading.Thread:
-        index = next(self._left)
+    def _open(self) -> threading.Thread | None:
+        """The next microbatch's thread, which has its place in the queue; None if all are open."""
+        index = next(self._left, None)
+        if index is None:
+            return None
         place = self._baton.line_up(1, index)
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
         thread = threading.Thread(target=self._body, args=(index, place, device), daemon=True)
@@ -48,7 +51,7 @@ class MicrobatchThreads:
         try:
             with in_modes(self._modes):
                 self.outputs[index] = self._run(index, place)
-            if following := self._open_if_any():
+            if following := self._open():
                 following.start()
             self._baton.give_up()
         except Halted:
@@ -56,9 +59,3 @@ class MicrobatchThreads:
         except BaseException as error:  # raised by the thread that runs the step
             self.errors.append(error)
             self._baton.stop()
-
-    def _open_if_any(self) -> threading.Thread | None:
-        try:
-            return self._open()
-        except StopIteration:
-            return None

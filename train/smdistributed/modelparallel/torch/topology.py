@@ -73,26 +73,6 @@ class Topology:
         """The ranks that hold the very same parameters."""
         return self._alike(rank, "PT")
 
-    def pp_rank(self, rank: int) -> int:
-        """Which partition a rank holds."""
-        return self.coordinate("P", rank)
-
-    def tp_rank(self, rank: int) -> int:
-        """Which part of its partition's tensors a rank holds."""
-        return self.coordinate("T", rank)
-
-    def rdp_rank(self, rank: int) -> int:
-        """Which replica a rank belongs to."""
-        return self.coordinate("D", rank)
-
-    def dp_rank(self, rank: int) -> int:
-        """A rank's place among those that hold the same partition."""
-        return self.dp_group(rank).index(rank)
-
-    def mp_rank(self, rank: int) -> int:
-        """A rank's place among those that hold its replica."""
-        return self.mp_group(rank).index(rank)
-
     def groups(self, group_of: Callable[[int], tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
         """All groups of one kind, each once, in one order on every rank: `topology.groups(topology.pp_group)`."""
         return tuple(dict.fromkeys(group_of(rank) for rank in range(self.world_size)))

@@ -17,13 +17,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
+
+import torch.distributed as dist
 
 from .peers import Peers, Waiting
 
 TICK = 0.25
 LONG_WAIT = 2.0
 """Seconds after which a rank says what it waits for; most waits are shorter."""
+PATIENCE = 10.0
+"""Seconds after which a line names those that do not come to a call that all make together."""
 GRACE_WAITING, GRACE_ENDED = 3.0, 6.0
 """Seconds from when a wait is known to be in vain, or a rank to have ended, until the process is ended."""
 CAUSE = 3.0
@@ -44,7 +49,9 @@ class Watch:
         self._buffers = dict.fromkeys(links, b"")
         self._lock, self._news = threading.Lock(), threading.Condition()
         self._mine: tuple[Waiting, float] | None = None
+        self._barrier: tuple[Waiting, float] | None = None
         self._told: Waiting | None = None
+        self._together, self._missed = False, False
         self._since: tuple[str, float] | None = None
         self._over = False
         self._abandoned: list[Any] = []
@@ -61,13 +68,17 @@ class Watch:
     # ---- what the process does ----
 
     @contextmanager
-    def waiting(self, what: str, ranks: Sequence[int]) -> Iterator[None]:
-        """Within it this rank waits for others; only its main thread says so."""
-        before, self._mine = self._mine, (Waiting(what, tuple(ranks)), time.monotonic())
+    def waiting(self, what: str, ranks: Sequence[int], *, together: bool = False) -> Iterator[None]:
+        """Within it this rank waits for others; only its main thread says so.
+
+        `together`: they come to this call at about the same time, so that a line names who does not.
+        """
+        before = self._mine, self._together
+        self._mine, self._together, self._missed = (Waiting(what, tuple(ranks)), time.monotonic()), together, False
         try:
             yield
         finally:
-            self._mine = before
+            self._mine, self._together = before
 
     @contextmanager
     def named(self, ranks: Sequence[int], *, replicas: bool = False) -> Iterator[None]:
@@ -131,8 +142,17 @@ class Watch:
         return RankLost(found or f"The connection to rank {others} broke; look at its log.")
 
     def _verdict(self) -> str | None:
-        mine = self._mine[0] if self._mine else None
-        return self.peers.broken() or self.peers.in_vain(self.rank, mine)
+        found = self._waits()
+        return self.peers.broken() or self.peers.in_vain(self.rank, found[0] if found else None)
+
+    def _waits(self) -> tuple[Waiting, float] | None:
+        """What this rank waits for, and since when."""
+        if self._mine:
+            return self._mine
+        found = torchs_barrier()
+        if found is None or self._barrier is None or self._barrier[0] != found:
+            self._barrier = (found, time.monotonic()) if found else None
+        return self._barrier
 
     # ---- the thread ----
 
@@ -178,8 +198,12 @@ class Watch:
                         continue  # it has ended: reading from it tells so
 
     def _say_what_is_waited_for(self) -> None:
-        mine = self._mine
-        long = mine[0] if mine and time.monotonic() - mine[1] > LONG_WAIT else None
+        mine, now = self._waits(), time.monotonic()
+        long = mine[0] if mine and now - mine[1] > LONG_WAIT else None
+        if mine and self._together and not self._missed and now - mine[1] > PATIENCE:
+            self._missed = True
+            if said := self.peers.missing(self.rank, mine[0]):
+                print(f"smp: {said}", file=sys.stderr, flush=True)
         if long == self._told:
             return
         self._told = long
@@ -201,9 +225,28 @@ class Watch:
             end_process(found)
 
 
+def _main_threads_frame() -> FrameType | None:
+    return sys._current_frames().get(threading.main_thread().ident or 0)
+
+
+def torchs_barrier() -> Waiting | None:
+    """Where the main thread waits in torch.distributed's barrier, as scripts do while the first rank saves."""
+    frame = _main_threads_frame()
+    while frame is not None and (frame.f_code.co_name, frame.f_globals.get("__name__")) != _BARRIER:
+        frame = frame.f_back
+    try:
+        ranks = dist.get_process_group_ranks(frame.f_locals.get("group")) if frame else []
+    except (KeyError, ValueError):  # no group of this rank, or none any more
+        ranks = []
+    return Waiting("torch.distributed.barrier()", tuple(ranks)) if ranks else None
+
+
+_BARRIER = ("barrier", "torch.distributed.distributed_c10d")
+
+
 def end_process(sentence: str) -> None:
     """As an uncaught exception of the main thread would, which can't be reached where it waits."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = _main_threads_frame()
     print("".join(["This rank was here:\n", *traceback.format_stack(frame)]), file=sys.stderr)
     sys.excepthook(RankLost, RankLost(sentence), None)
     sys.stdout.flush()

@@ -150,7 +150,7 @@ class Wire:
 
     def __init__(self, control: Any, tensors: Callable[[int, int], Any], device: torch.device) -> None:
         self.rank, self.device = dist.get_rank(), device
-        self.sent_bytes, self.sent_messages = 0, 0
+        self.sent_bytes = 0
         self._control, self._tensors = control, tensors
         self._pending: list[tuple[Any, torch.Tensor, int]] = []
         self._overflows = itertools.count(_OVERFLOW)
@@ -163,7 +163,6 @@ class Wire:
         self._post(bytearray(prefix if tag else prefix + body), destination, _CONTROL)
         if tag:
             self._post(bytearray(body), destination, tag)
-        self.sent_messages += 1
 
     def expect(self, source: int) -> IncomingMessage:
         """The next control message of a rank. Messages arrive in the order of these calls."""
