@@ -37,9 +37,8 @@ def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
     ]
     if _since_5(transformers) and options.smdistributed != OPEN:
         lines.append(
-            f"Trainer of transformers {transformers} uses no partitions, and trains data-parallel: its own way to the "
-            f"library is broken; {SMDISTRIBUTED} set to open mends it (a script that imports the library itself is "
-            "not concerned)"
+            f"a script that trains by transformers' Trainer, of version {transformers}, uses no partitions and trains "
+            f"data-parallel, unless {SMDISTRIBUTED} is open; one that calls the library itself uses them"
         )
     elif "partitions" not in options.model_parallel:
         lines.append(

@@ -71,7 +71,7 @@ def test_mpirun_starts_it_where_nothing_else_is_said() -> None:
 
 
 REFUSED = {
-    "indivisible": ({"partitions": 3}, "mp_parameters: pipeline_parallel_degree 3 does not divide the 4 ranks"),
+    "indivisible": ({"partitions": 3}, "mp_parameters: 3 partitions do not divide the 4 ranks"),
     "unknown": ({"partition": 2}, "mp_parameters: partition is no option of smdistributed modelparallel; did you mean"),
     "both": ({"partitions": 2, "pipeline_parallel_degree": 4}, "two names of one option; keep one."),
     "not yet": ({"tensor_parallel_degree": 2}, "mp_parameters: tensor_parallel_degree is 2"),

@@ -246,12 +246,12 @@ def _not_yet(parameters: ModelParallelParameters) -> list[str]:
     if (degree := parameters.tensor_parallel_degree) > 1:
         problems.append(
             f"tensor_parallel_degree is {degree}, and tensor parallelism is not there yet; set it to 1, and split the "
-            "model by pipeline_parallel_degree."
+            "model by partitions."
         )
     if (degree := parameters.sharded_data_parallel_degree) > 1:
         problems.append(
             f"sharded_data_parallel_degree is {degree}, and sharded data parallelism is not there yet; set it to 1, "
-            "and use torch's FSDP or pipeline_parallel_degree."
+            "and use torch's FSDP or partitions."
         )
     if parameters.shard_optimizer_state:
         problems.append(
@@ -271,8 +271,8 @@ def _contradictions(parameters: ModelParallelParameters) -> list[str]:
         )
     if default is not None and default >= degree:
         problems.append(
-            f"default_partition is {default}, but pipeline_parallel_degree {degree} has the partitions 0 to "
-            f"{degree - 1}; choose one of these."
+            f"default_partition is {default}, but {degree} partitions are numbered from 0 to {degree - 1}; choose one "
+            "of these."
         )
     if parameters.fp16 and parameters.bf16:
         problems.append("fp16 and bf16 are both true; choose one.")
@@ -283,10 +283,10 @@ def _indivisible(parameters: ModelParallelParameters, world_size: int) -> list[s
     pipeline, tensor = parameters.pipeline_parallel_degree, parameters.tensor_parallel_degree
     if world_size % (pipeline * tensor) == 0:
         return []
-    degrees = f"pipeline_parallel_degree {pipeline}" + (f" times tensor_parallel_degree {tensor}" if tensor > 1 else "")
+    degrees = f"{pipeline} partitions" + (f" times tensor_parallel_degree {tensor}" if tensor > 1 else "")
     return [
-        f"{degrees} does not divide the {world_size} ranks of this job; change it, processes_per_host of mpi or the "
-        "number of instances."
+        f"{degrees} do not divide the {world_size} ranks of this job; change their number, that of ranks on a host, or "
+        "that of hosts."
     ]
 
 

@@ -167,7 +167,7 @@ def test_a_manual_partition_needs_a_default() -> None:
 
 def test_a_default_partition_must_be_there() -> None:
     assert problems({"partitions": 2, "default_partition": 2}) == (
-        "default_partition is 2, but pipeline_parallel_degree 2 has the partitions 0 to 1; choose one of these.",
+        "default_partition is 2, but 2 partitions are numbered from 0 to 1; choose one of these.",
     )
 
 
@@ -178,8 +178,8 @@ def test_one_half_precision_is_enough() -> None:
 @pytest.mark.parametrize("world_size", [2, 3, 6])
 def test_the_degree_must_divide_the_ranks(world_size: int) -> None:
     assert problems({"partitions": 4, "ddp": True}, world_size) == (
-        f"pipeline_parallel_degree 4 does not divide the {world_size} ranks of this job; change it, processes_per_host "
-        "of mpi or the number of instances.",
+        f"4 partitions do not divide the {world_size} ranks of this job; change their number, "
+        "that of ranks on a host, or that of hosts.",
     )
 
 

@@ -140,8 +140,7 @@ def test_more_partitions_than_modules_are_refused() -> None:
     with pytest.raises(PartitionError) as caught:
         automatic(Tied(), 8)
     assert str(caught.value) == (
-        "pipeline_parallel_degree is 8, but Tied has no more than 5 modules with parameters of their own to put on "
-        "partitions; choose a smaller pipeline_parallel_degree."
+        "Tied has no more than 5 modules with parameters of their own to put on 8 partitions; choose fewer partitions."
     )
 
 
@@ -234,7 +233,7 @@ def test_a_partition_without_modules_is_refused() -> None:
 @pytest.mark.parametrize("index", [3, -1, True, "1"])
 @pytest.mark.usefixtures("initialized")
 def test_a_partition_that_is_not_there_is_refused(index: Any) -> None:
-    with pytest.raises(ValueError, match="pipeline_parallel_degree is 3, so choose from 0 to 2"):
+    with pytest.raises(ValueError, match="the model has 3, so choose from 0 to 2"):
         set_partition(nn.Linear(1, 1), index)
     with pytest.raises(ValueError, match="is not there"), partition(index):
         pass
@@ -267,8 +266,8 @@ def test_the_table_shows_partitions_modules_parameters_and_memory() -> None:
     shown = partition_table.table(model, {f"encoder.layer.{each}": 1 for each in (2, 3)}, 2)
     assert shown.splitlines() == [
         "partition  parameters   memory  modules",
-        "        0         304  0.0 MiB  words, encoder.layer.0-1, head",
-        "        1         144  0.0 MiB  encoder.layer.2-3",
+        "        0         304  4.8 KiB  words, encoder.layer.0-1, head",
+        "        1         144  2.2 KiB  encoder.layer.2-3",
         "memory: parameters, gradients and Adam's moments, without activations",
     ]
 

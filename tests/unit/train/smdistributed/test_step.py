@@ -1,5 +1,6 @@
 """Splitting a batch, and what comes back: pure."""
 
+import copy
 from collections import OrderedDict, UserDict, namedtuple
 
 import pytest
@@ -67,6 +68,18 @@ def test_step_output() -> None:
     assert output[1] is output.outputs[1]
 
 
+def test_an_output_that_is_taken_for_a_tensor_says_what_makes_one() -> None:
+    output = StepOutput([torch.tensor(1.0), torch.tensor(3.0)])
+    assert repr(output) == "<StepOutput of 2 microbatches, of which reduce_mean() makes a loss, concat() logits>"
+    with pytest.raises(AttributeError, match=r"item is of one tensor, and a step gives one for each microbatch"):
+        output.item()
+    with pytest.raises(AttributeError, match="'StepOutput' object has no attribute 'items'"):
+        output.items()
+    with pytest.raises(TypeError, match=r"float\(\) takes one: reduce_mean\(\) makes a loss"):
+        float(output)
+    assert copy.deepcopy(output).outputs == output.outputs
+
+
 def test_names_of_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="has no argument 'masc'; correct the name"):
         step(lambda mask: mask, non_split_inputs=["masc"])
@@ -77,5 +90,5 @@ def test_a_step_without_a_model() -> None:
     def train_step(x):
         return x
 
-    with pytest.raises(RuntimeError, match=r"has no model; wrap it with smp\.DistributedModel first"):
+    with pytest.raises(RuntimeError, match=r"no model is wrapped; give the model to smp\.DistributedModel"):
         train_step(torch.ones(2))

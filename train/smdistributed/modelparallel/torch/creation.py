@@ -25,8 +25,8 @@ def model_creation(
     """
     if tensor_parallelism:
         raise NotImplementedError(
-            "smp.model_creation(tensor_parallelism=True) is not supported; leave it False, and split the model with "
-            "pipeline_parallel_degree."
+            "smp.model_creation(tensor_parallelism=True) is not supported; leave it False, and split the model by "
+            "partitions."
         )
     before = torch.get_default_dtype()
     half = dtype in (torch.float16, torch.bfloat16) and (state.parameters.fp16 or state.parameters.bf16)

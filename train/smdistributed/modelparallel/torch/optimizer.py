@@ -160,7 +160,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if partial and state_dict.get(_PARTITIONS, pp_size()) != pp_size():
             raise RuntimeError(
                 f"The optimizer's state is a partial one of {state_dict[_PARTITIONS]} partitions, and this job has "
-                f"{pp_size()}; set pipeline_parallel_degree to {state_dict[_PARTITIONS]}, or load a full state dict."
+                f"{pp_size()}; take as many, or load a full state dict."
             )
         if state.parameters.fp16 and _LOSS_SCALE in state_dict:
             self._loss_scale.load_state_dict(state_dict[_LOSS_SCALE])

@@ -71,9 +71,7 @@ def _check(index: int) -> None:
         raise RuntimeError("How many partitions there are is not known yet; call smp.init() first.")
     degree = state.parameters.pipeline_parallel_degree
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < degree:
-        raise ValueError(
-            f"Partition {index!r} is not there; pipeline_parallel_degree is {degree}, so choose from 0 to {degree - 1}."
-        )
+        raise ValueError(f"Partition {index!r} is not there; the model has {degree}, so choose from 0 to {degree - 1}.")
 
 
 def plan(
@@ -96,8 +94,8 @@ def plan(
         chosen, partitions = automatic(tree, degree, by_time=parameters.optimize == "speed" and times is not None)
     except ValueError as error:
         raise PartitionError(
-            f"pipeline_parallel_degree is {degree}, but {type(module).__name__} has no more than {error} modules with "
-            "parameters of their own to put on partitions; choose a smaller pipeline_parallel_degree."
+            f"{type(module).__name__} has no more than {error} modules with parameters of their own to put on {degree} "
+            "partitions; choose fewer partitions."
         ) from None
     return _joined(tree, chosen, partitions)
 
@@ -107,7 +105,7 @@ def _refuse_torchscript(module: nn.Module) -> None:
         if isinstance(each, torch.jit.ScriptModule):
             raise PartitionError(
                 f"{name or 'The model'} is TorchScript, which can't be cut into partitions; give the module itself, "
-                "without torch.jit.script or torch.jit.trace, or set pipeline_parallel_degree to 1."
+                "without torch.jit.script or torch.jit.trace, or take one partition."
             )
 
 
@@ -161,7 +159,7 @@ def _manual(tree: ModuleTree, default: int, degree: int) -> dict[str, int]:
     if missing := [index for index in range(1, degree) if index not in partitions.values()]:
         raise PartitionError(
             f"Partition {missing[0]} has no modules; put some there with smp.partition({missing[0]}) or "
-            "smp.set_partition, or choose a smaller pipeline_parallel_degree."
+            "smp.set_partition, or choose fewer partitions."
         )
     return _named_once(tree, partitions)
 

@@ -25,10 +25,14 @@ def table(module: nn.Module, plan: Mapping[str, int], degree: int) -> str:
         count = sum(tensor.numel() for tensor in tensors.values() if isinstance(tensor, nn.Parameter))
         listed = ", ".join(ranges([name for name, place in names if place == index])) or "the step function only"
         shortened = listed if len(listed) <= _MOST_CHARACTERS else f"{listed[: _MOST_CHARACTERS - 1]}…"
-        rows.append((str(index), f"{count:,}", f"{memory_of(tensors) / 2**20:,.1f} MiB", shortened))
+        rows.append((str(index), f"{count:,}", _size(memory_of(tensors)), shortened))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join([*map(str.rjust, row[:3], widths), row[3]]) for row in rows]
     return "\n".join([*lines, "memory: parameters, gradients and Adam's moments, without activations"])
+
+
+def _size(memory: int) -> str:
+    return f"{memory / 2**20:,.1f} MiB" if memory >= 2**20 else f"{memory / 2**10:,.1f} KiB"
 
 
 def _names(

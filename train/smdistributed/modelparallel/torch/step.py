@@ -15,12 +15,26 @@ from torch.utils._pytree import tree_map
 from .amp import mixed_precision
 from .state import state
 
+_REMEDY = "reduce_mean() makes a loss, concat() logits"
+
 
 class StepOutput:
     """A tensor that a step function returned, for each microbatch; `outputs` lists them."""
 
     def __init__(self, outputs: Sequence[torch.Tensor]) -> None:
         self.outputs = list(outputs)
+
+    def __repr__(self) -> str:
+        return f"<StepOutput of {len(self.outputs)} microbatches, of which {_REMEDY}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """What a tensor has and this has not, such as item(); AttributeError that says what to call first."""
+        if hasattr(torch.Tensor, name) and not name.startswith("__"):
+            raise AttributeError(f"{name} is of one tensor, and a step gives one for each microbatch: {_REMEDY}.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __float__(self) -> float:
+        raise TypeError(f"A step gives a tensor for each microbatch, and float() takes one: {_REMEDY}.")
 
     def reduce_mean(self) -> torch.Tensor:
         """Their mean, element by element; in float32 for whole numbers."""
@@ -159,7 +173,10 @@ def step(
 
 def _model_for(function: Callable[..., Any]) -> Any:
     if state.model is None:
-        raise RuntimeError(f"The step {function.__name__} has no model; wrap it with smp.DistributedModel first.")
+        raise RuntimeError(
+            f"The step {function.__name__} was called and no model is wrapped; give the model to smp.DistributedModel, "
+            "and what that returns to the step."
+        )
     if state.model.in_step:
         raise RuntimeError(
             f"The step {function.__name__} was called within a step; call it after that one, or without @smp.step."
