@@ -127,11 +127,10 @@ _CHAPTER = {
     "ddp": True,
 }
 _TWO = {"partitions": 2, "microbatches": 4, "ddp": True}
-# As the notebook of train_gpt_simple.py sends them, but for tensor parallelism and fp16; deterministic_server is ours.
+# As the notebook of train_gpt_simple.py sends them, but for tensor parallelism and fp16.
 _GPT = {
     **{"ddp": True, "tensor_parallel_degree": 1, "partitions": 2, "microbatches": 2, "shard_optimizer_state": False},
     **{"prescaled_batch": False, "fp16": False, "optimize": "speed", "auto_partition": False, "default_partition": 0},
-    "deterministic_server": True,
 }
 _GPT_SMALL = {
     **{"max_context_width": "32", "vocab_size": "128", "hidden_width": "64", "num_layers": "4", "num_heads": "4"},
