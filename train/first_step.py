@@ -49,9 +49,16 @@ class FirstStep:
     def watch_optimizers(self, module: ModuleType) -> None:
         """Of torch.optim.optimizer; before 2.0 torch has no such hook, and nothing is noted."""
         torch: Any = module.torch
+        depth = 0  # a ZeroRedundancyOptimizer steps another one with a share of the weights
+
+        def before_step(*_: Any) -> None:
+            nonlocal depth
+            depth += 1
 
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if self._done:
+            nonlocal depth
+            depth -= 1
+            if self._done or depth:
                 return
             try:
                 if _recording(torch):
@@ -63,6 +70,7 @@ class FirstStep:
             if seen:
                 self._say(f"{WEIGHTS}{seen}")
 
+        module.register_optimizer_step_pre_hook(before_step)
         module.register_optimizer_step_post_hook(after_step)
 
 
