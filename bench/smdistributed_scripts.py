@@ -135,16 +135,14 @@ def run_trainer(bench: Bench) -> Iterator[tuple[str, bool]]:
         yield make_row(run, edits, ranks, compared)
 
 
-def page_told(bench: Bench, words: Sequence[str], *, good: bool) -> str:
-    """How all of it was started, for the page's first paragraph."""
-    client = engine.connect()
-    images = {name: labels.revision(find_built_image(client, name).labels) for name in (jobs.IMAGE, trainer.IMAGE)}
+def page_told(bench: Bench, kits: Sequence[str], words: Sequence[str], *, good: bool) -> str:
+    """How all of it was started, for the page's first paragraph; `kits` are the images' own."""
     kit = f"kit {build.revision(pins.ROOT)}" + (", laid over that of the images" if bench.own_kit else "")
     options = "".join(f" {word}" for word in words)
     return (
         f"`{jobs.VARIABLE}=FOLDER python -m bench.smdistributed_scripts{options}`, each a job whose ranks `train` "
         f"starts through mpirun, by the distribution that its estimator asks for, in {jobs.IMAGE}, run_glue.py in "
-        f"{trainer.IMAGE} (kit {' and '.join(images.values())}); references in one process there. gloo, "
+        f"{trainer.IMAGE} (kit {' and '.join(kits)}); references in one process there. gloo, "
         f"{os.cpu_count()} cores, {kit}. Tolerance {records.TOLERANCE:g}. "
         f"{'All as expected.' if good else 'Not all as expected.'}"
     )
@@ -159,18 +157,18 @@ def main(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     scripts = common.scripts_folder(jobs.VARIABLE, jobs.HOLDS)
     client = engine.connect()
-    for name in (jobs.IMAGE, trainer.IMAGE):
-        find_built_image(client, name)  # says how to build it, before anything runs
+    images = {name: find_built_image(client, name) for name in (jobs.IMAGE, trainer.IMAGE)}
+    ids = {name: str(image.id) for name, image in images.items()}
     found: list[tuple[str, bool]] = []
     with tempfile.TemporaryDirectory(prefix="berth-smdistributed-") as made:
-        bench = Bench(scripts, Path(made), jobs.make_channels(Path(made) / "channels"), asked.own_kit)
+        bench = Bench(scripts, Path(made), jobs.make_channels(Path(made) / "channels"), ids, asked.own_kit)
         for number, run in enumerate(RUNS):
             if asked.only in f"{run.script.source} {run.script.path} {run.distribution} {run.note}":
                 found.append(run_script(run, Path(made) / str(number), bench))
         if asked.only in "trainer run_glue.py":
             found += run_trainer(bench)
     good = all(well for _, well in found)
-    told = page_told(bench, words, good=good)
+    told = page_told(bench, [labels.revision(image.labels) for image in images.values()], words, good=good)
     common.print_page(
         "Scripts written for smdistributed, on the open implementation", told, COLUMNS, [row for row, _ in found]
     )

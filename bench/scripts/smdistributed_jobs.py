@@ -10,7 +10,7 @@ import json
 import random
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.scripts import common
@@ -44,13 +44,14 @@ class Told:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs share: where the scripts lie, a folder for what they write, the channels of their jobs, and whether
-    this checkout's kit is laid over the image's.
+    """What all runs share: where the scripts lie, a folder for what they write, the channels of their jobs, the images'
+    ids by name, which a build in the meantime does not change, and whether this checkout's kit is laid over theirs.
     """
 
     scripts: Path
     scratch: Path
     channels: Mapping[str, Path]
+    images: Mapping[str, str] = field(default_factory=dict)
     own_kit: bool = False
 
     @property
@@ -147,5 +148,5 @@ def _started(
         checkpoints=record,
         timeout=TIME_LIMIT,
     )
-    ended = common.run_job(job, IMAGE)
+    ended = common.run_job(job, bench.images[IMAGE])
     return Told(record, ended.exit_code, ended.reason, "\n".join(ended.lines), ended.seconds)

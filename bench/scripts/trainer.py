@@ -40,7 +40,7 @@ def make_data(bench: Bench) -> Path:
     made.mkdir()
     told = {"sagemaker_program": "make.py"}
     job = TrainingJob({}, code.parent / "output of the data", hyperparameters=told, code=code, checkpoints=made)
-    ended = common.run_job(job, IMAGE)
+    ended = common.run_job(job, bench.images[IMAGE])
     if ended.exit_code != 0:
         raise UserError(f"{IMAGE} could not make the data of {RUN_GLUE.name}: {ended.reason}")
     return made
@@ -90,7 +90,7 @@ def _started(distribution: dict[str, str], code: Path, data: Path, name: str, be
         checkpoints=record,
         timeout=jobs.TIME_LIMIT,
     )
-    ended = common.run_job(job, IMAGE)
+    ended = common.run_job(job, bench.images[IMAGE])
     return Told(record / "out", ended.exit_code, ended.reason, "\n".join(ended.lines), ended.seconds)
 
 
