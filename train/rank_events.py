@@ -12,6 +12,7 @@ from pathlib import Path
 EVENTS_FILE_VARIABLE = "BERTH_RANK_EVENTS"
 GROUP_ASKED, GROUP = "process group asked for", "process group of "
 MPI = "mpi"
+EXCHANGED, WEIGHTS = "exchanged before the first step", "weights after the first step "
 APART, TOGETHER = "accelerate apart", "accelerate together"
 UNSHARDED = "accelerate without fsdp"
 """fsdp was asked for and accelerate (1.15) took no notice: on ranks without a GPU, where Trainer then trains by DDP."""
@@ -56,12 +57,26 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
         )
     # One that was asked for and did not come has a failure of its own.
     failed = any(_last(events, GROUP_ASKED, GROUP) == GROUP_ASKED for events in ranks)
-    if failed or largest_group(ranks) >= world_size or any(MPI in events for events in ranks):
+    if failed or any(MPI in events for events in ranks):
         return ""
+    if largest_group(ranks) >= world_size:
+        return _differing_sentence(ranks, world_size)
     return (
         f"{world_size} ranks ran, but no process group of {world_size} was formed, without which each does the whole "
         "work: call torch.distributed.init_process_group() in the program, as Trainer and Accelerator do, or ask for "
         "no distribution to run it once"
+    )
+
+
+def _differing_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
+    """The same of ranks that joined one group and then exchanged nothing over it, by their weights."""
+    weights = {event for events in ranks for event in events if event.startswith(WEIGHTS)}
+    if len(weights) < 2 or any(EXCHANGED in events for events in ranks):
+        return ""
+    return (
+        f"the ranks' weights differ: the program joined {world_size} ranks in a process group and exchanged no "
+        "gradients over it, so that each trained a model of its own; wrap the model in DistributedDataParallel, of "
+        "torch or of smdistributed.dataparallel"
     )
 
 

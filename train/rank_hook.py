@@ -18,6 +18,7 @@ from typing import Any
 
 from berth.runtime.log import PREFIX
 from berth.train.after_import import register
+from berth.train.first_step import FirstStep
 from berth.train.rank_events import (
     APART,
     EVENTS_FILE_VARIABLE,
@@ -63,8 +64,11 @@ def _watch(path: str) -> None:
     def say(event: str) -> None:
         note(path, event)
 
-    # Before torch.distributed takes the function's name from there, and so before anyone else.
+    first_step = FirstStep(say)
+    # Before torch.distributed takes the functions' names from there, and so before anyone else.
     register("torch.distributed.distributed_c10d", lambda module: _watch_groups(module, say))
+    register("torch.distributed.distributed_c10d", first_step.watch_exchanges)
+    register("torch.optim.optimizer", first_step.watch_optimizers)
     register("accelerate.state", lambda module: _watch_accelerate(module, say))
     # Importing it joins the others: it calls MPI_Init.
     register("mpi4py.MPI", lambda _: say(MPI))

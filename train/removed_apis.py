@@ -43,7 +43,9 @@ _NEW_KEYWORDS = {
     "fsdp_transformer_layer_cls_to_wrap": "use `fsdp_config`",
     "include_inputs_for_metrics": 'use `include_for_metrics=["inputs"]`',
     "logging_dir": "set the environment variable TENSORBOARD_LOGGING_DIR",
-    "mp_parameters": "leave it out to train data-parallel",
+    "mp_parameters": (
+        "leave it out and set BERTH_SMDISTRIBUTED to open, which has Trainer split the model by the job's own"
+    ),
     "overwrite_output_dir": "leave it out",
     "sharded_ddp": "use `fsdp`",
     "warmup_ratio": "use `warmup_steps`, which below 1 is a share of all steps",

@@ -1,10 +1,10 @@
 """The program of each rank: runs a published script as `python SCRIPT …` would, and keeps what came of it.
 
-Usage: python start.py SCRIPT [ARGUMENT ...]
+Usage: python doubles/start.py [ARGUMENT ...], in the folder of the script
 
-BERTH_BENCH_RECORD is a folder, which gets rank-N.log, what rank N printed, and rank-N.pt, its weights at the end by
-name. BERTH_BENCH_REPLICAS makes this process all of the replicas, by the reference in one_process/, which
-BERTH_BENCH_MICROBATCHES and BERTH_BENCH_REVERSED make add gradients in another order.
+RECORDED_SCRIPT names it. RECORD_FOLDER gets rank-N.log, what rank N printed, and rank-N.pt, its weights at the end by
+name. REFERENCE_REPLICAS makes this process all of the replicas, by the reference in one_process/,
+which REFERENCE_MICROBATCHES and REFERENCE_REVERSED make add gradients in another order.
 """
 
 import gc
@@ -19,14 +19,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 HERE = Path(__file__).resolve().parent
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
 def own_rank() -> int:
-    """This process', by torchrun's or by Open MPI's variable; of one process, the replica's that runs."""
+    """This process', as the training image says it; of one process, the replica's that runs."""
     if "replicas" in sys.modules:
         return int(sys.modules["replicas"].rank())
-    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
+    return int(os.environ.get("RANK", "0"))
 
 
 class Tee:
@@ -96,15 +95,15 @@ def run(code: CodeType, script: Path) -> None:
 
 
 def main() -> None:
-    script = Path(sys.argv[1])
-    sys.argv = sys.argv[1:]
-    folder = Path(os.environ["BERTH_BENCH_RECORD"])
+    script = Path(os.environ["RECORDED_SCRIPT"])
+    sys.argv[0] = str(script)
+    folder = Path(os.environ["RECORD_FOLDER"])
     torch.set_num_threads(1)
     sys.path[0:1] = [str(script.resolve().parent), str(HERE / "packages")]
     sys.path.append(str(HERE / "lacking"))
     if importlib.util.find_spec("tensorboard") is None:
         sys.modules["torch.utils.tensorboard"] = importlib.import_module("summary_writer")
-    count = int(os.environ.get("BERTH_BENCH_REPLICAS", "0"))
+    count = int(os.environ.get("REFERENCE_REPLICAS", "0"))
     if count:
         sys.path.insert(0, str(HERE / "one_process"))
         import replicas

@@ -24,11 +24,11 @@ CUDA = (
     ('torch.device(f"cuda:{local_rank}")', 'torch.device("cpu")'),
     ("torch.cuda.set_device(", "(lambda device: None)("),
     ("model.cuda(local_rank)", "model.cpu()"),
-    ("device_ids=[local_rank]", "device_ids=None"),
-    ("device_ids=[dist.get_local_rank()]", "device_ids=None"),
     ("if not torch.cuda.is_available():", "if False:"),
 )
 """Calls that need a GPU, and what stands for them where there is none."""
+OF_TORCH = (("device_ids=[local_rank]", "device_ids=None"),)
+"""The same of torch's own DDP; SMDDP version 1's takes it as it is."""
 S3 = (("sync_local_checkpoints_to_s3(local_path=", "(lambda **arguments: None)(local_path="),)
 
 
@@ -59,21 +59,20 @@ class Script:
 class Run:
     """A script, started in some way.
 
-    parameters: of the model parallel library, as mp_parameters has them, none for the data parallel one. arguments: of
-    the script, in place of hours. loss: finds the figures of a line that rank 0 prints. fails: finds the reason that it
-    must fail with; none where it must end. alone: the script never makes its replicas agree, so that each is compared
-    with a replica that trains by itself; their weights must differ.
+    parameters: of the model parallel library, as mp_parameters has them, none for the data parallel one. arguments: its
+    hyperparameters, in place of hours. loss: finds the figures of a line that rank 0 prints. fails: finds the reason
+    that it must fail with; none where it must end. alone: the script never makes its replicas agree, so that each is
+    compared with a replica that trains by itself; their weights must differ, and the log must say so.
     """
 
     script: Script
     ranks: int
     loss: str
     parameters: Mapping[str, object] | None = None
-    arguments: tuple[str, ...] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict)
     fails: str = ""
     alone: bool = False
     note: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def replicas(self) -> int:
@@ -96,7 +95,7 @@ HEAD_MNIST = (
 )
 MNIST_V1 = Script(f"{AWS}@de48dae6", MNIST, "b142c298ed15", ("model_def.py",))
 MNIST_V2 = Script(f"{AWS}@01dbfb67", MNIST, "99438a3da3c0", ("model_def.py",))
-MNIST_EITHER = Script(f"{AWS}@a75d5f25", MNIST, "9968351753bf", ("model_def.py",))
+MNIST_EITHER = Script(f"{AWS}@a75d5f25", MNIST, "9968351753bf", ("model_def.py",), edits=(*CUDA, *OF_TORCH))
 MNIST_HEAD = Script(f"{AWS}@2d519b52", HEAD_MNIST, "5b2be043fae9", ("model_def.py",))
 MASK_RCNN = Script(
     f"{AWS}@de48dae6",
@@ -107,13 +106,19 @@ MASK_RCNN = Script(
 PT_MNIST = Script(
     f"{AWS}@de48dae6", f"{PYTORCH}/model_parallel/mnist/utils/pt_mnist.py", "6208707ed932", edits=(*CUDA, *S3)
 )
+GPT_SIMPLE = Script(
+    f"{AWS}@01dbfb67",
+    f"{PYTORCH}/model_parallel/gpt2/train_gpt_simple.py",
+    "ac2abb3a0039",
+    ("data_pipeline.py", "learning_rates.py", "memory_tracker.py", "sharded_data_parallel_checkpoint.py"),
+)
 TRAIN = Script(f"{PACKT}@2d565cc3", "Chapter06/src/train.py", "e82ac8680c10")
 TRAIN_SMP = Script(f"{PACKT}@2d565cc3", "Chapter06/src/train_smp.py", "13046e2fd42f")
 
 _MNIST_LOSS = r"(?:Loss|Average loss): ([0-9.]+|nan)"
 _PACKT_LOSS = r"(?:loss|train_loss|val_loss) ?: ([0-9.]+|nan)"
 _DIVIDES_BY_ZERO = r"ZeroDivisionError: integer (division or modulo|modulo) by zero"
-_SHORT = ("--epochs", "2")
+_SHORT = {"epochs": "2"}
 _CHAPTER = {
     "partitions": 1,
     "placement_strategy": "spread",
@@ -122,6 +127,20 @@ _CHAPTER = {
     "ddp": True,
 }
 _TWO = {"partitions": 2, "microbatches": 4, "ddp": True}
+# As the notebook of train_gpt_simple.py sends them, but for tensor parallelism and fp16.
+_GPT = {
+    **{"ddp": True, "tensor_parallel_degree": 1, "partitions": 2, "microbatches": 2, "shard_optimizer_state": False},
+    **{"prescaled_batch": False, "fp16": False, "optimize": "speed", "auto_partition": False, "default_partition": 0},
+}
+_GPT_SMALL = {
+    **{"max_context_width": "32", "vocab_size": "128", "hidden_width": "64", "num_layers": "4", "num_heads": "4"},
+    **{"resid_pdrop": "0.0", "embd_pdrop": "0.0", "attn_pdrop": "0.0", "summary_first_pdrop": "0.0"},
+    **{"use_distributed_transformer": "0", "pipeline_parallel_degree": "2", "microbatches": "2", "max_steps": "8"},
+    **{"train_batch_size": "4", "val_batch_size": "4", "prescaled_batch": "0", "manual_partition": "1"},
+    **{"lr": "1e-3", "min_lr": "1e-5", "lr_decay_iters": "100", "validation_freq": "4", "validation_batches": "2"},
+    **{"same_seed": "1", "activation_checkpointing": "1", "activation_strategy": "each"},
+}
+_GPT_LOSS = r"(?:Loss|Validation loss): ([0-9.]+|nan)"
 
 RUNS = (
     Run(PT_MNIST, 4, _MNIST_LOSS, _TWO),
@@ -129,16 +148,16 @@ RUNS = (
     Run(PT_MNIST, 4, _MNIST_LOSS, {**_TWO, "pipeline": "simple", "placement_strategy": "spread"}),
     Run(PT_MNIST, 2, _MNIST_LOSS, {**_TWO, "ddp": False, "deterministic_server": True}),
     Run(PT_MNIST, 8, _MNIST_LOSS, {**_TWO, "partitions": 4, "deterministic_server": True}),
-    Run(
-        TRAIN_SMP, 8, _PACKT_LOSS, _CHAPTER, ("--epochs", "2", "--batch_size", "8", "--lr", "3e-5"), note="as published"
-    ),
-    Run(TRAIN_SMP, 2, _PACKT_LOSS, _CHAPTER, ("--epochs", "2", "--batch_size", "8", "--lr", "1e-3")),
+    Run(GPT_SIMPLE, 2, _GPT_LOSS, _GPT, _GPT_SMALL, note="4 layers of 64, without tensor parallelism"),
+    Run(GPT_SIMPLE, 4, _GPT_LOSS, _GPT, _GPT_SMALL, note="4 layers of 64, without tensor parallelism"),
+    Run(TRAIN_SMP, 8, _PACKT_LOSS, _CHAPTER, {**_SHORT, "batch_size": "8", "lr": "3e-5"}, note="as published"),
+    Run(TRAIN_SMP, 2, _PACKT_LOSS, _CHAPTER, {**_SHORT, "batch_size": "8", "lr": "1e-3"}),
     Run(
         TRAIN_SMP,
         2,
         _PACKT_LOSS,
         {**_CHAPTER, "partitions": 2, "microbatches": 2},
-        ("--epochs", "2", "--batch_size", "8", "--lr", "1e-3"),
+        {**_SHORT, "batch_size": "8", "lr": "1e-3"},
         fails=r"Rank 0 calls the step function test_step as its step \d+, rank 1 calls train_step",
         note="rank 0 alone evaluates, so that ranks call different steps",
     ),
@@ -147,14 +166,14 @@ RUNS = (
         8,
         _PACKT_LOSS,
         None,
-        ("--epochs", "2", "--batch_size", "4", "--lr", "1e-3"),
+        {**_SHORT, "batch_size": "4", "lr": "1e-3"},
         alone=True,
         note="never wraps its model",
     ),
     Run(TRAIN, 4, _PACKT_LOSS, None, _SHORT, fails=_DIVIDES_BY_ZERO, note="batch_size //= world_size // 8"),
     Run(MNIST_V1, 8, _MNIST_LOSS, None, _SHORT),
     Run(MNIST_V1, 4, _MNIST_LOSS, None, _SHORT, fails=_DIVIDES_BY_ZERO, note="batch_size //= world_size // 8"),
-    Run(MASK_RCNN, 2, r"iter: \d+ loss: ([0-9.]+|nan)", None, ("--config-file", SETTINGS, "--skip-test")),
+    Run(MASK_RCNN, 2, r"iter: \d+ loss: ([0-9.]+|nan)", None, {"config-file": SETTINGS, "skip-test": ""}),
     Run(MNIST_V2, 8, _MNIST_LOSS, None, _SHORT),
     Run(MNIST_EITHER, 2, _MNIST_LOSS, None, _SHORT),
     Run(MNIST_HEAD, 8, _MNIST_LOSS, None, _SHORT),
@@ -164,8 +183,8 @@ NOT_RUN = {
     f"{AWS}@de48dae6 {PYTORCH}/model_parallel/bert/bert_example/sagemaker_smp_pretrain.py": (
         "calls apex's compiled amp_C and apex_C on gradients, and FusedLAMB"
     ),
-    f"{AWS}@01dbfb67 {PYTORCH}/model_parallel/gpt2/train_gpt_simple.py": (
-        "imports smp.nn and translate_* functions, which belong to tensor parallelism: refused for now"
+    f"{AWS}@01dbfb67 {PYTORCH}/model_parallel/gpt2/train_gpt_simple.py with the notebook's own options": (
+        "tensor_parallel_degree 4 and shard_optimizer_state: refused for now"
     ),
     f"{AWS}@a75d5f25 {PYTORCH}/model_parallel/falcon/train.py": "sharded data parallelism: refused for now",
     f"{AWS}@a75d5f25 {PYTORCH}/data_parallel/fully_sharded_data_parallel/falcon/scripts/train.py": (

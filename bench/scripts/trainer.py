@@ -1,21 +1,25 @@
 """transformers' run_glue.py of v4.26 with the model parallel library, against itself in one process.
 
-Both run under a Python that has transformers 4.26, datasets and evaluate, with a small model of trainer_data.py. One
-process takes its batch in as many parts as the job has microbatches, then whole; what these two differ by, times three,
-is the tolerance where that is more than 2e-6: Adam divides by the root of gradients that are rounding alone.
+Both run in the image of the profile cpu-hf4, with a small model of trainer_data.py. One process takes its batch in as
+many parts as the job has microbatches, then whole; what these two differ by, times three, is the tolerance where that
+is more than 2e-6: Adam divides by the root of gradients that are rounding alone.
 """
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import torch
 
-from bench.scripts import direct
-from bench.scripts.direct import Told
+from bench.scripts import common
+from bench.scripts import smdistributed_jobs as jobs
 from bench.scripts.records import TOLERANCE, Comparison, largest_difference
+from bench.scripts.smdistributed_jobs import Bench, Told
 from bench.scripts.smdistributed_table import TRANSFORMERS, Run, Script
+from berth.common.errors import UserError
+from berth.local import opt_ml
+from berth.local.job import TrainingJob
+
+IMAGE = "berth-train:cpu-hf4"
 
 RUN_GLUE = Script(
     f"{TRANSFORMERS}@820c46a7", "examples/pytorch/text-classification/run_glue.py", "4437aa188b66", edits=()
@@ -28,23 +32,28 @@ RUNS = (
 )
 
 
-def make_data(python: Path, folder: Path) -> None:
-    """Raises CalledProcessError, with the output on standard error, where that Python lacks what it takes."""
-    words = [str(python), str(direct.DOUBLES / "trainer_data.py"), str(folder)]
-    subprocess.run(words, check=True, env={**os.environ, **_quiet(folder)})
+def make_data(bench: Bench) -> Path:
+    """A folder with model/, train/ and validation/, made in the image; UserError where that fails."""
+    code, made = bench.scratch / "code of the data", bench.scratch / "data"
+    code.mkdir()
+    (code / "make.py").write_text((jobs.DOUBLES / "trainer_data.py").read_text("utf-8"), "utf-8")
+    made.mkdir()
+    told = {"sagemaker_program": "make.py"}
+    job = TrainingJob({}, code.parent / "output of the data", hyperparameters=told, code=code, checkpoints=made)
+    ended = common.run_job(job, bench.images[IMAGE])
+    if ended.exit_code != 0:
+        raise UserError(f"{IMAGE} could not make the data of {RUN_GLUE.name}: {ended.reason}")
+    return made
 
 
-def run_ranks(run: Run, python: Path, code: Path, data: Path, library: Path) -> Told:
-    """The job, started by torchrun."""
-    options = json.dumps(run.parameters)
-    told = {"SM_HP_MP_PARAMETERS": options, "SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled": true}'}
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(run.ranks)]
-    return _start([str(python), *launcher], code / run.script.name, data, "ranks", told | {"PYTHONPATH": str(library)})
+def run_ranks(run: Run, code: Path, data: Path, bench: Bench) -> Told:
+    """The job, as its estimator asks for it."""
+    return _started(jobs.asked(run), code, data, "ranks", bench)
 
 
-def run_one(run: Run, python: Path, code: Path, data: Path, parts: int) -> Told:
+def run_one(code: Path, data: Path, parts: int, bench: Bench) -> Told:
     """One process that takes its batch in `parts`."""
-    return _start([str(python)], code / run.script.name, data, f"one{parts}", {}, parts)
+    return _started({}, code, data, f"one{parts}", bench, parts)
 
 
 def compare(ranks: Path, same: Path, other: Path) -> Comparison:
@@ -58,29 +67,31 @@ def compare(ranks: Path, same: Path, other: Path) -> Comparison:
     return Comparison(_figures(ranks), losses, weights, problems)
 
 
-def _quiet(data: Path) -> dict[str, str]:
-    return {
-        **{"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(data / "cache")},
-        **{"TOKENIZERS_PARALLELISM": "false", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"},
+def _started(distribution: dict[str, str], code: Path, data: Path, name: str, bench: Bench, parts: int = 1) -> Told:
+    record = code.parent / name
+    record.mkdir()
+    channels = {each: data / each for each in ("train", "validation")}
+    told = {
+        **{f"{each}_file": f"{opt_ml.CHANNELS_AT}/{each}/{each}.csv" for each in channels},
+        **{"sagemaker_program": RUN_GLUE.name, "output_dir": f"{jobs.RECORD}/out", "max_seq_length": "64"},
+        **{"max_steps": str(STEPS), "logging_steps": "1", "per_device_train_batch_size": str(BATCH // parts)},
+        **{"gradient_accumulation_steps": str(parts), "max_grad_norm": "0", "learning_rate": "1e-3"},
+        **{"per_device_eval_batch_size": str(BATCH), "save_strategy": "no", "disable_tqdm": "True"},
+        **{"do_train": "True", "do_eval": "True"},
+        **distribution,
     }
-
-
-def _start(command: list[str], script: Path, data: Path, name: str, told: dict[str, str], parts: int = 1) -> Told:
-    out = data / f"out-{script.parent.name}-{name}"
-    words = {
-        **{"model_name_or_path": data / "model", "train_file": data / "train.csv", "output_dir": out},
-        **{"validation_file": data / "validation.csv", "max_seq_length": 64, "max_steps": STEPS, "logging_steps": 1},
-        **{"per_device_train_batch_size": BATCH // parts, "gradient_accumulation_steps": parts, "max_grad_norm": 0},
-        **{"per_device_eval_batch_size": BATCH, "learning_rate": 1e-3, "save_strategy": "no", "disable_tqdm": True},
-    }
-    arguments = [word for name, value in words.items() for word in (f"--{name}", str(value))]
-    arguments += ["--do_train", "--do_eval", *([] if told else ["--no_cuda"])]
-    command = [*command, str(direct.DOUBLES / "trainer_start.py"), str(script), *arguments]
-    environment = {**os.environ, **_quiet(data), **told}
-    ended = subprocess.run(
-        command, cwd=data, env=environment, capture_output=True, text=True, timeout=direct.TIME_LIMIT
+    job = TrainingJob(
+        channels,
+        output=code.parent / f"output of {name}",
+        hyperparameters=told,
+        environment={"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **bench.kit},
+        model=data / "model",
+        code=code,
+        checkpoints=record,
+        timeout=jobs.TIME_LIMIT,
     )
-    return Told(out, ended.returncode, ended.stdout + ended.stderr)
+    ended = common.run_job(job, bench.images[IMAGE])
+    return Told(record / "out", ended.exit_code, ended.reason, "\n".join(ended.lines), ended.seconds)
 
 
 def _figures(out: Path) -> list[float]:

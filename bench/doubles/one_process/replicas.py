@@ -115,7 +115,7 @@ def average_gradients(parameters: list[torch.nn.Parameter]) -> None:
         grads = [grads[place] for grads in all_of_them if grads[place] is not None]
         if grads:
             total = torch.zeros_like(grads[0])
-            for grad in reversed(grads) if os.environ.get("BERTH_BENCH_REVERSED") else grads:
+            for grad in reversed(grads) if os.environ.get("REFERENCE_REVERSED") else grads:
                 total += grad / the.count
             parameter.grad = total
 

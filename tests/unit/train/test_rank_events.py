@@ -8,6 +8,8 @@ from berth.train.rank_events import alone_sentence, largest_group, note, read_ev
 
 JOINED = ["process group asked for", "process group of 4"]
 NONE = "4 ranks ran, but no process group of 4 was formed, without which each does the whole work: call torch."
+DIFFER = "the ranks' weights differ: the program joined 4 ranks in a process group and exchanged no gradients over it"
+FIRST, SECOND = ([*JOINED, f"weights after the first step {digest}"] for digest in ("1a2b3c4d", "4d3c2b1a"))
 APART = "each of the 4 ranks trained a model of its own, for accelerate took no part in a process group: set use_cpu"
 
 
@@ -20,6 +22,11 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         ([["process group asked for", "process group of 2"]] * 2, NONE),
         ([JOINED, JOINED], ""),
         ([[*JOINED, "process group asked for", "process group of 1"]], ""),
+        ([FIRST, SECOND], DIFFER),
+        ([FIRST, FIRST], ""),
+        ([FIRST, JOINED], ""),
+        ([FIRST, [*JOINED, "exchanged before the first step", *SECOND]], ""),
+        ([[*FIRST, "mpi"], SECOND], ""),
         ([["process group asked for"], []], ""),
         ([["mpi"], ["mpi"]], ""),
         ([[*JOINED, "accelerate together"]] * 2, ""),
@@ -35,6 +42,11 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         "a group for each host",
         "one group",
         "and another",
+        "one group, and weights that differ",
+        "one group, and equal weights",
+        "one rank alone stepped",
+        "weights that differ by what was exchanged",
+        "weights that mpi4py may have made equal later",
         "a group that did not come",
         "mpi4py",
         "accelerate",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from berth.train.rank_events import alone_sentence
+
 START = "from berth.train import start_hook; start_hook.start()"
 ACCELERATED = """
 import os
@@ -48,6 +50,26 @@ from accelerate import Accelerator
 os.environ["ACCELERATE_USE_FSDP"] = "true"
 print(Accelerator().distributed_type)
 """
+# As a script of SMDDP's, which may wrap its model or not.
+STEP = """
+import torch
+import smdistributed.dataparallel.torch.distributed as dist
+from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+dist.init_process_group()
+dist.barrier()
+torch.manual_seed(0)
+model = {model}
+optimizer = {optimizer}
+for step in range(2):
+    model(torch.full((2, 4), dist.get_rank() + 1.0)).sum().backward()
+    optimizer.step()
+    dist.all_reduce(torch.ones(1))
+"""
+LINEAR = "torch.nn.Linear(4, 2)"
+SGD = "torch.optim.SGD(model.parameters(), 0.1)"
+ZERO = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)"
 MADE = "open('events', 'w').close()"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {START!r}], check=True)"
 ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
@@ -113,3 +135,28 @@ def test_accelerate_is_seen_to_take_no_notice_of_fsdp_without_a_gpu(tmp_path: Pa
     assert run_ranks(MADE + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
     seen = ["process group asked for", "process group of 2", "accelerate without fsdp"]
     assert events(tmp_path) == [seen, seen]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "optimizer", "exchanged", "weights"),
+    [
+        (LINEAR, SGD, 0, "differ"),
+        (f"DistributedDataParallel({LINEAR})", SGD, 0, "are equal"),
+        (f"DistributedDataParallel({LINEAR})", ZERO, 1, "are equal"),
+        (f"fully_shard({LINEAR})", SGD, 1, "are shared out"),
+    ],
+    ids=["never wrapped", "wrapped", "wrapped, with shares of the optimizer", "sharded"],
+)
+def test_the_first_step_shows_whether_the_ranks_train_one_model(
+    model: str, optimizer: str, exchanged: int, weights: str, tmp_path: Path
+) -> None:
+    """What is exchanged after it, such as a metric, does not count."""
+    run_ranks(MADE + STEP.format(model=model, optimizer=optimizer), tmp_path, BERTH_RANK_EVENTS="events")
+    seen = events(tmp_path)
+    assert [each[:2] for each in seen] == [["process group asked for", "process group of 2"]] * 2
+    assert [each.count("exchanged before the first step") for each in seen] == [exchanged] * 2
+    digests = [event for each in seen for event in each if event.startswith("weights after the first step ")]
+    count = {"differ": (2, 2), "are equal": (2, 1), "are shared out": (0, 0)}[weights]
+    assert (len(digests), len(set(digests))) == count
+    assert alone_sentence(seen, 2).startswith("the ranks' weights differ") == (weights == "differ")

@@ -46,6 +46,11 @@ HF4 = "run this script in the profile cpu-hf4"
             f'; transformers 5 has no `group_by_length`; {HF4}, or use `train_sampling_strategy="group_by_length"`',
         ),
         (
+            KEYWORD.format("TrainingArguments", "mp_parameters"),
+            f"; transformers 5 has no `mp_parameters`; {HF4}, or leave it out and set BERTH_SMDISTRIBUTED to open, "
+            "which has Trainer split the model by the job's own",
+        ),
+        (
             KEYWORD.format("Seq2SeqTrainer", "tokenizer"),
             f"; transformers 5 has no `tokenizer`; {HF4}, or rename it to `processing_class`",
         ),

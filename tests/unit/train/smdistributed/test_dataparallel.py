@@ -57,6 +57,7 @@ with model.no_sync():
 found["apart"] = model.module[0].weight.grad.clone()
 found["weights"] = train(DDP(network(), broadcast_buffers=False), rank, size)
 found["default"] = train(DDP(network(), None, None, True, dist.group.WORLD, 1), rank, size)
+found["devices"] = train(DDP(network(), device_ids=[dist.get_local_rank()], output_device=0), rank, size)
 plain = torch.distributed.new_group(backend="gloo")
 found["plain"] = train(nn.parallel.DistributedDataParallel(network(), process_group=plain), rank, size)
 
@@ -164,6 +165,7 @@ def test_version_1_trains_as_plain_ddp(version_1: list[dict[str, Any]]) -> None:
     for each in version_1:
         assert equal(each["weights"], each["plain"])
         assert equal(each["default"], each["plain"])
+        assert equal(each["devices"], each["plain"]), "GPUs that a script names are none of a model's on the CPU"
         torch.testing.assert_close(each["weights"], each["alone"], rtol=0, atol=2e-6)
         assert equal(each["weights"], version_1[0]["weights"]), "the ranks hold one model"
     assert not torch.equal(version_1[0]["apart"], version_1[1]["apart"]), "no_sync leaves each rank its gradients"

@@ -27,6 +27,20 @@ def test_a_model_before_the_ranks_have_met() -> None:
         DistributedDataParallel(torch.nn.Linear(1, 1))
 
 
+@pytest.mark.parametrize(("device", "given"), [("meta", {"device_ids": [3], "output_device": 3}), ("cpu", {})])
+def test_torch_is_given_the_devices_of_a_model_that_is_not_on_the_cpu(
+    device: str, given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch refuses any for one on the CPU. The meta device stands for a GPU."""
+    taken: dict[str, object] = {}
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        torch.nn.parallel.DistributedDataParallel, "__init__", lambda *_, **options: taken.update(options)
+    )
+    DistributedDataParallel(torch.nn.Linear(1, 1, device=device), device_ids=[3], output_device=3)
+    assert {name: value for name, value in taken.items() if "device" in name} == given
+
+
 def test_a_group_of_some_ranks() -> None:
     with pytest.raises(ValueError, match=r"one group of ranks, group\.WORLD; leave out group and process_group\.$"):
         dist.check_group([0, 1])

@@ -14,8 +14,9 @@ from ..distributed import check_group, check_initialized
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     """The module on every rank with equal weights, whose gradients `backward` averages over the ranks.
 
-    `bucket_cap_mb`: megabytes of gradients that are averaged at once, 25 if None. RuntimeError before
-    init_process_group; ValueError for another group than WORLD.
+    `bucket_cap_mb`: megabytes of gradients that are averaged at once, 25 if None. `device_ids` and `output_device`,
+    which scripts give as their rank's GPU, have no effect on a module whose parameters are on the CPU: torch's own
+    refuses them there. RuntimeError before init_process_group; ValueError for another group than WORLD.
     """
 
     def __init__(
@@ -30,13 +31,13 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         check_initialized("DistributedDataParallel")
         check_group(process_group)
         options: dict[str, Any] = {} if broadcast_buffers else {"broadcast_buffers": False}
+        if any(parameter.device.type != "cpu" for parameter in module.parameters()):
+            options |= {"device_ids": device_ids or None, "output_device": output_device}
         with warnings.catch_warnings():
             # The documentation has scripts say False, and torch 2.13 would have them say something else.
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             super().__init__(
                 module,
-                device_ids=device_ids or None,
-                output_device=output_device,
                 bucket_cap_mb=25 if bucket_cap_mb is None else bucket_cap_mb,
                 **options,
             )

@@ -1,19 +1,21 @@
 """Of the model parallel library what published scripts call: the whole model in each replica, microbatches in a loop.
 
-partitions and placement change nothing of what a job computes; so there are none here. `microbatches` is read from the
-job's own mp_parameters, and the replicas are its ranks divided by its partitions.
+partitions and placement change nothing of what a job computes; so there are none here. REFERENCE_MICROBATCHES says what
+the job's own mp_parameters do, and the replicas are its ranks divided by its partitions.
 """
 
+import contextlib
 import functools
-import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 import replicas
 import torch
+import torch.distributed
 
 from . import amp as amp
+from . import nn as nn
 
 PP_GROUP = "PP_GROUP"
 _microbatches = 1
@@ -25,8 +27,7 @@ class RankType:
 
 def init(config: dict[str, Any] | None = None) -> None:
     global _microbatches
-    told = config or json.loads(os.environ.get("SM_HP_MP_PARAMETERS", "{}"))
-    _microbatches = int(os.environ.get("BERTH_BENCH_MICROBATCHES") or told.get("microbatches", 1))
+    _microbatches = int(os.environ["REFERENCE_MICROBATCHES"])
 
 
 def is_initialized() -> bool:
@@ -67,6 +68,29 @@ def broadcast(*_: Any) -> None:
     """To the other ranks of a replica, of which there are none."""
 
 
+def model_creation(**_: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def get_dp_process_group() -> None:
+    """That of all replicas."""
+
+
+def all_reduce(tensor: torch.Tensor, **_: Any) -> None:
+    """The sum over the replicas, as torch.distributed's."""
+    tensor.copy_(sum(each for each in replicas.the.exchange(tensor.clone())))
+
+
+torch.distributed.all_reduce = all_reduce  # type: ignore[assignment]
+
+
+def set_partition(*_: Any) -> None:
+    """There are none."""
+
+
+set_activation_checkpointing = set_partition
+
+
 class StepOutput:
     """What a step function gave, once per microbatch."""
 
@@ -98,6 +122,9 @@ class DistributedModel(torch.nn.Module):
     def backward(self, loss: torch.Tensor) -> None:
         self.backwards += 1
         (loss / _microbatches).backward()  # type: ignore[no-untyped-call]
+
+    def get_module(self) -> torch.nn.Module:
+        return self.module
 
     def local_state_dict(self) -> dict[str, torch.Tensor]:
         return self.module.state_dict()

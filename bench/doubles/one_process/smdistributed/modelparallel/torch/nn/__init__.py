@@ -1,0 +1,7 @@
+"""Of smp.nn the layer that a script tells from others."""
+
+import torch
+
+
+class FusedLayerNorm(torch.nn.LayerNorm):
+    pass

@@ -1,1 +1,0 @@
-"""A double of sagemaker_training: of it, the parameters that an estimator's distribution sends."""
