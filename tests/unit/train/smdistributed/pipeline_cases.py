@@ -59,10 +59,10 @@ one_process = functools.lru_cache(maxsize=2)(OneProcess)
 """The last ones are kept, for cases with one reference follow each other."""
 
 
-def reference(kind, config, ranks, steps=STEPS, finer=1):
-    """What so many ranks must find; `finer`: with so many times as many microbatches of the same batch."""
+def reference(kind, config, ranks, steps=STEPS):
+    """What so many ranks must find."""
     count = config["microbatches"] * ranks // config["partitions"]
-    return one_process(kind, finer * count, 2 * count, steps, RATES.get(kind, RATE))
+    return one_process(kind, count, 2 * count, steps, RATES.get(kind, RATE))
 
 
 def worst(one, other):
@@ -92,6 +92,15 @@ def gradients_of(model):
     local = {n: p.grad.clone() for n, p in model.local_named_parameters() if p.grad is not None}
     parts = smp.allgather(local, smp.PP_GROUP)
     return {name: each for part in parts for name, each in part.items()}
+
+
+@functools.lru_cache(maxsize=8)
+def noise(kind, count, steps):
+    """How far runs of one process lie apart that only divide the batch otherwise: into one, two, or twice `count`."""
+    size, rate = 2 * count, RATES.get(kind, RATE)
+    alone = one_process(kind, count, size, steps, rate)
+    found = [differences(OneProcess(kind, other, size, steps, rate), alone) for other in (1, 2, size)]
+    return {name: max(each[name] for each in found) for name in found[0]}
 
 
 class Pipeline:
@@ -134,8 +143,8 @@ class Pipeline:
 def equality(kind, config, steps=STEPS, place=None):
     """Errors against one process after some steps; {} on ranks other than 0.
 
-    The limit is 2e-6, or three times what two runs of one process with other microbatches differ by, if that is more;
-    0 if calls are in a fixed order and both add up the same numbers in it.
+    The limit is 2e-6, or three times what runs of one process with other microbatches differ by, if that is more; 0
+    if calls are in a fixed order and both add up the same numbers in it.
     """
     start(config)
     began = time.time()
@@ -150,8 +159,7 @@ def equality(kind, config, steps=STEPS, place=None):
     same = same and kind in IN_ONE_PIECE[config["partitions"]]
     limits = dict.fromkeys(found, 0.0 if same else LIMIT)
     if max(found.values()) > LIMIT and not same:
-        noise = differences(reference(kind, config, smp.size(), steps, finer=2), alone)
-        limits = {name: max(LIMIT, 3 * each) for name, each in noise.items()}
+        limits = {name: max(LIMIT, 3 * each) for name, each in noise(kind, count, steps).items()}
     bad = {name: (each, limits[name]) for name, each in found.items() if each > limits[name]}
     print(f"{kind} {config} {found} {time.time() - began:.1f} s", flush=True)
     return {"case": f"{kind} {config}", "found": found, "bad": bad, "limits": limits}
