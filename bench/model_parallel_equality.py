@@ -168,7 +168,7 @@ def show(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str], s
     )
     print(
         "Largest difference over nine steps of SGD with momentum, divided by the largest value of its kind (all "
-        "gradients of a step, all parameters, …). The limit is 2e-6, or three times what runs of one process with "
+        "gradients of a step, all parameters, …). The limit is 2e-6, or three times what two runs of one process with "
         "other microbatches differ by, if that is more; none at all (to the last bit) with a deterministic server "
         "where both sum the same numbers in one order.\n"
     )

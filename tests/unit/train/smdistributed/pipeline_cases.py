@@ -1,6 +1,7 @@
 """Runs in each rank of a launch: cases one after the other, each compared with one process on rank 0."""
 
 import functools
+import itertools
 import time
 
 import pipeline_models
@@ -96,10 +97,12 @@ def gradients_of(model):
 
 @functools.lru_cache(maxsize=8)
 def noise(kind, count, steps):
-    """How far runs of one process lie apart that only divide the batch otherwise: into one, two, or twice `count`."""
+    """How far two runs of one process lie apart at most, of those that divide a batch into 1, 2, `count` and twice
+    `count` microbatches: it is rounding, and one pair tells little of its size.
+    """
     size, rate = 2 * count, RATES.get(kind, RATE)
-    alone = one_process(kind, count, size, steps, rate)
-    found = [differences(OneProcess(kind, other, size, steps, rate), alone) for other in (1, 2, size)]
+    runs = [OneProcess(kind, other, size, steps, rate) for other in {1, 2, count, size}]
+    found = [differences(one, other) for one, other in itertools.combinations(runs, 2)]
     return {name: max(each[name] for each in found) for name in found[0]}
 
 
@@ -143,8 +146,8 @@ class Pipeline:
 def equality(kind, config, steps=STEPS, place=None):
     """Errors against one process after some steps; {} on ranks other than 0.
 
-    The limit is 2e-6, or three times what runs of one process with other microbatches differ by, if that is more; 0
-    if calls are in a fixed order and both add up the same numbers in it.
+    The limit is 2e-6, or three times what two runs of one process with other microbatches differ by, if that is more;
+    0 if calls are in a fixed order and both add up the same numbers in it.
     """
     start(config)
     began = time.time()

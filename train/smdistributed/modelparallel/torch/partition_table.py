@@ -31,7 +31,7 @@ def table(module: nn.Module, plan: Mapping[str, int], degree: int) -> str:
     return "\n".join([*lines, "memory: parameters, gradients and Adam's moments, without activations"])
 
 
-def _size(memory: int) -> str:
+def _size(memory: float) -> str:
     return f"{memory / 2**20:,.1f} MiB" if memory >= 2**20 else f"{memory / 2**10:,.1f} KiB"
 
 
