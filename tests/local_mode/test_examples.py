@@ -1,6 +1,5 @@
 """The launchers of examples/ under the real SDKs, v2 and v3: what they ask AWS for, and their jobs in local mode."""
 
-import functools
 import json
 import re
 import tarfile
@@ -21,7 +20,7 @@ from tests.local_mode.conftest import remove_what_the_sdk_left
 from tests.local_mode.test_sdk_v2 import TRAIN
 
 EXAMPLES = pins.ROOT / "examples"
-REQUESTS, RUN = (Path(__file__).with_name(name) for name in ("example_requests.py", "run_examples.py"))
+REQUESTS, RUN = (Path(__file__).with_name(name) for name in ("example_requests.py", "run_example.py"))
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth:1"
 ON_AWS = ["--image", URI, "--role", ROLE, "--instance-type", "ml.p4d.24xlarge", "--instance-count", "2"]
 QUESTIONS, TEXT, IMAGES = "question_answering_smddp", "text_classification_model_parallel", "image_classification_vit"
@@ -74,27 +73,22 @@ class Ended:
     model: Path
 
 
-@pytest.fixture(scope="module")
-def ended(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Ended]]:
-    """`ended(version)`: all jobs of an SDK, by name, run once, by one process: its import takes seconds."""
+@pytest.fixture
+def ended(client: docker.DockerClient, tmp_path: Path) -> Callable[[str], Ended]:
+    """`ended(name)`: the job, run by a process of its own: SDK v3 writes where its module was imported."""
 
-    @functools.cache
-    def jobs_of(version: int) -> dict[str, Ended]:
-        work = tmp_path_factory.mktemp("jobs")
-        commands = {
-            name: [launcher(folder, version), "--image", TRAIN, *arguments]
-            for name, (of, folder, arguments, _) in JOBS.items()
-            if of == version
-        }
+    def run(name: str) -> Ended:
+        version, folder, arguments, _ = JOBS[name]
+        command = [launcher(folder, version), "--image", TRAIN, *arguments]
         try:
-            errors, output = sdk.run(RUN, json.dumps({"work": str(work), "jobs": commands}), version=version, work=work)
+            error, log = sdk.run(
+                RUN, json.dumps({"work": str(tmp_path), "command": command}), version=version, work=tmp_path
+            )
         finally:
-            remove_what_the_sdk_left(client, work)
-        logs = re.split(r"^JOB (.+)$", output, flags=re.MULTILINE)
-        by_name = dict(zip(logs[1::2], logs[2::2], strict=True))
-        return {name: Ended(errors[name], by_name[name], unpacked(work / name)) for name in commands}
+            remove_what_the_sdk_left(client, tmp_path)
+        return Ended(error, log, unpacked(tmp_path))
 
-    return jobs_of
+    return run
 
 
 def unpacked(folder: Path) -> Path:
@@ -106,9 +100,9 @@ def unpacked(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: Callable[[int], dict[str, Ended]]) -> None:
-    version, folder, arguments, last = JOBS[name]
-    job = ended(version)[name]
+def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: Callable[[str], Ended]) -> None:
+    _, folder, arguments, last = JOBS[name]
+    job = ended(name)
     assert not job.error, job.log
     losses = [float(text) for text in re.findall(r"epoch \d+: loss ([\d.]+)", job.log)]
     assert losses[-1] < 0.1 < losses[0], job.log

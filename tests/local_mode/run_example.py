@@ -1,0 +1,22 @@
+"""Run by the environment of SDK v2 or v3: a launcher of examples/ in local mode.
+
+Usage: python run_example.py JSON, with work, a folder to write in, and command, the launcher and its arguments. Prints
+at the end RESULT and, as JSON, the job's error, empty if it ended well.
+"""
+
+import json
+import os
+import runpy
+import sys
+import tempfile
+
+told = json.loads(sys.argv[1])
+os.chdir(told["work"])
+tempfile.tempdir = told["work"]  # where the containers' folders lie, by which they are found again
+sys.argv = told["command"]
+error = ""
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as failure:
+    error = f"{type(failure).__name__}: {failure}"
+print("RESULT " + json.dumps(error))
