@@ -56,17 +56,18 @@ def after_trainer(module: ModuleType) -> None:
 
         if torch.cuda.is_available():
             return original(self, *given, **named)
-        parallel = torch.nn.parallel
-        of_torch = parallel.DistributedDataParallel
+        # Its own __init__, and not another class: accelerate asks for instances of this one meanwhile.
+        parallel = torch.nn.parallel.DistributedDataParallel
+        of_torch = parallel.__init__
 
-        def without_devices(model: Any, **options: Any) -> Any:
-            return of_torch(model, **{**options, "device_ids": None, "output_device": None})
+        def without_devices(model: Any, module: Any, **options: Any) -> None:
+            of_torch(model, module, **{**options, "device_ids": None, "output_device": None})
 
-        parallel.DistributedDataParallel = without_devices  # type: ignore[assignment,misc]
+        parallel.__init__ = without_devices  # type: ignore[method-assign,assignment]
         try:
             return original(self, *given, **named)
         finally:
-            parallel.DistributedDataParallel = of_torch  # type: ignore[misc]
+            parallel.__init__ = of_torch  # type: ignore[method-assign]
 
     trainer._wrap_model = wrapped
 

@@ -121,16 +121,23 @@ def test_accelerate_counts_replicas_and_clips_by_the_norm_of_all_partitions(monk
 def test_ddp_of_before_5_gets_no_device_that_is_not_there(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
-    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", lambda model, **options: seen.append(options))
-    of_torch = torch.nn.parallel.DistributedDataParallel
+
+    class OfTorch:
+        def __init__(self, module: Any, **options: Any) -> None:
+            seen.append(options)
+
+    of_torch = OfTorch.__init__
+    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", OfTorch)
 
     class Trainer:
         def _wrap_model(self, model: Any) -> None:
-            torch.nn.parallel.DistributedDataParallel(model, device_ids=[1])
+            # As accelerate does meanwhile, of 1.0 and later.
+            assert not isinstance(model, torch.nn.parallel.DistributedDataParallel)
+            torch.nn.parallel.DistributedDataParallel(model, device_ids=[1])  # type: ignore[arg-type]
 
     made: Any = ModuleType("transformers.trainer")
     made.Trainer, made.TrainingArguments = Trainer, SimpleNamespace(no_cuda=False)
     cpu_trainer.after_trainer(made)
     Trainer()._wrap_model(None)
     assert seen == ([{"device_ids": [1]}] if gpus else [{"device_ids": None, "output_device": None}])
-    assert torch.nn.parallel.DistributedDataParallel is of_torch, "a user's own is not touched"
+    assert OfTorch.__init__ is of_torch, "a user's own is not touched"
