@@ -236,7 +236,12 @@ class Coordinator:
             free=self._take_unneeded(owner),
         )
         self._issue(owner, request, sending)
-        form = known[1] if known else self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
+        if reply:
+            form = self._learn(key, number, self._wait(reply.wait))
+        else:
+            form = self._forms[key][1]
+            if not self._baton.passes(microbatch.index):
+                self._wait(lambda: None)
         found = self._results(microbatch, request, owner, sending.inputs, form)
         for place, at in form.changed:
             change(tensors[place], found[at])
@@ -361,5 +366,6 @@ class Coordinator:
         self.went_backward = True
         here = [local(tensor) for tensor in tensors]
         self._stopwatch.end(microbatch.index, backward=False)
-        self._backward.run(microbatch, here, gradients)
+        with self._baton.backward(microbatch.index):
+            self._backward.run(microbatch, here, gradients)
         self._stopwatch.end(microbatch.index, backward=True)

@@ -51,6 +51,7 @@ class MicrobatchThreads:
         try:
             with in_modes(self._modes):
                 self.outputs[index] = self._run(index, place)
+            self._baton.close(index)
             if following := self._open():
                 following.start()
             self._baton.give_up()
