@@ -210,6 +210,8 @@ def _later_lines(lines: Sequence[str]) -> list[str]:
 def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]], code_dir: str) -> str:
     if kind.startswith("berth.") and message:
         return _one_line(message)
+    if kind.startswith("smdistributed."):  # a path of five names that no script writes
+        kind = kind.rpartition(".")[2]
     # Under mpi4py's runner the program has the relative name by which it was started.
     own = [frame for frame in frames if frame[0].startswith(f"{code_dir.rstrip('/')}/") or frame[0][0] not in "/<"]
     outside = [frame for frame in frames if "/site-packages/" not in frame[0] and not frame[0].startswith("<")]

@@ -54,6 +54,14 @@ Traceback (most recent call last):
     fit()
 berth.qa.squad.DataError: train.json holds no question; give it SQuAD's layout.
 """
+OPEN_SMDISTRIBUTED = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 8, in main
+    model(x)
+  File "/v/lib/python3.11/site-packages/berth/train/smdistributed/modelparallel/torch/model.py", line 9, in forward
+    raise OutsideStep
+smdistributed.modelparallel.torch.coordinator.OutsideStep: The model was called outside a step
+"""
 LATER = """\
 Traceback (most recent call last):
   File "/opt/ml/code/train.py", line 40, in main
@@ -99,6 +107,10 @@ SENTENCES = {
     "syntax error": (SYNTAX, "SyntaxError: '(' was never closed (raised at train.py:1)"),
     "installed code only": (INSTALLED, "KeyError: 'a' (raised at /v/lib/python3.11/site-packages/torch/x.py:1 in fit)"),
     "a mistake that the kit found": (KIT, "train.json holds no question; give it SQuAD's layout."),
+    "a mistake that the open smdistributed found": (
+        OPEN_SMDISTRIBUTED,
+        "OutsideStep: The model was called outside a step (raised at train.py:8 in main)",
+    ),
     "sys.exit with a text": (
         "out of data\n\n",
         "train.py failed; its last line on stderr was: out of data",
