@@ -96,6 +96,7 @@ def engine_with(sizes: dict[str, int], base: str = KIT.base_image) -> Any:
     ("sizes", "kept", "about"),
     [
         pytest.param({"pytorch": 500_000_000, "deps": 500_000_000}, {}, None, id="as-usual"),
+        pytest.param({"pytorch": 500_000_000, "deps": 800_000_000}, {}, None, id="within-what-a-guess-is-off-by"),
         pytest.param({"pytorch": 500_000_000, "deps": 900_000_000}, {}, 448, id="larger-than-usual"),
         pytest.param({"pytorch": 500_000_000, "deps": 900_000_000}, {"deps": 10_000_000}, None, id="measured-before"),
         pytest.param({"pytorch": 500_000_000}, {"pytorch": 411_000_000}, 411, id="measured-before-and-too-large"),
