@@ -2,12 +2,12 @@
 #
 #   base ─┬─ python ─┬─ cuda ── math ── cudnn ── nccl ── pytorch ── compiler ─┐            the image: what changes
 #         │          │  ┌─────────────────────────────────────────────────────┘            least comes first
-#         │          │  └─ compat ── openvino ── openmpi ── efa ── smdistributed ── system ── deps ── train
-#         │          │     ▲                                ▲      ▲                          ▲       ▲
-#         ├─ driver ·│·····┘                                │      │                          │       │
-#         └─ files ··│······································┴······┘                          │       │
-#                    └─ builder ─┬─ source ···················································┘       │
-#                                ├─ kit ······························································┘
+#         │          │  └─ compat ── openvino ── openmpi ── efa ── smdistributed ── system ── deps ── open ── train
+#         │          │     ▲                                ▲      ▲                          ▲               ▲
+#         ├─ driver ·│·····┘                                │      │                          │               │
+#         └─ files ··│······································┴······┘                          │               │
+#                    └─ builder ─┬─ source ···················································┘               │
+#                                ├─ kit ······································································┘
 #                                └─ tools ─┬·· every layer from cuda on
 #   inputs ────────────────────────────────┘
 #
@@ -29,6 +29,7 @@
 # smdistributed  SageMaker's data parallel library, and GDRCopy's
 # system         what a software set wants of Debian's packages, such as git
 # deps           transformers, accelerate, datasets, sagemaker-training
+# open           the kit's own smdistributed, where SageMaker's library is not
 # train          the packages berth.train, berth.qa, berth.runtime and berth.contract
 #
 # Layers of what a profile says "none" to are empty, as most are in the profile cpu. Up to compat they are the inference
@@ -324,9 +325,18 @@ COPY train train
 COPY qa qa
 COPY runtime runtime
 COPY contract contract
+# It has a layer of its own.
+RUN rm -r train/smdistributed
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
-FROM deps AS train
+FROM deps AS open
+RUN \
+    --mount=type=tmpfs,target=/tmp --mount=type=tmpfs,target=/root/.cache \
+    --mount=type=bind,source=docker/layers/open.sh,target=/tmp/layers/open.sh \
+    --mount=type=bind,source=train/smdistributed,target=/tmp/smdistributed \
+    /tmp/layers/open.sh
+
+FROM open AS train
 # The mpirun that SDK v3's driver finds: train/sdk3.
 ENV PATH=/opt/berth/sdk3:$PATH
 RUN \

@@ -15,10 +15,6 @@ train)
     rm /opt/berth/bin/serve
     # Python runs the lines of such a file where site-packages begins, and not deeper.
     cp /opt/berth/lib/python3*/site-packages/berth/train/berth_start.pth "${info%/*}"
-    # After that of AWS's wheel on PATH. The kit's by its whole name, whichever of the two `import smdistributed` finds.
-    printf '#!/opt/berth/bin/python -I\nimport sys\n\nfrom %s import main\n\nsys.exit(main())\n' \
-        berth.train.smdistributed.dataparallel.launch >/usr/local/bin/smddprun
-    chmod 0755 /usr/local/bin/smddprun
     # Before what SDK v3's MPI driver calls: train/sdk3 says why. Isolated, for it calls them in the user's folder.
     mkdir /opt/berth/sdk3
     for hook in /opt/berth/sdk3/mpirun /usr/sbin/sshd; do
@@ -28,6 +24,7 @@ train)
     ;;
 serve) rm /opt/berth/bin/train ;;
 esac
-# All of it is small: compiled without being loaded, which would take longer than the rest of this step.
-/opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash /opt/berth/lib/python3*/site-packages/berth
+# All of it is small: compiled without being loaded, which would take longer than the rest of this step. The open
+# smdistributed is compiled in its own layer.
+/opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash -x /smdistributed/ /opt/berth/lib/python3*/site-packages/berth
 /opt/berth/bin/python -B -c "import berth.$1.entry"
