@@ -101,7 +101,8 @@ def noise(kind, count, steps):
     `count` microbatches: it is rounding, and one pair tells little of its size.
     """
     size, rate = 2 * count, RATES.get(kind, RATE)
-    runs = [OneProcess(kind, other, size, steps, rate) for other in {1, 2, count, size}]
+    others = [OneProcess(kind, other, size, steps, rate) for other in {1, 2, size} - {count}]
+    runs = [one_process(kind, count, size, steps, rate), *others]
     found = [differences(one, other) for one, other in itertools.combinations(runs, 2)]
     return {name: max(each[name] for each in found) for name in found[0]}
 
