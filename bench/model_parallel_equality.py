@@ -46,7 +46,6 @@ SOME = (1, 4, 8)
 """Microbatches of MiniLM and of 8 ranks, which take long, and of a deterministic server."""
 OPENING = f"""{ranks.OPENING}
 import json, logging
-sys.path.insert(0, {str(Path(ranks.__file__).parent)!r})
 logging.disable(logging.WARNING)
 smp.init({{"partitions": 2}})
 import pipeline_cases, pipeline_trees

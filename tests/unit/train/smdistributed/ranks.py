@@ -1,9 +1,12 @@
 """Ranks of one job on this machine: several processes run one script, with `smdistributed` at the top level."""
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import torch
 
 from berth.images import pins
 
+FOLDER = Path(__file__).parent
 PACKAGE = pins.ROOT / "train" / "smdistributed"
 PLAIN = """
 import os, sys
@@ -46,19 +50,24 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     """This process' environment without a launcher's variables."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("OMPI_", "SM_", "MASTER_"))}
     kept = {name: text for name, text in kept.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    paths = os.pathsep.join([str(on_path(folder)), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([str(on_path(folder)), str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
     ours = {"PYTHONPATH": paths, "RESULTS": str(folder), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     return {**kept, **ours, **more}
 
 
+def job_environment(folder: Path, size: int, **more: str) -> dict[str, str]:
+    """What all ranks of a job of `size` have; RANK and LOCAL_RANK are each one's own."""
+    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    return environment(folder, **shared, MASTER_PORT=str(free_port()), **more)
+
+
 def start(command: list[str], size: int, folder: Path, limit: float = 120.0, **more: str) -> list[str]:
     """What each of `size` ranks of a command printed; AssertionError with all of it if one fails."""
-    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    shared["MASTER_PORT"] = str(free_port())
+    shared = job_environment(folder, size, **more)
     started = [
         subprocess.Popen(
             command,
-            env=environment(folder, **shared, RANK=str(rank), LOCAL_RANK=str(rank), **more),
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -75,9 +84,32 @@ def start(command: list[str], size: int, folder: Path, limit: float = 120.0, **m
     return said
 
 
-def run(body: str, size: int, folder: Path, limit: float = 120.0, opening: str = OPENING, **more: str) -> list[Any]:
-    """What each of `size` ranks handed to `result(value)`; AssertionError with all that they printed if one fails."""
+def run(
+    body: str,
+    size: int,
+    folder: Path,
+    limit: float = 120.0,
+    opening: str = OPENING,
+    imports: Sequence[str] = (),
+    **more: str,
+) -> list[Any]:
+    """What each of `size` ranks handed to `result(value)`; AssertionError with all that they printed if one fails.
+
+    `imports`: modules that the ranks need and that take long.
+    """
     script = folder / "script.py"
     script.write_text(opening + body)
-    start([sys.executable, str(script)], size, folder, limit, **more)
+    command = [sys.executable, str(FOLDER / "forked_ranks.py"), str(script), str(size), *imports]
+    job = subprocess.Popen(command, env=job_environment(folder, size, **more), start_new_session=True)
+    try:
+        code = job.wait(limit)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    said = "\n".join(each.read_text() for each in sorted(folder.glob("said-*.txt")))
+    assert code is not None, f"The ranks took more than {limit:.0f} s.\n{said}"
+    assert code == 0, said
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]

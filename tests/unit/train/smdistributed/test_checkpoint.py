@@ -15,25 +15,23 @@ from berth.train.smdistributed.modelparallel.torch import files
 from berth.train.smdistributed.modelparallel.torch.loss_scale import LossScale, loss_scale
 from tests.unit.train.smdistributed import ranks
 
-BODY = f"""
+BODY = """
 import logging
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 logging.disable(logging.WARNING)
-smp.init({{"partitions": 2}})
+smp.init({"partitions": 2})
 import pipeline_checkpoints, pipeline_precision
 found = pipeline_checkpoints.all_of(RESULTS)
 found["precision"] = pipeline_precision.all_of()
 if "OTHER" in os.environ:
     other = os.environ["OTHER"]
-    expected = torch.load(f"{{other}}/{{smp.pp_rank()}}.pt", weights_only=False)["expected"]
+    expected = torch.load(f"{other}/{smp.pp_rank()}.pt", weights_only=False)["expected"]
     found["elsewhere"] = pipeline_checkpoints.elsewhere(other, expected)
 result(found)
 """
 
 
 def launch(size: int, folder: Path, **more: str) -> list[Any]:
-    paths = filter(None, [str(ranks.on_path(folder)), os.environ.get("PYTHONPATH")])
-    return ranks.run(BODY, size, folder, limit=300.0, PYTHONPATH=os.pathsep.join(paths), **more)
+    return ranks.run(BODY, size, folder, limit=300.0, imports=["pipeline_models"], **more)
 
 
 @pytest.fixture(scope="module")

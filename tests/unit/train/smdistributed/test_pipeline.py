@@ -1,7 +1,5 @@
 """Pipelines of real ranks against one process: one launch of 2 ranks and one of 4 run all cases one after the other."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,14 +7,12 @@ import pytest
 from tests.unit.train.smdistributed import ranks
 
 pytestmark = pytest.mark.slow
-FOLDER = Path(__file__).parent
-BODY = f"""
+BODY = """
 import logging
-sys.path.insert(0, {str(FOLDER)!r})
 logging.disable(logging.WARNING)
-smp.init({{"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2}})
+smp.init({"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2})
 import pipeline_cases, pipeline_faults, pipeline_features, pipeline_repeats
-found = {{}}
+found = {}
 """
 IN_ALL = """
 found["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
@@ -57,16 +53,12 @@ result(found)
 """
 
 
-def launch(size: int, body: str, folder: Path) -> list[Any]:
-    more = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ranks.on_path(folder)), os.environ.get("PYTHONPATH")]))}
-    return ranks.run(BODY + IN_ALL + body, size, folder, **more)
-
-
 @pytest.fixture(scope="module", params=[(2, TWO), (4, FOUR)], ids=["2 ranks", "4 ranks"])
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each rank found."""
     size, body = request.param
-    return launch(size, body, tmp_path_factory.mktemp("ranks"))
+    folder = tmp_path_factory.mktemp("ranks")
+    return ranks.run(BODY + IN_ALL + body, size, folder, imports=["pipeline_models"])
 
 
 def test_a_pipeline_equals_one_process(found: list[Any]) -> None:

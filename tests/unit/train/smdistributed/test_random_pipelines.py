@@ -13,7 +13,6 @@ pytestmark = pytest.mark.slow
 COUNT, STEPS = 15, 4
 BODY = f"""
 import logging
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 logging.disable(logging.WARNING)
 smp.init({{"partitions": 2}})
 import pipeline_trees
@@ -22,6 +21,6 @@ result(pipeline_trees.compared({COUNT}, {STEPS}, [2]))
 
 
 def test_a_random_pipeline_equals_one_process(tmp_path: Path) -> None:
-    found, problem = ranks.run(BODY, 2, tmp_path)[0]
+    found, problem = ranks.run(BODY, 2, tmp_path, imports=["pipeline_models"])[0]
     assert not problem, problem
     assert len(found) >= COUNT

@@ -1,0 +1,38 @@
+"""Runs as a script: the ranks of a job, children of one process that has imported what takes longer than most jobs.
+
+Usage: python forked_ranks.py SCRIPT SIZE MODULE…
+
+What a rank prints goes to $RESULTS/said-RANK.txt. Exit code 1 if a rank has another than 0.
+"""
+
+import importlib
+import os
+import runpy
+import sys
+
+ALWAYS = ("torch", "torch.fx.experimental.symbolic_shapes")
+"""The second is imported by a process' first backward pass."""
+
+
+def become(rank):
+    """In the child: the rank's environment, and its output in a file."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+    said = os.open(f"{os.environ['RESULTS']}/said-{rank}.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+
+
+def main(script, size, *imports):
+    for name in (*ALWAYS, *imports):
+        importlib.import_module(name)
+    for rank in range(int(size)):
+        if os.fork() == 0:
+            become(rank)
+            runpy.run_path(script, run_name="__main__")
+            sys.exit()
+    ended = [os.wait()[1] for _ in range(int(size))]
+    return int(any(ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
