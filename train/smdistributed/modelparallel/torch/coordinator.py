@@ -236,7 +236,7 @@ class Coordinator:
             free=self._take_unneeded(owner),
         )
         self._issue(owner, request, sending)
-        if reply:
+        if reply is not None:
             form = self._learn(key, number, self._wait(reply.wait))
         else:
             form = self._forms[key][1]
