@@ -57,6 +57,32 @@ def test_two_ranks_of_a_script_of_that_time_are_one_training(
     assert ran.of("algo-1")[-1] == "berth: the job ends with exit code 0"
 
 
+# What Trainer of that time goes by where AWS's library is there, and what it begins with on a host with a GPU.
+OVER_SMDDP = """
+import os
+os.environ["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+os.environ["SMDATAPARALLEL_LOCAL_RANK"] = os.environ["LOCAL_RANK"]
+import smdistributed.dataparallel.torch.torch_smddp
+import torch.distributed
+torch.distributed.init_process_group("smddp")
+from transformers.utils import is_sagemaker_dp_enabled
+assert is_sagemaker_dp_enabled()
+"""
+
+
+def test_trainer_of_that_time_goes_over_the_open_smddp(user_job: Callable[..., Any]) -> None:
+    text = (SCRIPTS / "trainer_alone.py").read_text()
+    alone = user_job({"train.py": text}, "train.py")
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
+    ran = user_job({"train.py": OVER_SMDDP + text}, "train.py", {"batch": "16"}, environment=environment)
+    assert (alone.outcome.exit_code, ran.outcome.exit_code) == (0, 0), ran.log
+    said = r"trained: ranks (\d), steps 4, losses (\S+) (\S+)"
+    (one,), (two,) = re.findall(said, alone.log), re.findall(said, ran.log)
+    assert (one[0], two[0]) == ("1", "2")
+    assert [float(each) for each in two[1:]] == pytest.approx([float(each) for each in one[1:]], abs=2e-6)
+    assert "smddp: open implementation, not AWS's library: 2 ranks over gloo" in ran.log
+
+
 @pytest.fixture(scope="module")
 def trained(
     user_job: Callable[..., Any],

@@ -60,7 +60,9 @@ def test_trainer_of_transformers_5_says_that_it_uses_no_partitions(user_job: Cal
     assert ran.log.count("berth: partitions are not used: Trainer of transformers 5 trains data-parallel") == 1
 
 
-def test_trainer_over_smddp(user_job: Callable[..., Any], alone: Any) -> None:
+def test_trainer_of_a_job_that_asks_for_smddp_loses_what_one_process_does(
+    user_job: Callable[..., Any], alone: Any
+) -> None:
     asked = {"sagemaker_distributed_dataparallel_enabled": "true", "batch": "16"}
     ran = user_job({"train.py": TRAINER}, "train.py", asked, environment={"BERTH_PROCESSES_PER_HOST": "2"})
     assert losses(ran, ranks=2) == alone
