@@ -325,9 +325,8 @@ COPY train train
 COPY qa qa
 COPY runtime runtime
 COPY contract contract
-# It has a layer of its own.
-RUN rm -r train/smdistributed
-RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
+# smdistributed has a layer of its own.
+RUN rm -r train/smdistributed && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir /dist .
 
 FROM deps AS open
 RUN \

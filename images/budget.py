@@ -61,6 +61,6 @@ def likely_over_budget(client: DockerClient, name: str, kit: Pins, cache: Path |
     if measured + (1 - _TOO_HIGH) * estimated <= budget:
         return ""
     return (
-        f"{name} has about {measured + estimated:.0f} MB compressed, over its budget of {budget} MB: `python build.py size "
-        f"{kit_image} --profile {profile}` measures it, and says which layer or package has grown."
+        f"{name} has about {measured + estimated:.0f} MB compressed, over its budget of {budget} MB: `python build.py "
+        f"size {kit_image} --profile {profile}` measures it, and says which layer or package has grown."
     )
