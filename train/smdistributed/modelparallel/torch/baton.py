@@ -30,7 +30,8 @@ class Baton:
         self._queue: set[Key] = set()
         self._next: Key | None = None
         self._passed: dict[int, int] = {}
-        """By open microbatch, in their order: how many stations of its forward pass it has left behind."""
+        """By open microbatch, in their order: how many stations of its way forward, which are calls of other ranks and
+        tensors fetched from them, it has left behind."""
         self._backward: set[int] = set()
         self._busy, self._stopped = False, False
         self._tickets = itertools.count()
