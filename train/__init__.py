@@ -16,7 +16,8 @@ failure      one sentence of what went wrong, from the rank to /opt/ml/output/fa
 outcome      how the job ended, and what it leaves; output_sizes says how large that is, ownership hands it over
 start_hook   what every Python of the image does at its start, also where SDK v3 replaces the entry; by berth_start.pth
 rank_hook    for start_hook: what a rank does to train together with others, its first_step included; rank_events is
-             what that shows at the end; gloo_threads lets the threads of its process groups come to rest at its end
+             what that shows at the end
+gloo_threads for start_hook: Python ends once the threads of its process groups are at rest
 cpu_trainer  for start_hook: has transformers before 5 take the CPU where there is no GPU; older_datasets has an older
              datasets read what newer ones write, and its columns of arrays
 after_import a function called once a module has been imported, for start_hook

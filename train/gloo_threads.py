@@ -3,7 +3,7 @@
 A thread of torch's gloo lets go of a collective's tensors when the program has its result already. Where the program
 then ends without torch.distributed.destroy_process_group(), as Trainer's do, and the tensor is one of Python's, the
 thread asks for the lock of a Python that is no more, and is ended in a place where C++ allows no such thing (torch
-2.13; github.com/pytorch/pytorch/issues/190489). Called by berth.train.rank_hook.
+2.13; github.com/pytorch/pytorch/issues/190489). Called by berth.train.start_hook.
 """
 
 import atexit

@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from berth.runtime.log import PREFIX
-from berth.train import gloo_threads
 from berth.train.after_import import register
 from berth.train.first_step import FirstStep
 from berth.train.rank_events import (
@@ -65,7 +64,6 @@ def _watch(path: str) -> None:
     def say(event: str) -> None:
         note(path, event)
 
-    register("torch.distributed.distributed_c10d", gloo_threads.after_import)
     first_step = FirstStep(say)
     # Before torch.distributed takes the functions' names from there, and so before anyone else.
     register("torch.distributed.distributed_c10d", lambda module: _watch_groups(module, say))

@@ -26,6 +26,7 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
         after_import.register("evaluate.loading", _after_evaluate)
         after_import.register("datasets", _after_datasets)
         after_import.register("datasets.features.features", _after_features)
+        after_import.register("torch.distributed.distributed_c10d", _after_groups)
         after_import.register("transformers.training_args", _after_training_arguments)
         after_import.register("transformers.trainer", _after_trainer)
         if "SM_HP_MP_PARAMETERS" in environ:
@@ -83,6 +84,12 @@ def _after_features(module: "ModuleType") -> None:
     from berth.train.older_datasets import after_features
 
     after_features(module)
+
+
+def _after_groups(module: "ModuleType") -> None:
+    from berth.train.gloo_threads import after_import
+
+    after_import(module)
 
 
 def _after_training_arguments(module: "ModuleType") -> None:

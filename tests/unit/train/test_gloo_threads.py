@@ -49,6 +49,19 @@ def test_threads_that_have_ended_are_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_every_python_that_imports_torch_waits_at_its_end() -> None:
+    code = """
+from berth.train import gloo_threads, start_hook
+gloo_threads.wait = lambda: print("at rest")
+start_hook.start({})
+import torch.distributed
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "done\nat rest\n"
+
+
+@pytest.mark.slow
 def test_torch_calls_them_by_this_name() -> None:
     code = f"""
 import pathlib, torch.distributed as dist
