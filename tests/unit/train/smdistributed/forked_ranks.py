@@ -14,10 +14,10 @@ ALWAYS = ("torch", "torch.fx.experimental.symbolic_shapes")
 """The second is imported by a process' first backward pass."""
 
 
-def become(rank):
+def become(rank, path):
     """In the child: the rank's environment, and its output in a file."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-    said = os.open(f"{os.environ['RESULTS']}/said-{rank}.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    said = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     os.dup2(said, 1)
     os.dup2(said, 2)
 
@@ -27,7 +27,7 @@ def main(script, size, *imports):
         importlib.import_module(name)
     for rank in range(int(size)):
         if os.fork() == 0:
-            become(rank)
+            become(rank, f"{os.environ['RESULTS']}/said-{rank}.txt")
             runpy.run_path(script, run_name="__main__")
             sys.exit()
     ended = [os.wait()[1] for _ in range(int(size))]

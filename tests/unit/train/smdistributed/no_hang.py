@@ -15,6 +15,7 @@ from pathlib import Path
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.fx.experimental.symbolic_shapes
+from forked_ranks import become
 from smdistributed.modelparallel.torch import watch
 from torch import nn
 
@@ -185,22 +186,15 @@ def free_port():
         return str(sock.getsockname()[1])
 
 
-def become(name, rank, size, port):
-    """In the child: the rank's environment, and its output in a file."""
-    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
-    said = os.open(RESULTS / f"{name} {rank}.txt", os.O_CREAT | os.O_WRONLY)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-
-
 def begin(name, size, script):
     """Start a job's ranks: their process ids."""
-    port, started = free_port(), {}
+    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    shared["MASTER_PORT"], started = free_port(), {}
     for rank in range(size):
         child = os.fork()
         if child == 0:
-            become(name, rank, size, port)
+            os.environ.update(shared)
+            become(rank, RESULTS / f"{name} {rank}.txt")
             script(rank)
             sys.exit()
         started[child] = (name, rank)

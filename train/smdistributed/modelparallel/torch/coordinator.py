@@ -236,12 +236,12 @@ class Coordinator:
             free=self._take_unneeded(owner),
         )
         self._issue(owner, request, sending)
-        if reply is not None:
-            form = self._learn(key, number, self._wait(reply.wait))
-        else:
-            form = self._forms[key][1]
+        if known:
+            form = known[1]
             if not self._baton.passes(microbatch.index):
                 self._wait(lambda: None)
+        else:
+            form = self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
         found = self._results(microbatch, request, owner, sending.inputs, form)
         for place, at in form.changed:
             change(tensors[place], found[at])
