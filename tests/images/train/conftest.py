@@ -28,6 +28,8 @@ from tests.images.serve.served import Served
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 LIMIT_SECONDS = 180.0
+SCRIPTS = Path(__file__).parent / "scripts"
+TRAINER = (SCRIPTS / "trainer_alone.py").read_text()
 
 _ROW = pins.load().profile(os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE))
 # Whether the images have a transformers before 5, for which run_qa is none.
@@ -169,6 +171,21 @@ def user_job(train_job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> T
         return train_job({"train": data, **channels}, code=code, hyperparameters=told, **job)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def alone(user_job: TrainJob) -> Any:
+    """The losses of TRAINER in one process, within what rounding may change of them."""
+    return pytest.approx(losses(user_job({"train.py": TRAINER}, "train.py"), ranks=1), abs=2e-6)
+
+
+def losses(ran: Ran, ranks: int) -> list[float]:
+    """Those that TRAINER tells, of so many ranks."""
+    assert ran.outcome.exit_code == 0, ran.log
+    said = [re.fullmatch(r"trained: ranks (\d), steps 4, losses (\S+) (\S+)", line) for line in ran.of("algo-1")]
+    (found,) = filter(None, said)
+    assert int(found[1]) == ranks
+    return [float(found[2]), float(found[3])]
 
 
 ServeModel = Callable[[Path], Served]

@@ -15,9 +15,8 @@ from bench.published_scripts import question_rows, write_rows
 from berth.common.containers import Access, run_once
 from berth.contract.archive import unpack
 from berth.images import pins
-from tests.images.train.conftest import IMAGE, ServeModel
+from tests.images.train.conftest import IMAGE, SCRIPTS, TRAINER, ServeModel, losses
 
-SCRIPTS = Path(__file__).parent / "scripts"
 MODEL = "/opt/ml/input/data/model"
 
 
@@ -70,16 +69,10 @@ assert is_sagemaker_dp_enabled()
 """
 
 
-def test_trainer_of_that_time_goes_over_the_open_smddp(user_job: Callable[..., Any]) -> None:
-    text = (SCRIPTS / "trainer_alone.py").read_text()
-    alone = user_job({"train.py": text}, "train.py")
+def test_trainer_of_that_time_goes_over_the_open_smddp(user_job: Callable[..., Any], alone: Any) -> None:
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
-    ran = user_job({"train.py": OVER_SMDDP + text}, "train.py", {"batch": "16"}, environment=environment)
-    assert (alone.outcome.exit_code, ran.outcome.exit_code) == (0, 0), ran.log
-    said = r"trained: ranks (\d), steps 4, losses (\S+) (\S+)"
-    (one,), (two,) = re.findall(said, alone.log), re.findall(said, ran.log)
-    assert (one[0], two[0]) == ("1", "2")
-    assert [float(each) for each in two[1:]] == pytest.approx([float(each) for each in one[1:]], abs=2e-6)
+    ran = user_job({"train.py": OVER_SMDDP + TRAINER}, "train.py", {"batch": "16"}, environment=environment)
+    assert losses(ran, ranks=2) == alone
     assert "smddp: open implementation, not AWS's library: 2 ranks over gloo" in ran.log
 
 

@@ -1,6 +1,5 @@
 """The open smdistributed in the training image, and transformers' Trainer in jobs that ask for it."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,8 @@ import pytest
 from testinfra.host import Host
 
 from berth.contract.archive import unpack
-from tests.images.train.conftest import IMAGE, ServeModel
+from tests.images.train.conftest import IMAGE, SCRIPTS, TRAINER, ServeModel, losses
 
-SCRIPTS = Path(__file__).parent / "scripts"
-TRAINER = (SCRIPTS / "trainer_alone.py").read_text()
 TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 # As SDK v2's estimator with distribution smdistributed modelparallel sends it.
 PARTITIONS = {"mp_parameters": '{"partitions": 2, "microbatches": 2, "ddp": true}'}
@@ -28,20 +25,6 @@ def test_who_imports_it_finds_the_open_one(client: docker.DockerClient, train: H
     assert train.check_output("smddprun python -c 'import os; print(os.environ[\"RANK\"])'") == "0"
     asked = "from transformers.utils import is_sagemaker_dp_enabled as d, is_sagemaker_mp_enabled as m; print(d(), m())"
     assert train.check_output(f'python -c "{asked}"').splitlines()[-1] == "False False", "until a job asks for it"
-
-
-@pytest.fixture(scope="module")
-def alone(user_job: Callable[..., Any]) -> Any:
-    """The losses of the script in one process, within what rounding may change of them."""
-    return pytest.approx(losses(user_job({"train.py": TRAINER}, "train.py"), ranks=1), abs=2e-6)
-
-
-def losses(ran: Any, ranks: int) -> list[float]:
-    assert ran.outcome.exit_code == 0, ran.log
-    said = [re.fullmatch(r"trained: ranks (\d), steps 4, losses (\S+) (\S+)", line) for line in ran.of("algo-1")]
-    (found,) = filter(None, said)
-    assert int(found[1]) == ranks
-    return [float(found[2]), float(found[3])]
 
 
 def test_trainer_splits_the_model_and_loses_what_one_process_does(user_job: Callable[..., Any], alone: Any) -> None:
