@@ -76,8 +76,8 @@ def test_a_missed_target_is_named() -> None:
     assert model_parallel_overlap.missed([timed("coarse", 1.2), timed("automatic, by time", 1.5)]) == []
     slow = [timed("coarse", 1.3), timed("automatic, by time", 1.6), timed("automatic, by parameters", 2.0, sent=106)]
     assert model_parallel_overlap.missed(slow) == [
-        "the coarse cut reaches 77% of the ideal, 80% were to be reached",
-        "the automatic cut reaches 62% of the ideal, 65% were to be reached",
+        "the coarse cut reaches 77% of the ideal with 4 microbatches, 80% were to be reached",
+        "the automatic cut reaches 62% of the ideal with 4 microbatches, 65% were to be reached",
         "automatic, by parameters, 4 microbatches: 106.0% of the least bytes",
     ]
 
