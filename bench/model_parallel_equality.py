@@ -135,7 +135,7 @@ def launch(body: str, cases: Any, size: int, limit: float) -> tuple[list[dict[st
         watch = threading.Thread(target=follow, args=(path, ended))
         watch.start()
         try:
-            problem = ranks.run(body, size, Path(made), limit, OPENING, CASES=json.dumps(cases))[0] or ""
+            problem = ranks.run(body, size, Path(made), OPENING, limit=limit, CASES=json.dumps(cases))[0] or ""
         except Exception as error:  # the rows that there are go into the table
             problem = f"{type(error).__name__}: {error}"
         finally:

@@ -47,7 +47,7 @@ def run(function: str, size: int, asked: argparse.Namespace, **given: Any) -> li
     shape = {name: getattr(asked, name) for name in SIZES}
     text = json.dumps({"function": function, "shape": shape, **given})
     with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as made:
-        return ranks.run(BODY, size, Path(made), LIMIT, GIVEN=text)
+        return ranks.run(BODY, size, Path(made), limit=LIMIT, GIVEN=text)
 
 
 def told(name: str, words: list[str], asked: argparse.Namespace) -> str:

@@ -1,6 +1,6 @@
 """Runs as a script: the ranks of a job, children of one process that has imported what takes longer than most jobs.
 
-Usage: python forked_ranks.py SCRIPT SIZE MODULE…
+Usage: python forked_ranks.py SIZE MODULE,… SCRIPT [ARGUMENT…]
 
 What a rank prints goes to $RESULTS/said-RANK.txt. Exit code 1 if a rank has another than 0.
 """
@@ -9,6 +9,7 @@ import importlib
 import os
 import runpy
 import sys
+from pathlib import Path
 
 ALWAYS = ("torch", "torch.fx.experimental.symbolic_shapes")
 """The second is imported by a process' first backward pass."""
@@ -22,13 +23,20 @@ def become(rank, path):
     os.dup2(said, 2)
 
 
-def main(script, size, *imports):
-    for name in (*ALWAYS, *imports):
+def run(script, *arguments):
+    """As `python SCRIPT ARGUMENT…` does."""
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).parent)
+    runpy.run_path(script, run_name="__main__")
+
+
+def main(size, imports, *command):
+    for name in (*ALWAYS, *filter(None, imports.split(","))):
         importlib.import_module(name)
     for rank in range(int(size)):
         if os.fork() == 0:
             become(rank, f"{os.environ['RESULTS']}/said-{rank}.txt")
-            runpy.run_path(script, run_name="__main__")
+            run(*command)
             sys.exit()
     ended = [os.wait()[1] for _ in range(int(size))]
     return int(any(ended))

@@ -15,6 +15,8 @@ import torch
 from berth.images import pins
 
 FOLDER = Path(__file__).parent
+LIMIT = 600.0
+"""Seconds, for ranks that hang: several times what the longest job takes on a machine with other work."""
 PACKAGE = pins.ROOT / "train" / "smdistributed"
 PLAIN = """
 import os, sys
@@ -61,45 +63,20 @@ def job_environment(folder: Path, size: int, **more: str) -> dict[str, str]:
     return environment(folder, **shared, MASTER_PORT=str(free_port()), **more)
 
 
-def start(command: list[str], size: int, folder: Path, limit: float = 120.0, **more: str) -> list[str]:
-    """What each of `size` ranks of a command printed; AssertionError with all of it if one fails."""
-    shared = job_environment(folder, size, **more)
-    started = [
-        subprocess.Popen(
-            command,
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    try:
-        said = [process.communicate(timeout=limit)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    codes = [process.returncode for process in started]
-    assert codes == [0] * size, "\n".join(said)
-    return said
-
-
-def run(
-    body: str,
+def start(
+    script: Path,
     size: int,
     folder: Path,
-    limit: float = 120.0,
-    opening: str = OPENING,
+    *arguments: str,
+    limit: float = LIMIT,
     imports: Sequence[str] = (),
     **more: str,
-) -> list[Any]:
-    """What each of `size` ranks handed to `result(value)`; AssertionError with all that they printed if one fails.
+) -> list[str]:
+    """What each of `size` ranks of a script printed; AssertionError with all of it if one fails, or at the limit.
 
-    `imports`: modules that the ranks need and that take long.
+    `imports`: modules that the ranks need and that take long. `limit`: seconds. `more`: of the ranks' environment.
     """
-    script = folder / "script.py"
-    script.write_text(opening + body)
-    command = [sys.executable, str(FOLDER / "forked_ranks.py"), str(script), str(size), *imports]
+    command = [sys.executable, str(FOLDER / "forked_ranks.py"), str(size), ",".join(imports), str(script), *arguments]
     job = subprocess.Popen(command, env=job_environment(folder, size, **more), start_new_session=True)
     try:
         code = job.wait(limit)
@@ -109,7 +86,15 @@ def run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
         job.wait()
-    said = "\n".join(each.read_text() for each in sorted(folder.glob("said-*.txt")))
-    assert code is not None, f"The ranks took more than {limit:.0f} s.\n{said}"
-    assert code == 0, said
+    said = [path.read_text() for path in (folder / f"said-{rank}.txt" for rank in range(size)) if path.is_file()]
+    assert code is not None, "\n".join([f"The ranks took more than {limit:.0f} s.", *said])
+    assert code == 0, "\n".join(said)
+    return said
+
+
+def run(body: str, size: int, folder: Path, opening: str = OPENING, **how: Any) -> list[Any]:
+    """What each of `size` ranks handed to `result(value)`. `how`: as `start` takes it."""
+    script = folder / "script.py"
+    script.write_text(opening + body)
+    start(script, size, folder, **how)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]

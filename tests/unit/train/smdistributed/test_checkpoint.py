@@ -31,7 +31,7 @@ result(found)
 
 
 def launch(size: int, folder: Path, **more: str) -> list[Any]:
-    return ranks.run(BODY, size, folder, limit=300.0, imports=["pipeline_models"], **more)
+    return ranks.run(BODY, size, folder, imports=["pipeline_models"], **more)
 
 
 @pytest.fixture(scope="module")

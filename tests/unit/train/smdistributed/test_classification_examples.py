@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ pytestmark = pytest.mark.slow
 TEXT, IMAGES = (
     pins.ROOT / "examples" / name for name in ("text_classification_model_parallel", "image_classification_vit")
 )
+MODELS = [f"transformers.models.{name}" for name in ("roberta.modeling_roberta", "vit.modeling_vit")]
 OWN = [
     {"premise": f"{name} sleeps .", "hypothesis": hypothesis, "label": label}
     for label, hypothesis in enumerate(("one sleeps .", "one dreams .", "all walk ."))
@@ -28,8 +28,8 @@ OWN = [
 def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str) -> tuple[list[float], str]:
     """The loss of each epoch, and the last line; the first rank's, for the others print nothing."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(script), *arguments]
-    first, *others = ranks.start(command, size, folder, 300, SM_MODEL_DIR=str(folder / "model"), **more)
+    more["SM_MODEL_DIR"] = str(folder / "model")
+    first, *others = ranks.start(script, size, folder, *arguments, imports=MODELS, **more)
     assert others == [""] * (size - 1)
     losses = [float(text) for text in re.findall(r"^epoch \d+: loss ([\d.]+)$", first, re.MULTILINE)]
     (right,) = re.findall(r"^right \w+: (.*)$", first, re.MULTILINE)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.unit.train.smdistributed import ranks
 
@@ -15,13 +16,18 @@ Ended = tuple[int, float, str]
 """A rank's exit code, when it ended, in seconds, and what it said."""
 
 
-@pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ended]]:
-    """How each rank of each job ended."""
-    folder = tmp_path_factory.mktemp("jobs")
-    script = Path(__file__).with_name("no_hang.py")
-    subprocess.run([sys.executable, str(script)], env=ranks.environment(folder), check=True, timeout=200)
-    found = json.loads((folder / "found.json").read_text())
+@pytest.fixture(scope="session")
+def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, dict[int, Ended]]:
+    """How each rank of each job ended. The jobs run once, though several workers may have tests of them."""
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared if worker_id == "master" else shared.parent) / "no-hang"
+    script, noted = Path(__file__).with_name("no_hang.py"), folder / "found.json"
+    with FileLock(folder.with_suffix(".lock")):
+        if not noted.exists():
+            folder.mkdir(exist_ok=True)
+            command, environment = [sys.executable, str(script)], ranks.environment(folder)
+            subprocess.run(command, env=environment, check=True, timeout=ranks.LIMIT)
+    found = json.loads(noted.read_text())
     return {name: {int(rank): tuple(each) for rank, each in of.items()} for name, of in found.items()}
 
 

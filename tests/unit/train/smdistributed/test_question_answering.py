@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from berth.images import pins
 from tests.unit.train.smdistributed import ranks
 
 SCRIPT = pins.ROOT / "examples" / "question_answering_smddp" / "train.py"
+BERT = "transformers.models.bert.modeling_bert"
 OWN = [
     {"question": "who ?", "context": f"{name} sleeps .", "answer": name, "answer_start": 0}
     for name in ("ada", "bert", "cleo", "dan")
@@ -20,8 +20,8 @@ OWN = [
 
 def trained(size: int, folder: Path, *arguments: str, **more: str) -> tuple[list[float], str]:
     """The loss of each epoch, and the line of exact matches; the first rank's, for the others print nothing."""
-    command = [sys.executable, str(SCRIPT), *arguments]
-    first, *others = ranks.start(command, size, folder, SM_MODEL_DIR=str(folder / "model"), **more)
+    more["SM_MODEL_DIR"] = str(folder / "model")
+    first, *others = ranks.start(SCRIPT, size, folder, *arguments, imports=[BERT], **more)
     assert others == [""] * (size - 1)
     losses = [float(text) for text in re.findall(r"^epoch \d+: loss ([\d.]+)$", first, re.MULTILINE)]
     assert "smddp: open implementation, not AWS's library: " in first
