@@ -35,6 +35,8 @@ _NEAR_LIMIT = 0.8
 _PIPE_SECONDS = 2.0
 _DYING_SECONDS = 3.0
 """From a traceback to the end of a program whose exception ends it; mpi4py first asks mpirun to end all ranks."""
+_OF_AN_EXCEPTION = 1
+"""Python's exit code, which a signal on the way out has taken from it."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _STOPS = (signal.SIGTERM, signal.SIGINT)
@@ -175,7 +177,7 @@ class RankProcess:
             sentence = sentence if self.program.alone else f"{self._where()}: {sentence}"
         return FailureReport(
             sentence=sentence,
-            code=failure.exit_code(code),
+            code=_OF_AN_EXCEPTION if raised else failure.exit_code(code),
             host=self.program.host,
             rank=self.number,
             detail=tuple(lines),

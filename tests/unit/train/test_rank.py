@@ -125,6 +125,7 @@ def test_a_signal_that_finds_a_program_dying_of_an_exception_hides_it_not(
     os.kill(run.process.pid if through_the_wrapper else pid, signal.SIGTERM)
     assert run.wait() == 143
     assert run.report.sentence == "rank 1 on algo-2: ValueError: no rows (raised at train.py:9)"
+    assert run.report.code == 1  # that of its exception, and the job's
     assert not run.report.echo
 
 
