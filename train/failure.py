@@ -79,7 +79,7 @@ class FailureReport:
 
     `code` is the exit code (1 to 255), `when` the time at which it showed (seconds since the epoch), `detail` the last
     lines on stderr, `echo` says that it only follows from another rank's or host's failure, `written` that the program
-    left the sentence itself (`write_failure`).
+    left the sentence itself (`write_failure`), `signalled` that a signal ended the rank, whatever the code tells.
     """
 
     sentence: str
@@ -90,6 +90,7 @@ class FailureReport:
     when: float = 0.0
     echo: bool = False
     written: bool = False
+    signalled: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain types, for a file or the rendezvous."""
@@ -108,6 +109,7 @@ class FailureReport:
             when=float(fields.get("when", 0.0)),
             echo=bool(fields.get("echo", False)),
             written=bool(fields.get("written", False)),
+            signalled=bool(fields.get("signalled", False)),
         )
 
     def text(self) -> str:

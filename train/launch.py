@@ -123,7 +123,9 @@ class LocalRun:
         """What this host's ranks reported of their failures; that we ended one ourselves explains nothing."""
         since = self._stopped_at
         return [
-            replace(report, echo=True) if since is not None and report.when >= since and report.code > 128 else report
+            replace(report, echo=True)
+            if since is not None and report.when >= since and (report.signalled or report.code > 128)
+            else report
             for report in self.folder.reports()
         ]
 

@@ -185,6 +185,7 @@ class RankProcess:
             # mpirun ends the other ranks of a job that failed: their death explains nothing.
             echo=(bool(self.signalled_at) and not raised) or failure.is_echo(first),
             written=bool(written),
+            signalled=code < 0,
         )
 
     def _was_raising(self, code: int, ended_at: float) -> bool:

@@ -126,6 +126,7 @@ _REPORT = _fields(
         "age": _seconds,
         "echo": _truth,
         "written": _truth,
+        "signalled": _truth,
     }
 )
 _OUTCOME = _fields({"code": _whole(0, 255), "report": _optional(_REPORT)})

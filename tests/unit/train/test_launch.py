@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -77,3 +78,21 @@ def test_a_launcher_that_ends_well_without_a_rank_has_failed(
 )
 def test_whether_mpirun_ends_a_job_whose_rank_failed(options: list[str], ends: bool) -> None:
     assert ends_on_failure(["mpirun", *options, "python", "-m", "berth.train.rank"]) is ends
+
+
+@pytest.mark.parametrize(
+    ("report", "echo"),
+    [
+        (FailureReport("killed", code=137), True),
+        (FailureReport("raised at our signal, and killed", signalled=True), True),
+        (FailureReport("raised"), False),
+    ],
+)
+def test_a_rank_that_we_ended_ourselves_explains_nothing(
+    report: FailureReport, echo: bool, tmp_path: Path, events: Events
+) -> None:
+    with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
+        save_report(run.folder.path / "failures", replace(report, rank=0, when=time.time() - 60))
+        save_report(run.folder.path / "failures", replace(report, rank=1, when=time.time() + 60))
+        run.stop()
+        assert [each.echo for each in run.reports()] == [False, echo]

@@ -126,6 +126,7 @@ def test_a_signal_that_finds_a_program_dying_of_an_exception_hides_it_not(
     assert run.wait() == 143
     assert run.report.sentence == "rank 1 on algo-2: ValueError: no rows (raised at train.py:9)"
     assert run.report.code == 1  # that of its exception, and the job's
+    assert run.report.signalled
     assert not run.report.echo
 
 
