@@ -4,7 +4,7 @@ Usage: python -m bench.software_apis [NAME …]
 
 Installs the packages of each set of docker/pins.toml that is named (default: all that a profile has), without what they
 need, into a folder that is thrown away, reads their source (package_api.py), and writes what differs into
-train/software_apis.json, from which train/removed_apis.py gives a failed script its line.
+runtime/hints/software_apis.json, from which runtime/hints/removed_apis.py gives a failed script its line.
 """
 
 import fnmatch
@@ -26,7 +26,7 @@ from berth.common.errors import UserError
 from berth.images import pins
 
 PACKAGES = ("transformers", "accelerate", "datasets", "evaluate")
-TABLE = pins.ROOT / "train" / "software_apis.json"
+TABLE = pins.ROOT / "runtime" / "hints" / "software_apis.json"
 _OLD_CONSTANTS = ("*_PRETRAINED_MODEL_ARCHIVE_LIST", "*_PRETRAINED_CONFIG_ARCHIVE_MAP")
 _ANSWERED = ("Tokenizer", "TokenizerFast", "ImageProcessorFast")
 BOTH_WAYS = tuple(

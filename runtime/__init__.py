@@ -9,6 +9,7 @@ software         which software set of docker/pins.toml the image carries
 requirements     pip for a user's requirements.txt
 subprocesses     a command or a function in a child process, with a limit that holds
 gpu              the driver and the GPUs: whether torch can run on them, and what they do
+hints            what helps when a user's program fails
 engines          windows in, logits out
 
 Which files a model consists of stands in berth.contract.model_files, which the user's machine reads as well.

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.masking import mask_text
-from berth.train.missing_modules import missing_module_hint
+from berth.runtime.hints.program import ProgramContext, RaisedException
+from berth.runtime.hints.table import last_line_remedy, remedy
 from berth.train.mpirun_refusals import refused_option
-from berth.train.strategy_hint import strategy_hint
 
 FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 SHOWN_CHARACTERS = 1024
@@ -220,15 +220,8 @@ def _place(kind: str, message: str, frames: Sequence[tuple[str, str, str | None]
     file, line, function = (own or outside or list(frames))[-1]
     shown = os.path.relpath(file, code_dir) if own and file.startswith("/") else file
     where = f" (raised at {shown}:{line}" + (f" in {function})" if function and function != "<module>" else ")")
-    if own and kind == "ModuleNotFoundError":
-        where += missing_module_hint(message, Path(code_dir))
-    if own:
-        # Here, for it costs 25 ms, which each rank that does not fail can do without.
-        from berth.train.removed_apis import removed_api_hint
-
-        where += removed_api_hint(kind, message, [frame[0] for frame in frames], Path(code_dir))
-    if kind == "ValueError":
-        where += strategy_hint(message)
+    raised = RaisedException(kind, message, [frame[0] for frame in frames])
+    where += remedy(raised, ProgramContext(Path(code_dir)))
     most = SENTENCE_CHARACTERS - len(where) - _WHO_CHARACTERS
     return _one_line(f"{kind}: {message}" if message else kind, most) + where
 
@@ -258,9 +251,7 @@ def ending_sentence(program: str, code: int, lines: Sequence[str], code_dir: str
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
     if last is None:
         return f"{program} failed and wrote nothing to stderr; print the reason there before exiting."
-    from berth.train.removed_apis import removed_option_hint
-
-    hint = removed_option_hint(last, Path(code_dir))
+    hint = last_line_remedy(last, ProgramContext(Path(code_dir)))
     most = SENTENCE_CHARACTERS - _WHO_CHARACTERS - len(hint)
     return _one_line(f"{program} failed; its last line on stderr was: {last}", most) + hint
 

@@ -4,7 +4,8 @@ import difflib
 import importlib.util
 import re
 import sys
-from pathlib import Path
+
+from berth.runtime.hints.program import ProgramContext, RaisedException
 
 _PACKAGES = {
     "Crypto": "pycryptodome",
@@ -28,12 +29,13 @@ _PACKAGES = {
 """Module → its line of requirements.txt, where PyPI's package has another name and scripts often import it."""
 
 
-def missing_module_hint(message: str, code_dir: Path) -> str:
+def hint(raised: RaisedException, context: ProgramContext) -> str:
     """What to do about `No module named 'lightgbm'`; nothing for a part of what is there, or of the user's own code."""
-    match = re.match(r"No module named '([^']+)'", message)
-    if match is None:
+    match = re.match(r"No module named '([^']+)'", raised.message)
+    if match is None or raised.kind != "ModuleNotFoundError" or not any(map(context.is_own, raised.files)):
         return ""
     module = match[1].partition(".")[0]
+    code_dir = context.code_dir
     own = {path.stem for path in code_dir.glob("*.py")} | {path.name for path in code_dir.glob("*/") if path.is_dir()}
     if module in own or module in sys.modules or importlib.util.find_spec(module) is not None:
         return ""

@@ -12,8 +12,9 @@ import pytest
 
 from bench import software_apis
 from berth.images import pins
-from berth.train import failure, removed_apis
-from berth.train.removed_apis import Installed, OwnCode
+from berth.runtime.hints import removed_apis
+from berth.runtime.hints.removed_apis import Installed, OwnCode
+from berth.train import failure
 
 NEWEST = Installed(
     {"transformers": "5.23.0", "accelerate": "1.15.0", "datasets": "5.2.0", "evaluate": "0.4.6"}, "cpu", cuda=False
@@ -265,7 +266,7 @@ def test_the_table_is_of_the_versions_of_the_pins() -> None:
         assert versions == software_apis.versions(name, found), f"run {software_apis.COMMAND}"
     rows = software_apis.profiles(found, table["sets"])
     assert table["profiles"].items() <= rows.items(), f"run {software_apis.COMMAND}"  # a user may have added one
-    assert (pins.ROOT / "train" / "software_apis.json").stat().st_size < 100_000
+    assert (pins.ROOT / "runtime" / "hints" / "software_apis.json").stat().st_size < 100_000
 
 
 CHECK = """

@@ -2,6 +2,8 @@
 
 import re
 
+from berth.runtime.hints.program import ProgramContext, RaisedException
+
 _REFUSED = re.compile(
     r"load_best_model_at_end requires the save and eval strategy to match.*"
     r"Evaluation strategy: (?:\w+\.)?(\w+)\W+Save strategy: (?:\w+\.)?(\w+)",
@@ -9,10 +11,10 @@ _REFUSED = re.compile(
 )
 
 
-def strategy_hint(message: str) -> str:
+def hint(raised: RaisedException, context: ProgramContext) -> str:
     """`; give TrainingArguments save_strategy="epoch" as well`, for the text of an exception; empty for any other."""
-    match = _REFUSED.search(message)
-    if match is None:
+    match = _REFUSED.search(raised.message)
+    if match is None or raised.kind != "ValueError":
         return ""
     evaluated, saved = match[1].lower(), match[2].lower()
     if evaluated == "no":

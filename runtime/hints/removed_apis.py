@@ -281,7 +281,7 @@ def _of_run_qa(name: str) -> str:
 @functools.cache
 def table() -> Mapping[str, Any]:
     """What bench/software_apis.py found."""
-    text = importlib.resources.files("berth.train").joinpath("software_apis.json").read_text("utf-8")
+    text = importlib.resources.files("berth.runtime.hints").joinpath("software_apis.json").read_text("utf-8")
     read: dict[str, Any] = json.loads(text)
     return read
 

@@ -1,0 +1,39 @@
+"""What a hint may look at: the exception that ended a program, and how the program was started."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedException:
+    """An exception as Python prints it.
+
+    kind: its type with the module, as in a traceback (`KeyError`, `torch.OutOfMemoryError`). message: its text. files:
+    the file of each frame, the innermost last.
+    """
+
+    kind: str
+    message: str
+    files: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The type without its module."""
+        return self.kind.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramContext:
+    """How the failed program was started.
+
+    code_dir: the user's source folder. command: the program's command line. environ: the program's environment.
+    """
+
+    code_dir: Path
+    command: Sequence[str] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def is_own(self, file: str) -> bool:
+        """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name."""
+        return file.startswith(f"{self.code_dir}/") or file[:1] not in ("/", "<")
