@@ -10,8 +10,8 @@ environment  what environment a rank gets, from the plan to run_qa itself
 hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together
 prepare      brings the user's program and its packages
 launch, rank start the ranks of a host, and what stands around each of them; they meet in a runfolder
-failure      one sentence of what went wrong, from the rank to /opt/ml/output/failure; mpirun_refusals knows custom MPI
-             options, berth.runtime.hints what helps against the other causes
+failures/    what ended a program: records of its Pythons, what it printed, signals, and what the system refused
+failure      one report of it, from the rank to /opt/ml/output/failure; mpirun_refusals knows custom MPI options
 outcome      how the job ended, and what it leaves; output_sizes says how large that is, ownership hands it over
 start_hook   what every Python of the image does at its start, also where SDK v3 replaces the entry; by berth_start.pth
 rank_hook    for start_hook: what a rank does to train together with others, its first_step included; rank_events is

@@ -6,7 +6,8 @@ still sees the job move.
 """
 
 PROGRESS_SECONDS = 10.0
-_LONGEST_BYTES = 1 << 16
+_LONGEST_BYTES = 1 << 22
+"""A line that is longer is cut, not inside a character of UTF-8."""
 
 
 class LineBuffer:
@@ -33,8 +34,9 @@ class LineBuffer:
                 # Only the newest rewrite can still be shown.
                 self._pending = progress.rpartition(b"\r")[2] + b"\r" + rest + returns
         if len(self._pending) > _LONGEST_BYTES:
-            lines.append(_shown(self._pending))
-            self._pending = b""
+            cut = _character_start(self._pending)
+            lines.append(_shown(self._pending[:cut]))
+            self._pending = self._pending[cut:]
         return lines
 
     def end(self) -> list[bytes]:
@@ -46,3 +48,15 @@ class LineBuffer:
 def _shown(line: bytes) -> bytes:
     """What a terminal would show at the end: the last rewrite that isn't blank."""
     return next((part for part in reversed(line.split(b"\r")) if part.strip()), b"")
+
+
+def _character_start(data: bytes) -> int:
+    """Where the last character of UTF-8 begins, if it is incomplete; else the end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) - back if back < length else len(data)
+    return len(data)

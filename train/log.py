@@ -1,15 +1,18 @@
 """The one logger of the training image: whole lines, each starting with `berth: `.
 
-Several processes write to a host's log at once, so a record leaves in a single write and never as fragments. What other
-programs wrote (pip, mpirun, an exception) may hold secrets, which no record shows.
+The entry also writes what its ranks print (berth.train.runfolder), in another thread: one lock keeps lines whole. What
+other programs wrote (pip, mpirun, an exception) may hold secrets, which no record shows.
 """
 
 import logging
 import os
 import sys
+import threading
 
 from berth.contract.masking import mask_text
 from berth.runtime.log import PREFIX
+
+_WRITING = threading.Lock()
 
 
 class _LineHandler(logging.Handler):
@@ -19,11 +22,10 @@ class _LineHandler(logging.Handler):
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write `data` in one call where the system takes it whole (a pipe does up to 4096 bytes), else in as few as it
-    takes.
-    """
-    while data:
-        data = data[os.write(descriptor, data) :]
+    """Write whole lines, one caller at a time: a reader that is slow takes them in pieces."""
+    with _WRITING:
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 def get_logger() -> logging.Logger:

@@ -16,7 +16,7 @@ from berth.contract.errors import JobError
 from berth.runtime import requirements
 from berth.runtime.pip_environment import CHANNEL
 from berth.runtime.requirements import RequirementsError, Wanted
-from berth.train.failure import CONVERT_LINE_ENDS
+from berth.train.failures.explain import CONVERT_LINE_ENDS
 from berth.train.job import Job
 from berth.train.log import get_logger
 

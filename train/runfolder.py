@@ -3,6 +3,7 @@
 program.json     what every rank runs, with this host's environment (mpirun carries none of it)
 pids/<n>         the process id of a program, for signals; gone when the program has ended
 failures/        one report for each rank that failed
+ends/<n>/        what each Python of a rank ended with (berth.train.failures.python_end)
 events/<n>       what a rank did to train together with the others (berth.train.rank_events)
 output           a FIFO into which wrappers write whole lines; the entry copies them to this host's log
 work/            an empty folder, the kit's own program's current one
@@ -56,7 +57,7 @@ class RunFolder:
         self.path = path
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True, mode=0o700)
-        for name in ("pids", "failures", "events", "work"):
+        for name in ("pids", "failures", "events", "ends", "work"):
             (path / name).mkdir()
         os.mkfifo(path / "output", 0o600)
 

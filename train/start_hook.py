@@ -21,7 +21,9 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
         for name, value in software_variables().items():
             environ.setdefault(name, value)
         from berth.train import after_import, smdistributed_finder
+        from berth.train.failures import python_end
 
+        python_end.install(environ)
         smdistributed_finder.install(environ)
         after_import.register("evaluate.loading", _after_evaluate)
         after_import.register("datasets", _after_datasets)

@@ -5,7 +5,7 @@
 
 import re
 
-from berth.train.failure import TRACEBACK, without_rank
+from berth.train.failures.raised import begins_traceback, without_rank
 
 _LAUNCHER_FRAME = re.compile(
     r'^\s+File "(?:<frozen runpy>|[^"]*/runpy\.py|[^"]*/mpi4py/(?:run|__main__)\.py)", line \d'
@@ -23,7 +23,7 @@ class StarterFrames:
     def has(self, line: str) -> bool:
         """Whether this line, the next of its stream, is of such a frame."""
         line = without_rank(line)
-        if line.strip() == TRACEBACK:
+        if begins_traceback(line):
             self._above, self._inside = True, False
         elif self._above and _LAUNCHER_FRAME.match(line):
             self._inside = True

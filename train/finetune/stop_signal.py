@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from berth.train.failure import exit_code, signal_name
+from berth.train.failures.codes import exit_code, signal_name
 from berth.train.finetune.reporting import report
 
 STOPS = (signal.SIGTERM, signal.SIGINT)

@@ -17,6 +17,7 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.train.environment import host_environment
 from berth.train.failure import FailureFile, FailureReport
+from berth.train.failures.start_errors import passable
 from berth.train.hardware import Hardware
 from berth.train.hosts import rendezvous, ssh
 from berth.train.hosts.events import Events, HostPrepared, Lost, Message, Signalled
@@ -95,10 +96,14 @@ class _Host:
     def _program(self) -> Program:
         job, plan = self.job, self.plan
         ranks = plan.kind == "mpirun"
+        environment = host_environment(job, self.hardware, plan.backend, self.variables, os.environ)
+        passed, warning = passable(environment)
+        if warning:
+            get_logger().warning("%s", warning)
         return Program(
             command=plan.module_program if is_package(job) else plan.program,
             cwd=str(self.run_here.folder.work if plan.kit else job.code_dir),
-            environment=host_environment(job, self.hardware, plan.backend, self.variables, os.environ),
+            environment=passed,
             host=job.current_host,
             code_dir=str(job.code_dir),
             name="run_qa" if plan.kit else str(job.program),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from berth.train import failure
+from berth.train.failures.sentence import SENTENCE_CHARACTERS
 
 MAX_LINE_BYTES = 256 * 1024
 
@@ -118,7 +119,7 @@ class _FieldError(Exception):
 # The bounds of berth.train.failure, which cuts what it sends. `age`: how many seconds before it was sent it showed.
 _REPORT = _fields(
     {
-        "sentence": _text(failure.SENTENCE_CHARACTERS, printable=False),
+        "sentence": _text(SENTENCE_CHARACTERS, printable=False),
         "code": _whole(0, 255),
         "host": _text(255),
         "rank": _optional(_whole(0, 1 << 31)),

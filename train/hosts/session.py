@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from berth.contract.errors import JobError
 from berth.train import failure
 from berth.train.failure import FailureReport
+from berth.train.failures.codes import exit_code
 from berth.train.hosts.events import (
     Event,
     Events,
@@ -147,7 +148,7 @@ class LeaderLoop:
             case HostPrepared(error=error):
                 raise JobError(str(error))
             case Exited(code=code):
-                self.own_code = failure.exit_code(code)
+                self.own_code = exit_code(code)
             case LauncherOverdue(seconds=seconds):
                 _log_overdue(seconds)
                 self.overdue = True
@@ -249,7 +250,7 @@ class WorkerLoop:
                     self.host.stop()
                     self._send_done(self._part(0))
                 case Exited(code=code):
-                    self._send_done(self._part(failure.exit_code(code)))
+                    self._send_done(self._part(exit_code(code)))
                 case LauncherOverdue(seconds=seconds):
                     _log_overdue(seconds)
                     self._send_done(self._part(1))

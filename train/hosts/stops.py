@@ -13,6 +13,7 @@ from queue import Empty
 
 from berth.train import failure
 from berth.train.failure import FailureReport
+from berth.train.failures.codes import signal_name
 from berth.train.hosts.events import Event, Events, StopOverdue
 from berth.train.log import get_logger
 from berth.train.outcome import Outcome, stopped
@@ -75,7 +76,7 @@ class Programs:
         else:
             self._deadline = min(self._deadline, time.monotonic() + AT_ONCE_SECONDS)
             what = "is to end at once"
-        get_logger().info("%s: this job is stopped, and what runs %s", failure.signal_name(stop.number), what)
+        get_logger().info("%s: this job is stopped, and what runs %s", signal_name(stop.number), what)
         self.told = replace(stop, when=self.told.when if self.told else stop.when)
         self._send(signal.SIGTERM, stop.count)
         return True

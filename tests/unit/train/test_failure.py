@@ -6,7 +6,11 @@ import pytest
 
 from berth.train import failure
 from berth.train.failure import FailureFile, FailureReport
-from berth.train.rank import killed_sentence
+from berth.train.failures.codes import exit_code
+from berth.train.failures.echo import is_echo
+from berth.train.failures.native import killed_sentence
+from berth.train.failures.sentence import SENTENCE_CHARACTERS
+from tests.unit.train.failures.printed import ending_sentence
 
 CODE = "/opt/ml/code"
 PLAIN = """\
@@ -81,16 +85,16 @@ BEHIND = {
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
 def test_the_whole_message_is_told_and_what_stands_behind_it_is_not(behind: str) -> None:
-    assert failure.ending_sentence("train.py", 1, LATER.format(behind=behind).splitlines(), CODE) == (
+    assert ending_sentence("train.py", 1, LATER.format(behind=behind).splitlines(), CODE) == (
         "ValueError: my data is strange: row 17 has two labels see the wiki (raised at train.py:40 in main)"
     )
 
 
 def test_a_long_message_leaves_room_for_where_it_was_raised() -> None:
     text = LATER.format(behind="\n" + "very " * 400)
-    sentence = failure.ending_sentence("train.py", 1, text.splitlines(), CODE)
+    sentence = ending_sentence("train.py", 1, text.splitlines(), CODE)
     assert sentence.endswith("… (raised at train.py:40 in main)")
-    assert 600 < len(sentence) <= failure.SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
+    assert 600 < len(sentence) <= SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
 
 
 def test_neither_sentence_nor_detail_shows_a_secret() -> None:
@@ -124,7 +128,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("stderr", "sentence"), SENTENCES.values(), ids=SENTENCES.keys())
 def test_sentence(stderr: str, sentence: str) -> None:
-    assert failure.ending_sentence("train.py", 1, stderr.splitlines(), CODE) == sentence
+    assert ending_sentence("train.py", 1, stderr.splitlines(), CODE) == sentence
 
 
 def test_memory_is_guessed_only_where_it_was_short(tmp_path: Path) -> None:
@@ -196,22 +200,22 @@ LITTLE_SHM = {
 
 @pytest.mark.parametrize("stderr", LITTLE_SHM.values(), ids=LITTLE_SHM.keys())
 def test_little_shared_memory_is_named_with_the_flag(stderr: str) -> None:
-    sentence = failure.ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
     assert sentence.startswith("/dev/shm is too small for train.py: give the container more (docker run --shm-size 8g,")
     assert stderr.splitlines()[-1][:60] in sentence
-    assert not failure.is_echo(sentence), "NCCL's own words are those of a rank whose peer has gone"
+    assert not is_echo(sentence), "NCCL's own words are those of a rank whose peer has gone"
 
 
 def test_a_segment_that_failed_for_another_reason_is_not_taken_for_full() -> None:
     stderr = NCCL.format(reason=", error: Cuda failure 'invalid argument'")
-    assert "--shm-size" not in failure.ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    assert "--shm-size" not in ending_sentence("train.py", 1, stderr.splitlines(), CODE)
     full_disk = "OSError: [Errno 28] No space left on device: '/opt/ml/model/weights'"
-    assert "--shm-size" not in failure.ending_sentence("train.py", 1, [full_disk], CODE)
+    assert "--shm-size" not in ending_sentence("train.py", 1, [full_disk], CODE)
 
 
 def test_a_bus_error_as_a_shell_and_as_mpirun_tell_it() -> None:
-    assert failure.ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
-        "train.sh was killed by SIGBUS: /dev/shm is probably full; give the container more (docker run --shm-size 8g"
+    assert ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
+        "a program that train.sh ran was killed by SIGBUS: /dev/shm is probably full; give the container more (docker "
     )
     said = ["mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 7 (Bus error)."]
     assert failure.launcher_sentence(135, said).startswith("rank 3 on algo-2 was killed by SIGBUS: /dev/shm is ")
@@ -312,7 +316,7 @@ def test_a_script_with_windows_line_ends_that_the_program_runs() -> None:
         "helper.sh: line 1: cd: $'/tmp\\r': No such file or directory",
         "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
     ):
-        assert failure.ending_sentence("train.sh", 127, [said, "over"], CODE) == (
+        assert ending_sentence("train.sh", 127, [said, "over"], CODE) == (
             "train.sh failed, for a script that it runs has Windows line ends (CRLF): convert it with "
             "sed -i 's/\\r$//', or have your editor save it with LF."
         )
@@ -341,7 +345,7 @@ def test_cause(reports: list[tuple[str, float, bool]], sentence: str) -> None:
     ],
 )
 def test_echo(text: str, echo: bool) -> None:
-    assert failure.is_echo(text) is echo
+    assert is_echo(text) is echo
 
 
 def test_text_keeps_to_what_sagemaker_shows() -> None:
@@ -385,4 +389,4 @@ def test_failure_file_of_the_program_stays_but_an_older_runs_does_not(tmp_path: 
 
 @pytest.mark.parametrize(("code", "shell"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
 def test_exit_code(code: int, shell: int) -> None:
-    assert failure.exit_code(code) == shell
+    assert exit_code(code) == shell

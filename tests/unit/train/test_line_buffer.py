@@ -33,5 +33,16 @@ def test_lines(fed: list[tuple[float, bytes]], lines: list[bytes], end: list[byt
 
 def test_endless_line_is_not_kept_for_ever() -> None:
     cutter = LineBuffer()
-    assert cutter.feed(b"x" * 100_000, 0) == [b"x" * 100_000]
+    assert cutter.feed(b"x" * 5_000_000, 0) == [b"x" * 5_000_000]
     assert cutter.end() == []
+
+
+@pytest.mark.parametrize("character", ["\u00e9", "\u2603", "\U0001f6a2"])
+def test_endless_line_is_cut_between_characters(character: str) -> None:
+    cutter = LineBuffer()
+    text = (character * 3_000_000).encode()
+    cut = len(text) - 1  # inside the last character
+    lines = [*cutter.feed(text[:cut], 0), *cutter.feed(text[cut:], 0), *cutter.end()]
+    assert len(lines) == 2
+    assert b"".join(lines) == text
+    assert all(line.decode() for line in lines)

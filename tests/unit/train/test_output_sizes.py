@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from berth.train import failure, outcome, output_sizes
+from berth.train import outcome, output_sizes
 from berth.train.failure import FailureFile, FailureReport
+from berth.train.failures.raised import TRACEBACK
+from tests.unit.train.failures.printed import ending_sentence
 
 
 def leave(root: Path, files: Mapping[str, int]) -> None:
@@ -90,8 +92,8 @@ def test_why_a_job_failed_is_written_on_a_full_disk_too(small_disk: Path) -> Non
     ],
 )
 def test_a_full_disk_is_told_with_what_helps(message: str) -> None:
-    stderr = [failure.TRACEBACK, '  File "/opt/ml/code/train.py", line 3, in save', message]
-    sentence = failure.ending_sentence("train.py", 1, stderr, "/opt/ml/code")
+    stderr = [TRACEBACK, '  File "/opt/ml/code/train.py", line 3, in save', message]
+    sentence = ending_sentence("train.py", 1, stderr, "/opt/ml/code")
     assert sentence == (
         f"{message} (raised at train.py:3 in save); a disk of this host is full: give the job a larger one "
         "(volume_size of the estimator), or write less to it"
@@ -104,6 +106,6 @@ def test_a_full_tmp_is_named_where_mpi_could_not_start() -> None:
 *** An error occurred in MPI_Init_thread
 [algo-2:00028] Local abort before MPI_INIT completed completed successfully, but am not able to aggregate error messages
 """
-    assert failure.ending_sentence("train.py", 1, stderr.splitlines(), "/opt/ml/code").startswith(
-        "train.py could not start under mpirun, whose files lie in /tmp: a disk of this host is full: "
+    assert ending_sentence("train.py", 1, stderr.splitlines(), "/opt/ml/code").startswith(
+        "train.py could not start under mpirun, whose files are in /tmp: a disk of this host is full: "
     )

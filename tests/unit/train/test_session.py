@@ -11,6 +11,7 @@ import pytest
 
 from berth.train import failure
 from berth.train.failure import FailureReport
+from berth.train.failures.sentence import SENTENCE_CHARACTERS
 from berth.train.hosts import stops
 from berth.train.hosts.events import Events, Exited, LauncherOverdue, Signalled
 from berth.train.hosts.messages import WireError
@@ -239,7 +240,7 @@ def test_a_workers_signal_is_sent_again_too() -> None:
 
 def test_reports_of_many_ranks_fit_the_wire() -> None:
     detail = tuple("🙂" * failure.LINE_CHARACTERS for _ in range(failure.DETAIL_LINES))
-    sentence = "🙂" * failure.SENTENCE_CHARACTERS
+    sentence = "🙂" * SENTENCE_CHARACTERS
     reports = tuple(FailureReport(sentence, 3, "localhost", rank, detail, 5.0 + rank) for rank in range(32))
     with meeting() as (leader, events):
         lead = Host(LEADER, events, code=None)

@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from berth.contract.masking import mask_text
 from berth.runtime.log import ERROR_PREFIX
-from berth.train.failure import SENTENCE_CHARACTERS, write_failure
+from berth.train.failure import write_failure
+from berth.train.failures.sentence import SENTENCE_CHARACTERS
 
 METRIC_PATTERNS = (
     r"train_runtime.*=\D*(.*?)$",

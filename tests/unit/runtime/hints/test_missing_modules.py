@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.train import failure
+from tests.unit.train.failures.printed import ending_sentence
 
 MISSING = """\
 Traceback (most recent call last):
@@ -36,13 +36,13 @@ def test_a_missing_module_hints_at_requirements(tmp_path: Path, module: str, hin
     (tmp_path / "helpers.py").touch()
     (tmp_path / "package").mkdir()
     text = MISSING.format(code=tmp_path, module=module)
-    assert failure.ending_sentence("train.py", 1, text.splitlines(), str(tmp_path)) == (
+    assert ending_sentence("train.py", 1, text.splitlines(), str(tmp_path)) == (
         f"ModuleNotFoundError: No module named '{module}' (raised at train.py:7){hint}"
     )
 
 
 def test_a_program_that_mpi4py_runs_has_a_relative_name() -> None:
     text = MISSING.format(code="x", module="no_such_lightgbm").replace('"x/', '"')
-    assert failure.ending_sentence("train.py", 1, text.splitlines(), "/opt/ml/code") == (
+    assert ending_sentence("train.py", 1, text.splitlines(), "/opt/ml/code") == (
         "ModuleNotFoundError: No module named 'no_such_lightgbm' (raised at train.py:7)" + ADD_UNKNOWN
     )

@@ -14,7 +14,7 @@ from bench import software_apis
 from berth.images import pins
 from berth.runtime.hints import removed_apis
 from berth.runtime.hints.removed_apis import Installed, OwnCode
-from berth.train import failure
+from tests.unit.train.failures.printed import ending_sentence
 
 NEWEST = Installed(
     {"transformers": "5.23.0", "accelerate": "1.15.0", "datasets": "5.2.0", "evaluate": "0.4.6"}, "cpu", cuda=False
@@ -254,7 +254,7 @@ def test_only_what_the_users_own_code_calls_counts(
 ) -> None:
     monkeypatch.setattr(removed_apis, "installed", lambda: NEWEST)
     text = RAISED.format(code=tmp_path, last=last.format(code=tmp_path))
-    sentence = failure.ending_sentence("train.py", 1, text.splitlines(), str(tmp_path))
+    sentence = ending_sentence("train.py", 1, text.splitlines(), str(tmp_path))
     assert sentence.endswith("; transformers 5 has no `AdamW`; " + HF4 + ", or use `torch.optim.AdamW`") == told
 
 
@@ -341,5 +341,5 @@ def test_the_image_says_its_profile(tmp_path: Path) -> None:
 def test_a_hint_that_fails_leaves_the_failure_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(removed_apis, "installed")
     text = RAISED.format(code=tmp_path, last=tmp_path / "loop.py")
-    sentence = failure.ending_sentence("train.py", 1, text.splitlines(), str(tmp_path))
+    sentence = ending_sentence("train.py", 1, text.splitlines(), str(tmp_path))
     assert sentence.endswith("(raised at loop.py:3 in x)")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.train import failure
+from tests.unit.train.failures.printed import ending_sentence
 
 RAISED = """\
 Traceback (most recent call last):
@@ -32,6 +32,6 @@ EPOCH = '; give TrainingArguments save_strategy="epoch" as well'
 )
 def test_what_to_add_is_told(message: str, evaluated: str, saved: str, hint: str) -> None:
     lines = RAISED.format(message=message, evaluated=evaluated, saved=saved).splitlines()
-    sentence = failure.exception_sentence(lines, "/opt/ml/code")
+    sentence = ending_sentence("train.py", 1, lines, "/opt/ml/code")
     assert sentence is not None
     assert sentence.endswith(f"(raised at train.py:7){hint}")

@@ -1,0 +1,114 @@
+"""What the first line of the failure file must say of each program of this folder."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One program.
+
+    begins: how the sentence begins. holds: texts that are in it, next to each other or not. lacks: texts that would be
+    another exception's. code: the job's exit code; 0 for a job that ends well. environment: variables of the job.
+    """
+
+    program: str
+    begins: str
+    holds: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    code: int = 1
+    environment: dict[str, str] = field(default_factory=dict)
+    slow: bool = False
+    """Imports torch."""
+
+
+_LABEL = "ValueError: label 7 of rows.csv is out of range (0..4) (raised at work.py:6 in load)"
+_HANDLED = ("S3 said 503",)
+_CONFIG = "config.yaml is wrong: line 3: batch_size must be a number line 9: unknown key lr"
+
+CASES = (
+    Case("subprocess_check.py", _LABEL, lacks=("CalledProcessError",)),
+    Case("subprocess_code.py", _LABEL),
+    Case("torchrun.sh", _LABEL, holds=("in rank ",), lacks=("ChildFailedError",), slow=True),
+    Case("torchrun_by_subprocess.py", _LABEL, holds=("in rank ",), lacks=("CalledProcessError",), slow=True),
+    Case("accelerate_launch.sh", _LABEL, lacks=("CalledProcessError",), slow=True),
+    Case(
+        "spawn.py",
+        "ValueError: label 6 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
+        lacks=("ProcessRaisedException",),
+        slow=True,
+    ),
+    Case("process_pool.py", _LABEL),
+    Case("process_code.py", _LABEL),
+    Case(
+        "loader_worker.py",
+        "ValueError: label 5 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
+        lacks=("Caught ValueError",),
+        slow=True,
+    ),
+    Case(
+        "raise_from.py",
+        "RuntimeError: rows.csv can't be read (raised at raise_from.py:12 in main)",
+        holds=("caused by KeyError: 'label' (raised at raise_from.py:5 in column)",),
+    ),
+    Case(
+        "during_handling.py",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file.csv' (raised at during_handling.py:8 in",
+        holds=("while handling KeyError: 'label'",),
+    ),
+    Case(
+        "group.py",
+        "ExceptionGroup: two rows are bad (2 sub-exceptions) (raised at group.py:14)",
+        holds=("ValueError: invalid literal for int() with base 10: 'a' (raised at group.py:8 in rows)", "'b'"),
+    ),
+    Case("exit_lines.py", f"exit_lines.py ended itself: {_CONFIG} (sys.exit at exit_lines.py:9 in main)"),
+    Case(
+        "raise_exit_lines.py", "raise_exit_lines.py failed; its last lines on stderr were: " + _CONFIG, lacks=("epoch",)
+    ),
+    Case("exit_in_except.py", _LABEL, code=255),
+    Case("raise_exit_in_except.py", _LABEL, code=255),
+    Case(
+        "arguments.py",
+        "arguments.py failed; its last line on stderr was: arguments.py: error: argument --epochs: invalid int value: "
+        "'three'",
+        code=2,
+    ),
+    Case("handled_then_ends_well.py", "", code=0),
+    Case("handled_then_fails.py", _LABEL, lacks=_HANDLED),
+    Case(
+        "handled_then_exits.py",
+        "handled_then_exits.py failed and gave no reason (sys.exit at handled_then_exits.py:10)",
+        lacks=_HANDLED,
+        code=3,
+    ),
+    Case(
+        "crash.py",
+        "crash.py on algo-1 was killed by SIGSEGV, a crash in native code; set PYTHONFAULTHANDLER to 1",
+        lacks=("last lines below",),
+        code=139,
+    ),
+    Case(
+        "crash.py",
+        "crash.py on algo-1 was killed by SIGSEGV, a crash in native code (called at crash.py:7 in step)",
+        environment={"PYTHONFAULTHANDLER": "1"},
+        code=139,
+    ),
+    Case("abort.py", "abort.py on algo-1 was killed by SIGABRT, a crash in native code", code=134),
+    Case(
+        "leaves_at_once.py",
+        "leaves_at_once.py failed and wrote nothing to stderr (os._exit at leaves_at_once.py:7 in leave)",
+        code=7,
+    ),
+    Case(
+        "bar.py",
+        "ValueError: label 5 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
+        lacks=("it/s", "%|"),
+    ),
+    Case("odd_bytes.py", "ValueError: stra\xdfe (raised at odd_bytes.py:10)"),
+    Case(
+        "deep_stack.py",
+        "IndexError: index out of range in self (raised at deep_stack.py:14 in forward)",
+        lacks=("it/s",),
+        slow=True,
+    ),
+)
+"""What a stop, a lack of memory or several ranks do to a program has tests of its own."""

@@ -1,0 +1,11 @@
+"""Reads memory that it does not own, as a faulty extension does."""
+
+import ctypes
+
+
+def step() -> None:
+    ctypes.string_at(8)
+
+
+print("epoch 1", flush=True)
+step()

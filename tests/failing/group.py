@@ -1,0 +1,14 @@
+"""A group of exceptions, as asyncio's TaskGroup raises it."""
+
+
+def rows() -> list[Exception]:
+    found: list[Exception] = []
+    for text in ("a", "b"):
+        try:
+            int(text)
+        except ValueError as error:
+            found.append(error)
+    return found
+
+
+raise ExceptionGroup("two rows are bad", rows())

@@ -1,0 +1,10 @@
+"""Logs an exception that it has handled, and later ends with a number."""
+
+import logging
+import sys
+
+try:
+    raise ConnectionError("S3 said 503")
+except ConnectionError:
+    logging.exception("trying again")
+sys.exit(3)

@@ -1,0 +1,11 @@
+"""The same by raising SystemExit."""
+
+import traceback
+
+from work import load
+
+try:
+    load(7)
+except Exception:
+    traceback.print_exc()
+    raise SystemExit(255)

@@ -1,0 +1,15 @@
+"""An exception with its cause."""
+
+
+def column(row: dict[str, int]) -> int:
+    return row["label"]
+
+
+def main() -> None:
+    try:
+        column({"text": 1})
+    except KeyError as error:
+        raise RuntimeError("rows.csv can't be read") from error
+
+
+main()

@@ -1,0 +1,13 @@
+"""Starts its ranks by torch.multiprocessing."""
+
+import torch.multiprocessing
+
+from work import load
+
+
+def train(rank: int) -> None:
+    load(6 + rank)
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, nprocs=1)

@@ -1,0 +1,9 @@
+"""Starts torchrun from Python, as scripts do that were written for one process."""
+
+import subprocess
+import sys
+
+subprocess.run(
+    [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "work.py"],
+    check=True,
+)

@@ -1,0 +1,34 @@
+"""The sentence for a program that left no record: what it printed is all that is known."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from berth.runtime.hints.program import ProgramContext
+from berth.train.failures.ends import Ends
+from berth.train.failures.explain import Explanation, ProgramEnd, explain
+from berth.train.failures.stderr_text import StderrText
+
+ENDED_AT = 1000.0
+
+
+def explain_printed(
+    lines: Sequence[str],
+    code: int = 1,
+    code_dir: str = "/opt/ml/code",
+    name: str = "train.py",
+    later: Sequence[str] = (),
+    **known: bool,
+) -> Explanation:
+    """What ended the program `name`, whose `lines` on stderr came 5 s before its end and the `later` ones just then."""
+    stderr = StderrText()
+    for line in lines:
+        stderr.add(line, ENDED_AT - 5)
+    for line in later:
+        stderr.add(line, ENDED_AT)
+    context = ProgramContext(Path(code_dir))
+    return explain(ProgramEnd(name, f"{name} on algo-1", 7, code, ENDED_AT, Ends(), stderr, context, **known))
+
+
+def ending_sentence(name: str, code: int, lines: Sequence[str], code_dir: str) -> str:
+    """The sentence for lines that came just before the end."""
+    return explain_printed((), code, code_dir, name, lines).sentence

@@ -1,0 +1,170 @@
+"""What ended a program, from records and from what it printed."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.hints.program import ProgramContext
+from berth.train.failures.ends import Ends, PythonEnd
+from berth.train.failures.explain import ProgramEnd, explain
+from berth.train.failures.python_end import EXIT, RAISED
+from berth.train.failures.raised import Frame, Raised
+from berth.train.failures.stderr_text import StderrText
+from tests.unit.train.failures.printed import ENDED_AT, ending_sentence, explain_printed
+
+CODE = "/opt/ml/code"
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 9, in <module>
+    main()
+IndexError: index out of range in self
+"""
+BAR = "  0%|          | 0/1 [00:00<?, ?it/s]"
+CHILD_FAILED = """\
+Traceback (most recent call last):
+  File "/v/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "/v/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+"""
+
+
+def deep_stack(frames: int) -> str:
+    library = (
+        '  File "/v/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1751, in _call_impl\n'
+        "    return forward_call(*args, **kwargs)\n           ^^^^^^^^^^^^\n"
+    )
+    head, own, message = TRACEBACK.partition("    main()\n")
+    return head + own + library * frames + message
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        TRACEBACK,
+        BAR + TRACEBACK,
+        TRACEBACK + BAR + "\n",
+        deep_stack(90),
+        BAR + deep_stack(90) + "\r" + BAR,
+        TRACEBACK + "\n" + CHILD_FAILED,
+    ],
+    ids=["clean", "behind a bar", "before a bar", "deep", "deep, with bars", "above a launcher's"],
+)
+def test_the_users_own_line_is_found_in_what_was_printed(stderr: str) -> None:
+    sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    assert sentence == "IndexError: index out of range in self (raised at train.py:9)"
+
+
+def test_a_traceback_with_something_behind_it_was_handled() -> None:
+    later = ["epoch 2", "train.py: error: no rows"]
+    assert explain_printed(TRACEBACK.splitlines(), 3, later=later).sentence == (
+        "train.py failed; its last line on stderr was: train.py: error: no rows"
+    )
+
+
+def test_a_launchers_exception_without_its_childs_stays_the_reason() -> None:
+    stderr = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 4, in <module>
+    subprocess.run(["./tool"], check=True)
+subprocess.CalledProcessError: Command '['./tool']' returned non-zero exit status 3.
+"""
+    assert ending_sentence("train.py", 1, stderr.splitlines(), CODE).startswith(
+        "subprocess.CalledProcessError: Command '['./tool']' returned non-zero exit status 3. (raised at train.py:4)"
+    )
+
+
+LOST = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 4, in <module>
+    for batch in loader:
+RuntimeError: DataLoader worker (pid(s) 712) exited unexpectedly
+"""
+
+
+@pytest.mark.parametrize("killed_for_memory", [True, False])
+def test_a_worker_that_was_killed_for_memory_is_reported_as_memory(killed_for_memory: bool) -> None:
+    found = explain_printed((), later=LOST.splitlines(), killed_for_memory=killed_for_memory)
+    assert ("out of memory" in found.sentence) is killed_for_memory
+    assert "DataLoader worker (pid(s) 712) exited unexpectedly" in found.sentence
+
+
+def test_another_failure_stays_the_cause_though_a_process_of_the_host_was_killed_for_memory() -> None:
+    assert "memory" not in explain_printed((), later=TRACEBACK.splitlines(), killed_for_memory=True).sentence
+
+
+def end(
+    pid: int, when: float, kind: str = "", parents: tuple[int, ...] = (), code: int = 1, text: str = ""
+) -> PythonEnd:
+    raised = Raised(kind, "why", (Frame(f"{CODE}/{pid}.py", 3),)) if kind else None
+    return PythonEnd(pid, parents, when, RAISED if kind else EXIT, code, text, raised=raised)
+
+
+LAUNCHER = "subprocess.CalledProcessError"
+ECHO = "torch.distributed.DistBackendError"
+CAUSES: dict[str, tuple[tuple[PythonEnd, ...], int, int, int | None]] = {
+    # name: (records, the program's process id, its exit code, the process id of the cause)
+    "its own": ((end(1, 90, "ValueError"),), 1, 1, 1),
+    "a launcher's child": ((end(2, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)), 1, 1, 2),
+    "a launcher's launcher's child": (
+        (end(3, 88, "ValueError", (1, 2)), end(2, 89, LAUNCHER, (1,)), end(1, 90, LAUNCHER)),
+        1,
+        1,
+        3,
+    ),
+    "the first of two children": (
+        (end(2, 88, "KeyError", (1,)), end(3, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)),
+        1,
+        1,
+        2,
+    ),
+    "no echo": ((end(2, 88, ECHO, (1,)), end(3, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)), 1, 1, 3),
+    "a child whose exit code is passed on": ((end(2, 89, "ValueError", (1,)), end(1, 90)), 1, 1, 2),
+    "a child that failed long before": ((end(2, 10, "ValueError", (1,)), end(1, 90)), 1, 1, 1),
+    "a child whose failure was handled": ((end(2, 89, "ValueError", (1,)), end(1, 90, "KeyError")), 1, 1, 1),
+    "a text of its own": ((end(2, 89, "ValueError", (1,)), end(1, 90, text="no rows")), 1, 1, 1),
+    "the last Python of a shell": ((end(2, 80, "ValueError"), end(3, 90, "KeyError")), 1, 1, 3),
+    "a Python of a shell that ended with another code": ((end(2, 90, "ValueError"),), 1, 3, None),
+    "torchrun's rank below a shell": ((end(3, 88, "ValueError", (2,)), end(2, 90, LAUNCHER)), 1, 1, 3),
+}
+
+
+@pytest.mark.parametrize(("records", "pid", "code", "cause"), CAUSES.values(), ids=CAUSES.keys())
+def test_the_record_that_an_exit_belongs_to(
+    records: tuple[PythonEnd, ...], pid: int, code: int, cause: int | None
+) -> None:
+    found = Ends(records).cause(pid, code, ended_at=91)
+    assert (found.pid if found else None) == cause
+
+
+def explained(
+    records: tuple[PythonEnd, ...], code: int, asked_at: float = 0.0, hooked: bool = True
+) -> tuple[str, float, int, bool]:
+    ends = Ends(records, frozenset({1}) if hooked else frozenset())
+    context = ProgramContext(Path(CODE))
+    found = explain(
+        ProgramEnd("train.py", "rank 1 on algo-2", 1, code, ENDED_AT, ends, StderrText(), context, asked_at)
+    )
+    return found.sentence.partition(" (")[0], found.when, found.code, found.echo
+
+
+def test_a_rank_that_a_signal_ends_while_it_dies_keeps_its_own_cause() -> None:
+    raised = (end(1, 990, "ValueError"),)
+    assert explained(raised, -15) == ("ValueError: why", 990, 1, False)
+    assert explained(raised, -15, asked_at=995) == ("ValueError: why", 990, 1, False), "however long it takes to die"
+    assert explained(raised, 1, asked_at=995) == ("ValueError: why", 990, 1, False)
+
+
+def test_what_a_rank_raises_because_it_was_asked_to_end_explains_nothing() -> None:
+    raised = (end(1, 990, "ValueError"),)
+    sentence, when, code, echo = explained(raised, -15, asked_at=980)
+    assert (sentence, when, code, echo) == (
+        "rank 1 on algo-2 was stopped by SIGTERM; the job was ended from outside before it was done.",
+        ENDED_AT,
+        143,
+        True,
+    )
+    assert explained(raised, 1, asked_at=980)[3], "an echo"

@@ -1,0 +1,212 @@
+"""What ended a program: decides from the records of its Pythons, and reads stderr only where there is none. Pure."""
+
+import re
+import signal
+import tempfile
+from dataclasses import dataclass
+
+from berth.runtime.hints.program import ProgramContext
+from berth.runtime.hints.table import last_line_remedy
+from berth.train.failures.codes import exit_code
+from berth.train.failures.echo import is_echo
+from berth.train.failures.ends import Ends, PythonEnd
+from berth.train.failures.native import MORE_SHM, STOPS, killed_sentence, lost_process_sentence
+from berth.train.failures.python_end import RAISED
+from berth.train.failures.raised import Raised
+from berth.train.failures.sentence import (
+    MORE_DISK,
+    SENTENCE_CHARACTERS,
+    WHO_CHARACTERS,
+    exception_sentence,
+    one_line,
+    place,
+)
+from berth.train.failures.stderr_text import StderrText
+
+PYTHON_ERROR_EXIT = 1
+"""Exit code of a Python program that raised; reported where a signal killed it on its way out."""
+_DYING_SECONDS = 3.0
+"""From a printed traceback to a death by signal that it explains: mpi4py first asks mpirun to end all ranks."""
+_HANDLED_SECONDS = 1.0
+"""From a printed traceback to `raise SystemExit(code)` in the same except block."""
+_SHELL_SECONDS = 1.0
+"""What a shell script writes longer than this after the end of its last Python is of something else that it ran."""
+_MOST = SENTENCE_CHARACTERS - WHO_CHARACTERS
+# Shared memory that is too small, in the words of NCCL ("Error while creating shared memory segment /dev/shm/nccl-…
+# (size …)", newer ones with the reason, which may be another), of torch's data loader and of Python.
+_LITTLE_SHM = re.compile(
+    r"creating shared memory segment (?!.*error: (?!No space))|failed to extend /dev/shm|posix_fallocate failed|"
+    r"No space left on device.*/dev/shm|unable to write to file </torch_|insufficient shared memory|"
+    r"out of shared memory|killed by signal: Bus error",
+    re.IGNORECASE,
+)
+# What Open MPI 4.1 says in MPI_Init where its folder for this job, in /tmp, takes no more.
+_NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
+# A shell script with Windows line ends, in the words of bash, of env, and of Python that it starts.
+_WINDOWS_LINE_ENDS = re.compile(
+    r"\$'\\r': command not found|unexpected token `\$'[^']*\\r'|\\r.: (?:\[Errno 2\] )?No such file or directory"
+)
+CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save it with LF"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnd:
+    """A program that ended badly. `code` is Popen's, negative for a signal; times are seconds since the epoch, and
+    `asked_at` is that of the first signal that the wrapper passed on, 0 for none. `who` names the rank, or the program,
+    and the host.
+    """
+
+    name: str
+    who: str
+    pid: int
+    code: int
+    ended_at: float
+    ends: Ends
+    stderr: StderrText
+    context: ProgramContext
+    asked_at: float = 0.0
+    killed_for_memory: bool = False
+
+    @property
+    def shell_code(self) -> int:
+        """The exit code as a shell counts it."""
+        return exit_code(self.code)
+
+    @property
+    def hooked(self) -> bool:
+        """Whether it is a Python that records its end."""
+        return self.pid in self.ends.hooked
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The cause, when it showed, the exit code to report, and whether it only follows from another rank's failure."""
+
+    sentence: str
+    when: float
+    code: int
+    echo: bool
+
+
+def explain(end: ProgramEnd) -> Explanation:
+    """What ended the program."""
+    record = _record(end)
+    printed = None if record is not None or end.hooked else end.stderr.ending_traceback()
+    if end.code < 0 and not _was_ending(end, record, printed):
+        sentence = killed_sentence(
+            end.who, -end.code, end.stderr.detail, end.context, killed_for_memory=end.killed_for_memory
+        )
+        return Explanation(sentence, end.ended_at, end.shell_code, echo=end.asked_at > 0)
+    code = PYTHON_ERROR_EXIT if end.code < 0 else end.code
+    if record is not None and record.explains:
+        sentence, first = _recorded(record, end), record.raised.first_line if record.raised else ""
+        when = record.when
+    elif printed is not None and not (record is not None and record.raised is not None):
+        sentence, first = exception_sentence(printed[0], end.context), printed[0].first_line
+        when = printed[1] if end.code < 0 or end.code == PYTHON_ERROR_EXIT else end.ended_at
+    else:
+        sentence, first = _without_cause(record, end)
+        when = record.when if record is not None and record.how == RAISED else end.ended_at
+    if record is None or not record.text:
+        sentence = _better_known(sentence, first, end)
+    return Explanation(sentence, when, code, echo=0.0 < end.asked_at <= when or is_echo(first))
+
+
+def _record(end: ProgramEnd) -> PythonEnd | None:
+    """The record that the end belongs to. A shell script may have run something else since its last Python failed."""
+    record = end.ends.cause(end.pid, end.shell_code, end.ended_at)
+    if record is None or end.hooked or record.pid == end.pid or not end.stderr.lines:
+        return record
+    went_on = end.stderr.lines[-1][1] - record.when > _SHELL_SECONDS and end.stderr.ending_traceback() is None
+    return None if went_on else record
+
+
+def _was_ending(end: ProgramEnd, record: PythonEnd | None, printed: tuple[Raised, float] | None) -> bool:
+    """Whether a signal found the program on its way out, by an exception that it had before."""
+    if end.killed_for_memory:
+        return False
+    if record is not None:
+        return record.pid == end.pid and record.explains and not 0.0 < end.asked_at < record.when
+    if printed is None:
+        return False
+    return end.ended_at - printed[1] < _DYING_SECONDS and not 0.0 < end.asked_at < printed[1]
+
+
+def _recorded(record: PythonEnd, end: ProgramEnd) -> str:
+    """The sentence of a record that says why."""
+    if record.text:
+        by = _call(record, end)
+        return one_line(f"{end.name} ended itself: {record.text}", _MOST - len(by)) + by
+    assert record.raised is not None, "or it would not explain"
+    rank = f", in rank {record.rank}" if record.rank and record.pid != end.pid else ""
+    return exception_sentence(record.raised, end.context) + rank
+
+
+def _call(record: PythonEnd | None, end: ProgramEnd) -> str:
+    """` (sys.exit at train.py:12)`: the call that ended a program which did not raise; empty where none is known."""
+    called = place(record.frames, end.context) if record is not None else ""
+    return f" ({record.how} at {called})" if record is not None and called else ""
+
+
+def _without_cause(record: PythonEnd | None, end: ProgramEnd) -> tuple[str, str]:
+    """The sentence of a program that ended by a number, and the first line of an exception in it: its last words."""
+    if record is not None and record.raised is not None:  # a launcher's, whose child said nothing
+        printed = end.stderr.ending_traceback()
+        raised = printed[0] if printed is not None and not printed[0].is_launchers else record.raised
+        return exception_sentence(raised, end.context), raised.first_line
+    if record is None and end.hooked:
+        printed = end.stderr.ending_traceback()
+        if printed is not None and end.ended_at - end.stderr.lines[-1][1] < _HANDLED_SECONDS:
+            return exception_sentence(printed[0], end.context), printed[0].first_line
+    return _last_words(record, end), ""
+
+
+def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:
+    by = _call(record, end)
+    handled = record is not None and end.stderr.ending_traceback() is not None
+    words = [] if handled else end.stderr.closing_lines()
+    if not words:
+        said = "gave no reason" if handled else "wrote nothing to stderr"
+        return f"{end.name} failed and {said}{by}; print the reason there before exiting."
+    if ": error: " in words[-1]:
+        words = words[-1:]
+    help_with = last_line_remedy(words[-1], end.context)
+    label = "last line on stderr was" if len(words) == 1 else "last lines on stderr were"
+    return (
+        one_line(f"{end.name} failed; its {label}: {' '.join(words)}", _MOST - len(by) - len(help_with))
+        + by
+        + help_with
+    )
+
+
+def _better_known(sentence: str, first: str, end: ProgramEnd) -> str:
+    """The same failure in the words of a cause that is known beyond what the program says."""
+    lines = end.stderr.detail
+    if end.killed_for_memory:
+        # The counter is the host's: an exception about anything else is the cause itself.
+        lost = lost_process_sentence(end.name, first or "\n".join(lines[-3:]))
+        if lost is not None:
+            return lost
+    number = end.code - 128
+    if not (first or end.hooked) and number not in STOPS and _is_signal(number):  # as a shell tells of what it ran
+        who = f"a program that {end.name} ran"
+        return killed_sentence(who, number, lines, end.context, killed_for_memory=end.killed_for_memory)
+    short = next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None)
+    # An exception that tells of neither memory nor peers is the cause, whatever was written before it.
+    if short and (not first or _LITTLE_SHM.search(first) or is_echo(first)):
+        return one_line(f"/dev/shm is too small for {end.name}: {MORE_SHM} (its message: {short.strip()[:200]}).")
+    if first:
+        return sentence
+    if any(map(_WINDOWS_LINE_ENDS.search, lines)):
+        return f"{end.name} failed, for a script that it runs has Windows line ends (CRLF): {CONVERT_LINE_ENDS}."
+    if any(map(_NO_ROOM_FOR_MPI.search, lines)):
+        return f"{end.name} could not start under mpirun, whose files are in {tempfile.gettempdir()}: {MORE_DISK}"
+    return sentence
+
+
+def _is_signal(number: int) -> bool:
+    try:
+        signal.Signals(number)
+    except ValueError:
+        return False
+    return True
