@@ -17,10 +17,21 @@ class Case:
     lacks: tuple[str, ...] = ()
     code: int = 1
     environment: dict[str, str] = field(default_factory=dict)
+    hyperparameters: dict[str, str] = field(default_factory=dict)
+    memory: str = ""
+    """Of the container."""
+    log: tuple[str, ...] = ()
+    """Texts of the job's log."""
     slow: bool = False
     """Imports torch."""
 
+    @property
+    def in_image(self) -> bool:
+        """Whether it needs the image: its mpirun, or a limit of memory."""
+        return bool(self.memory or self.hyperparameters or "BERTH_DISTRIBUTION" in self.environment)
 
+
+_TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 _LABEL = "ValueError: label 7 of rows.csv is out of range (0..4) (raised at work.py:6 in load)"
 _HANDLED = ("S3 said 503",)
 _CONFIG = "config.yaml is wrong: line 3: batch_size must be a number line 9: unknown key lr"
@@ -73,6 +84,7 @@ CASES = (
         code=2,
     ),
     Case("handled_then_ends_well.py", "", code=0),
+    Case("orphans.py", "", code=0, log=("zombies: 0",)),
     Case("handled_then_fails.py", _LABEL, lacks=_HANDLED),
     Case(
         "handled_then_exits.py",
@@ -110,5 +122,36 @@ CASES = (
         lacks=("it/s",),
         slow=True,
     ),
+    Case(
+        "not_executable.py",
+        "PermissionError: [Errno 13] Permission denied: './tool' (raised at not_executable.py:6)",
+    ),
+    Case("ranks_at_once.py", "rank ", holds=("ValueError: no rows for rank ",), environment=_TWO_RANKS),
+    Case(
+        "rank_fails_first.py",
+        f"rank 1 on algo-1: {_LABEL}",
+        lacks=("closed by peer", "in rank"),
+        environment=_TWO_RANKS,
+        slow=True,
+    ),
+    Case(
+        "rank_dies_slowly.py",
+        "rank 1 on algo-1: ValueError: label 5 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
+        lacks=("SIGTERM", "it/s", "closed by peer"),
+        environment=_TWO_RANKS,
+    ),
+    Case(
+        "lost_worker.py",
+        "a process of lost_worker.py was killed: out of memory (peak ",
+        holds=("DataLoader worker",),
+        memory="700m",
+        slow=True,
+    ),
+    Case(
+        "many_hyperparameters.py",
+        "",
+        code=0,
+        hyperparameters={f"p{number}": "x" * 2400 for number in range(96)},
+        log=("not set for the program: SM_HPS (", "hyperparameters; False True"),
+    ),
 )
-"""What a stop, a lack of memory or several ranks do to a program has tests of its own."""

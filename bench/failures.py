@@ -1,0 +1,105 @@
+"""What a job says of programs that fail as users' do: each of bench/failing/ run in images side by side.
+
+Usage: python -m bench.failures [--only PROGRAM] [IMAGE …] > bench/results/DATE-failures.md
+
+An image is berth-train:cpu if none is named; with two, the first is the one before a change. A row says "yes" where the
+last image's first line of /opt/ml/output/failure is what `bench.failing.cases` expects. Ends with exit code 1 if one is
+not.
+"""
+
+import ast
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from docker import DockerClient
+
+from bench import machine, program
+from bench.failing import cases
+from bench.failing.cases import CASES, Case
+from bench.jobs.containers import host_options
+from berth.common import engine
+from berth.local import opt_ml
+
+_FOLDER = Path(cases.__file__).parent
+_LIMIT_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a job ended: exit code, first line of the failure file, and its log."""
+
+    code: int
+    sentence: str
+    log: str
+
+
+def run(client: DockerClient, image: str, case: Case, scratch: Path) -> End:
+    """One job of the image on one host, with the program of `case` as its own."""
+    root = Path(tempfile.mkdtemp(dir=scratch)) / "ml"
+    hyperparameters = {"sagemaker_program": case.program} | case.hyperparameters
+    config = opt_ml.HostConfig("algo-1", ["algo-1"], "local", hyperparameters, {}, code=_FOLDER)
+    memory = {"mem_limit": case.memory, "memswap_limit": case.memory} if case.memory else {}
+    options = host_options(root, config, case.environment) | memory
+    container = client.containers.create(image, labels={"berth.test": "1"}, network_mode="none", **options)
+    try:
+        container.start()
+        code = int(container.wait(timeout=_LIMIT_SECONDS)["StatusCode"])
+        log = container.logs().decode(errors="replace")
+    finally:
+        container.remove(force=True, v=True)
+    failure = root / "output/failure"
+    sentence = failure.read_text(errors="replace").splitlines()[0] if failure.is_file() else ""
+    return End(code, sentence, log)
+
+
+def right(case: Case, end: End) -> bool:
+    """Whether the job ended and said what it should."""
+    return (
+        end.code == case.code
+        and end.sentence.startswith(case.begins)
+        and bool(end.sentence) == bool(case.code)
+        and all(text in end.sentence for text in case.holds)
+        and not any(text in end.sentence for text in case.lacks)
+        and all(text in end.log for text in case.log)
+    )
+
+
+def row(case: Case, ends: Sequence[End]) -> str:
+    """A line of the table."""
+    about = ast.get_docstring(ast.parse((_FOLDER / case.program).read_text())) if case.program.endswith(".py") else ""
+    what = f"`{case.program}`: {about}" if about else f"`{case.program}`"
+    given = "; ".join(f"{name}={value}" for name, value in case.environment.items())
+    cells = [f"{end.code}: {end.sentence or '(no failure)'}".replace("|", "\\|") for end in ends]
+    return (
+        f"| {what}{f' ({given})' if given else ''} | {' | '.join(cells)} | {'yes' if right(case, ends[-1]) else 'no'} |"
+    )
+
+
+def main(words: Sequence[str]) -> int:
+    """Print the table; 1 if a row of the last image is not as expected."""
+    parser = program.make_parser("failures", __doc__)
+    parser.add_argument("images", nargs="*", default=["berth-train:cpu"], metavar="IMAGE")
+    parser.add_argument("--only", metavar="PROGRAM", help="the programs whose names begin so")
+    options = parser.parse_args(words)
+    images: list[str] = options.images
+    chosen = [case for case in CASES if case.program.startswith(options.only or "")]
+    client = engine.connect()
+    print(f"# What a job says of programs that fail, {date.today()}\n")
+    print(program.setting("failures", words, client, machine.cores_of(None)) + ".")
+    print("Each cell has the job's exit code and the first line of /opt/ml/output/failure.\n")
+    print(f"| program | {' | '.join(images)} | as expected |\n|---|{'---|' * len(images)}---|")
+    wrong = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for case in chosen:
+            ends = [run(client, image, case, Path(scratch)) for image in images]
+            wrong += not right(case, ends[-1])
+            print(row(case, ends), flush=True)
+    print(f"\n{len(chosen) - wrong} of {len(chosen)} as expected.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    program.end_with(main)
