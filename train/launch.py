@@ -18,13 +18,15 @@ from pathlib import Path
 from berth.train.failure import FailureReport, save_report
 from berth.train.hosts.events import Events, Exited, LauncherOverdue
 from berth.train.log import get_logger, write_all
-from berth.train.mpirun import without_notices
+from berth.train.mpirun import abort_sentence, says_abort, without_notices
 from berth.train.runfolder import Relay, RunFolder
 
 _GRACE_SECONDS = 2.0
 _LOOK_EVERY_SECONDS = 1.0
 _OVERDUE_SECONDS = 10.0
-"""For mpirun to end a job whose rank has failed. It asks the others, kills them a second later and is gone in three."""
+"""For mpirun to end a job whose rank has failed, or that it aborts. It asks the ranks, kills them a second later and is
+gone in three.
+"""
 _NO_RANK = (
     "mpirun ended with exit code 0 and started no rank; remove what has it print something instead, such as --version, "
     "from the custom MPI options of distribution."
@@ -40,6 +42,8 @@ class LocalRun:
         self._events = events
         self._process: subprocess.Popen[str] | None = None
         self._stopped_at: float | None = None
+        self._abort: FailureReport | None = None
+        self._aborted = False
         self._signals: Counter[int] = Counter()  # process id → how many it was sent
         self._closed = threading.Event()
         self._watch: threading.Thread | None = None
@@ -65,6 +69,7 @@ class LocalRun:
         for line in without_notices(self._lines(process)):
             get_logger().info("launcher: %s", line)
         code = process.wait()
+        self._aborted = bool(code)
         if code == 0 and not self.folder.events():
             # A rank's wrapper leaves a file as the first thing: nothing was trained, and the job must not end well.
             code = 1
@@ -75,7 +80,18 @@ class LocalRun:
         assert process.stdout is not None
         for line in process.stdout:
             self.output.append(line.rstrip())
+            if self._abort is None and says_abort(line):
+                self._abort = FailureReport(abort_sentence(list(self.output)), when=time.time())
+                threading.Thread(target=self._await_abort, args=(process,), name="abort", daemon=True).start()
             yield line.rstrip()
+
+    def _await_abort(self, process: subprocess.Popen[str]) -> None:
+        """mpirun says that it aborts the job, and may wait for ever for ranks that wait for each other."""
+        try:
+            process.wait(_OVERDUE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._aborted = True
+            self._events.put(LauncherOverdue("mpirun said that it aborts the job", _OVERDUE_SECONDS))
 
     def watch_failures(self) -> None:
         """LauncherOverdue comes when a rank of this host has failed and, some seconds later, the job still runs: Open
@@ -89,7 +105,7 @@ class LocalRun:
             if self._closed.wait(_LOOK_EVERY_SECONDS):
                 return
         if not self._closed.wait(_OVERDUE_SECONDS):
-            self._events.put(LauncherOverdue(_OVERDUE_SECONDS))
+            self._events.put(LauncherOverdue("a rank failed", _OVERDUE_SECONDS))
 
     @property
     def running(self) -> bool:
@@ -120,9 +136,12 @@ class LocalRun:
             self._process.kill()
 
     def reports(self) -> list[FailureReport]:
-        """What this host's ranks reported of their failures; that we ended one ourselves explains nothing."""
+        """What this host's ranks reported of their failures, and, with the time at which it said so, why mpirun aborts
+        the job if it does; that we ended a rank ourselves explains nothing.
+        """
         since = self._stopped_at
-        return [
+        of_mpirun = [self._abort] if self._abort and self._aborted else []
+        return of_mpirun + [
             replace(report, echo=True)
             if since is not None and report.when >= since and (report.signalled or report.code > 128)
             else report

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from berth.contract.errors import JobError
+from berth.train.mpirun_settings import BIND_TO, SSH_ARGUMENTS, Setting, without_ssh_arguments
 from berth.train.sdk3.driver import without_hooks
 
 
@@ -69,11 +70,15 @@ _NOTICE = re.compile(
 )
 
 
+def _is_edge(line: str) -> bool:
+    return len(line) > 20 and set(line.strip()) == {"-"}  # Open MPI 5 writes a blank before some
+
+
 def without_notices(lines: Iterable[str]) -> Iterator[str]:
     """What mpirun says, line by line, but for blank lines and those frames."""
     frame: list[str] = []
     for line in lines:
-        edge = len(line) > 20 and set(line) == {"-"}
+        edge = _is_edge(line)
         if frame or edge:
             frame.append(line)
             if edge and len(frame) > 1:
@@ -85,14 +90,38 @@ def without_notices(lines: Iterable[str]) -> Iterator[str]:
     yield from filter(str.strip, frame)
 
 
-def mpirun_command(
-    launcher: Launcher, hosts: Sequence[str], ranks: int, interface: str, options: Sequence[str]
-) -> tuple[str, ...]:
-    """The whole command. `options` are the user's own; an MCA parameter among them replaces ours, for mpirun refuses
-    one given twice.
+# What it says where it gives the job up, in its help texts (4.1.8 and 5.0.11). "may" and "likely" are warnings.
+_ABORT = re.compile(
+    r"now going to abort|will now (?:be )?abort|will abort now|will therefore abort|we are aborting|^Aborting\b"
+)
+_UNREACHABLE = "unable to reach each other"
+_ABORT_CHARACTERS = 700
 
-    Raises JobError for an Open MPI whose options we don't know.
+
+def says_abort(line: str) -> bool:
+    """Whether mpirun says in this line that it ends the job, which it then does not always do."""
+    return _ABORT.search(line) is not None
+
+
+def abort_sentence(lines: Sequence[str]) -> str:
+    """Why the job ends, from mpirun's lines up to the one that `says_abort`: its own words, since the frame of dashes
+    began.
     """
+    begin = max((number + 1 for number, line in enumerate(lines) if _is_edge(line)), default=0)
+    words = " ".join(" ".join(lines[begin:]).split())
+    if len(words) > _ABORT_CHARACTERS:
+        words = f"{words[: _ABORT_CHARACTERS - 1]}…"
+    advice = (
+        "; correct what chooses the network, in the custom MPI options and the variables OMPI_MCA_*, such as btl or "
+        "btl_tcp_if_exclude, and let the hosts reach each other on all ports (security group)."
+        if _UNREACHABLE in words
+        else ""
+    )
+    return f"mpirun aborts the job: {words}{advice}"
+
+
+def check_version(launcher: Launcher) -> None:
+    """JobError for an Open MPI whose options we don't know."""
     if launcher.major == 0:
         raise JobError(
             "mpirun is not on PATH or doesn't answer; install Open MPI 4.1 or 5.0 in the image (the kit's has 4.1)."
@@ -102,8 +131,19 @@ def mpirun_command(
         raise JobError(
             f"mpirun is Open MPI {launcher.major}, whose options differ; put one of version {known} first on PATH."
         )
+
+
+def our_settings(launcher: Launcher, interface: str, *, alone: bool) -> list[Setting]:
+    """What the plan sets for mpirun, `alone` for one host, unless the user has set it (berth.train.mpirun_settings)."""
+    parameters = _PARAMETERS[launcher.major](interface, "" if alone else launcher.ssh_config)
+    return [Setting("--bind-to", BIND_TO, "none"), *(Setting(*parameter) for parameter in parameters)]
+
+
+def mpirun_command(
+    launcher: Launcher, hosts: Sequence[str], ranks: int, settings: Sequence[Setting], options: Sequence[str]
+) -> tuple[str, ...]:
+    """The whole command, with those of our `settings` that stay beside the user's own `options`."""
     alone = len(hosts) == 1
-    theirs = {options[i + 1] for i, word in enumerate(options[:-1]) if word.lstrip("-") in _PARAMETER_OPTIONS}
     slots = ["localhost"] if alone else list(hosts)
     command = [
         launcher.mpirun,
@@ -114,24 +154,23 @@ def mpirun_command(
         ",".join(f"{host}:{ranks}" for host in slots),
         "-np",
         str(len(hosts) * ranks),
-        "--bind-to",
-        "none",
         # A folder that exists on every host and holds no one's modules.
         "--wdir",
         "/",
     ]
-    for option, name, value in _PARAMETERS[launcher.major](interface, "" if alone else launcher.ssh_config):
-        if name not in theirs:
-            command += [option, name, value]
+    for setting in settings:
+        command += setting.words
+    if any(setting.name in SSH_ARGUMENTS for setting in settings):
+        options = without_ssh_arguments(options)
     return (*command, *options, launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
 
 
-def ends_on_failure(command: Sequence[str]) -> bool:
-    """Whether this mpirun ends the whole job when a rank fails, which the user's own options may have undone."""
-    return any(name.endswith("_abort_on_non_zero_status") and value == "1" for name, value in pairwise(command))
+def ends_on_failure(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether this mpirun ends the whole job when a rank fails, which the user's own settings may have undone."""
+    settings = (*pairwise(command), *environ.items())
+    return any(name.endswith("_abort_on_non_zero_status") and value == "1" for name, value in settings)
 
 
-_PARAMETER_OPTIONS = ("mca", "gmca", "omca", "prtemca", "pmixmca")
 Parameters = list[tuple[str, str, str]]
 
 

@@ -16,7 +16,8 @@ from berth.train import efa, model_parallel, sentences, smddp
 from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
 from berth.train.job import Job, divided_channels, hosts_left_out, program_arguments
-from berth.train.mpirun import Launcher, mpirun_command
+from berth.train.mpirun import Launcher, check_version, mpirun_command, our_settings
+from berth.train.mpirun_settings import settings_that_stay, user_settings
 
 Backend = Literal["smddp", "nccl", "gloo"]
 Kind = Literal["mpirun", "process"]
@@ -162,12 +163,7 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
     if problems:
         raise JobError(" ".join(problems))
     by_mpirun = choice.kind == "mpirun"
-    launcher = found.launcher
-    command = (
-        mpirun_command(launcher, job.hosts, choice.ranks, choice.interface, options.mpi_options)
-        if by_mpirun
-        else (launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
-    )
+    command, left_out = _command(job, options, found.launcher, choice, environ)
     threads = max(1, found.hardware.cpus // choice.ranks) if by_mpirun else None
     return Plan(
         kind=choice.kind,
@@ -180,12 +176,25 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         interface=choice.interface,
         environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads)
         | _open_library(options, found, choice),
-        command=tuple(command),
-        reasons=(*_reasons(job, options, found, choice), *sentences.without_effect(environ)),
+        command=command,
+        reasons=(*_reasons(job, options, found, choice), *left_out, *sentences.without_effect(environ)),
         idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
         exported=frozenset(options.exports),
         debug=options.debug,
     )
+
+
+def _command(
+    job: Job, options: LaunchOptions, launcher: Launcher, choice: _Choice, environ: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is started, and a reason for each setting of ours for mpirun that is left out of it."""
+    if choice.kind == "process":
+        return (launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir), ()
+    check_version(launcher)
+    theirs = user_settings(options.mpi_options, {**environ, **options.exports})
+    ours = our_settings(launcher, choice.interface, alone=len(job.hosts) == 1)
+    settings, left_out = settings_that_stay(ours, theirs)
+    return mpirun_command(launcher, job.hosts, choice.ranks, settings, options.mpi_options), left_out
 
 
 def _open_library(options: LaunchOptions, found: HostFindings, choice: _Choice) -> dict[str, str]:

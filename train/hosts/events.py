@@ -44,8 +44,9 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class LauncherOverdue:
-    """A rank of this host failed `seconds` ago, and mpirun has not ended the job since."""
+    """`what`, such as that a rank of this host failed, was `seconds` ago, and mpirun has not ended the job since."""
 
+    what: str
     seconds: float
 
 

@@ -116,7 +116,7 @@ class _Host:
 
     def start(self) -> None:
         if self.plan.kind == "mpirun":
-            if ends_on_failure(self.plan.command):
+            if ends_on_failure(self.plan.command, {**os.environ, **self.variables}):
                 self.run_here.watch_failures()
             if not self.job.leads:
                 return  # the leader's mpirun comes here over ssh

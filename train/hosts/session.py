@@ -149,8 +149,8 @@ class LeaderLoop:
                 raise JobError(str(error))
             case Exited(code=code):
                 self.own_code = exit_code(code)
-            case LauncherOverdue(seconds=seconds):
-                _log_overdue(seconds)
+            case LauncherOverdue():
+                _log_overdue(event)
                 self.overdue = True
             case Lost(host=host, reason=reason):
                 self.gone.add(host)
@@ -251,8 +251,8 @@ class WorkerLoop:
                     self._send_done(self._part(0))
                 case Exited(code=code):
                     self._send_done(self._part(exit_code(code)))
-                case LauncherOverdue(seconds=seconds):
-                    _log_overdue(seconds)
+                case LauncherOverdue():
+                    _log_overdue(event)
                     self._send_done(self._part(1))
                 case Signalled(number=number):
                     self._signalled(self.programs.heard(number))
@@ -296,5 +296,5 @@ class WorkerLoop:
             self.connection.send("done", **outcome_fields(outcome, time.time()))
 
 
-def _log_overdue(seconds: float) -> None:
-    get_logger().info("launcher: a rank failed %.0f s ago and mpirun still runs; ending the job", seconds)
+def _log_overdue(overdue: LauncherOverdue) -> None:
+    get_logger().info("launcher: %s %.0f s ago and mpirun still runs; ending the job", overdue.what, overdue.seconds)

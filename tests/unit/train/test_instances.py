@@ -73,7 +73,7 @@ def test_plan(name: str, hosts: int) -> None:
     assert (made.kind, made.backend, made.interface) == ("mpirun", "nccl", interface)
     assert (made.ranks_per_host, made.world_size) == (ranks, hosts * ranks)
     assert shlex.join(made.command) == (
-        f"/v/bin/mpirun --allow-run-as-root --prefix /v --host {where} -np {hosts * ranks} --bind-to none --wdir / "
+        f"/v/bin/mpirun --allow-run-as-root --prefix /v --host {where} -np {hosts * ranks} --wdir / --bind-to none "
         "--mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none "
         f"--mca oob_tcp_if_include {interface} --mca btl_tcp_if_include {interface} {ssh}{RANK}"
     )
@@ -109,7 +109,7 @@ launch plan
   because: network: NCCL over EFA: 4 devices, plugin libnccl-net.so"""
     )
     assert shlex.join(made.command) == (
-        "/v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 --bind-to none --wdir / --mca "
+        "/v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 --wdir / --bind-to none --mca "
         "orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include eth0 "
         "--mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /k/ssh_config' --mca "
         f"plm_rsh_no_tree_spawn 1 {RANK}"
@@ -129,7 +129,7 @@ launch plan
   because: 4 processes per host: one for each GPU"""
     )
     assert shlex.join(made.command) == (
-        "/v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:4 -np 4 --bind-to none --wdir / --mca "
+        "/v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:4 -np 4 --wdir / --bind-to none --mca "
         "orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include lo --mca "
         f"btl_tcp_if_include lo {RANK}"
     )

@@ -36,7 +36,7 @@ def test_a_launcher_that_runs_on_after_a_rank_failed_is_overdue(tmp_path: Path, 
             events.get(timeout=0.7)
         save_report(run.folder.path / "failures", FailureReport("no rows", rank=1))
         began = time.monotonic()
-        assert events.get(timeout=5) == LauncherOverdue(0.5)
+        assert events.get(timeout=5) == LauncherOverdue("a rank failed", 0.5)
         assert time.monotonic() - began >= 0.5
         run.stop()
         assert events.get(timeout=5) == Exited(-15)
@@ -67,17 +67,55 @@ def test_a_launcher_that_ends_well_without_a_rank_has_failed(
     )
 
 
+# As Open MPI 4.1.8 writes it where no network is left between two hosts.
+ABORT = """\
+--------------------------------------------------------------------------
+At least one pair of MPI processes are unable to reach each other for
+MPI communications.
+
+  BTLs attempted: self vader
+
+Your MPI job is now going to abort; sorry.
+--------------------------------------------------------------------------
+"""
+
+
+def test_a_launcher_that_runs_on_after_it_said_that_it_aborts_is_overdue(tmp_path: Path, events: Events) -> None:
+    code = f"import time; print({ABORT!r}, flush=True); time.sleep(60)"
+    with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
+        run.start([sys.executable, "-c", code], os.environ)
+        assert events.get(timeout=10) == LauncherOverdue("mpirun said that it aborts the job", 0.5)
+        run.stop()
+        (report,) = run.reports()
+        assert events.get(timeout=10) == Exited(-15)
+    assert "BTLs attempted: self vader Your MPI job is now going to abort; sorry." in report.sentence
+    assert not report.echo
+
+
+@pytest.mark.parametrize(("code", "words"), [(1, "now going to abort"), (0, "")])
+def test_why_a_launcher_aborted_is_a_failure_if_it_ends_with_one(
+    code: int, words: str, tmp_path: Path, events: Events
+) -> None:
+    with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
+        (run.folder.path / "events" / "0").touch()
+        run.start([sys.executable, "-c", f"print({ABORT!r}); raise SystemExit({code})"], os.environ)
+        assert events.get(timeout=10) == Exited(code)
+        assert [words in report.sentence for report in run.reports()] == ([True] if words else [])
+
+
 @pytest.mark.parametrize(
-    ("options", "ends"),
+    ("options", "variables", "ends"),
     [
-        (["--mca", "orte_abort_on_non_zero_status", "1"], True),
-        (["--prtemca", "prte_abort_on_non_zero_status", "1"], True),
-        (["--mca", "orte_abort_on_non_zero_status", "0"], False),
-        (["-np", "1"], False),
+        (["--mca", "orte_abort_on_non_zero_status", "1"], {}, True),
+        (["--prtemca", "prte_abort_on_non_zero_status", "1"], {}, True),
+        (["--mca", "orte_abort_on_non_zero_status", "0"], {}, False),
+        ([], {"OMPI_MCA_orte_abort_on_non_zero_status": "1"}, True),
+        ([], {"OMPI_MCA_orte_abort_on_non_zero_status": "0"}, False),
+        (["-np", "1"], {}, False),
     ],
 )
-def test_whether_mpirun_ends_a_job_whose_rank_failed(options: list[str], ends: bool) -> None:
-    assert ends_on_failure(["mpirun", *options, "python", "-m", "berth.train.rank"]) is ends
+def test_whether_mpirun_ends_a_job_whose_rank_failed(options: list[str], variables: dict[str, str], ends: bool) -> None:
+    assert ends_on_failure(["mpirun", *options, "python", "-m", "berth.train.rank"], variables) is ends
 
 
 @pytest.mark.parametrize(

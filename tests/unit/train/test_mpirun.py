@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.train.mpirun import major_version, of_another, without_notices
+from berth.train.mpirun import abort_sentence, major_version, of_another, says_abort, without_notices
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,34 @@ def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> No
     assert list(without_notices(said)) == ["a line", *filter(None, warning), "the end"]
     # A frame that never closes is no reason to swallow it.
     assert list(without_notices([edge, "mpirun was killed"])) == [edge, "mpirun was killed"]
+
+
+@pytest.mark.parametrize(
+    ("line", "aborts"),
+    [
+        ("Your MPI job is now going to abort; sorry.", True),
+        ("*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,", True),
+        ("Your MPI job will abort now. Please select another value for", True),
+        ("The job will now be aborted.  Please check your code and/or", True),
+        ("attempting to launch so we are aborting.", True),
+        ("It is likely that your MPI job will now either abort or experience", False),
+        ("unusual; your job may behave unpredictably (and/or abort) after this.", False),
+        ("MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", False),
+        ("NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.", False),
+    ],
+)
+def test_a_line_that_says_that_the_job_is_aborted(line: str, aborts: bool) -> None:
+    assert says_abort(line) is aborts
+
+
+def test_why_mpirun_aborts_is_what_its_frame_says() -> None:
+    edge = "-" * 74
+    before = [edge, "Two mutually-exclusive MCA variables were specified.", edge]
+    frame = ["Some processes are unable to reach each other.", "", "Your MPI job is now going to abort; sorry."]
+    said = abort_sentence([*before, f" {edge}", *frame])
+    assert said.startswith(
+        "mpirun aborts the job: Some processes are unable to reach each other. Your MPI job is now going to abort; "
+        "sorry.; correct what chooses the network"
+    )
+    assert abort_sentence(["Your MPI job will abort now."]) == "mpirun aborts the job: Your MPI job will abort now."
+    assert len(abort_sentence([edge, "x" * 2000, frame[-1]])) < 800

@@ -116,11 +116,12 @@ launch plan
   ranks: 2 on each host, 2 in all, by mpirun
   backend: gloo, over lo: no GPU that torch can use
   because: mpirun: distribution mpi was asked for; 2 processes per host: sagemaker_mpi_num_of_processes_per_host says so
+  because: your custom MPI options set btl_tcp_if_include, so mpirun does not get the plan's btl_tcp_if_include lo
   each rank: /v/bin/python -m mpi4py train.py
   settings: A ***, ACCELERATE_USE_CPU true, BERTH_BACKEND gloo, GLOO_SOCKET_IFNAME lo, MASTER_ADDR 127.0.0.1, \
 MASTER_PORT 29500, NCCL_DEBUG WARN, OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
-  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:2 -np 2 --bind-to none \
---wdir / --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
+  launch by mpirun: /v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:2 -np 2 --wdir / \
+--bind-to none --mca orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none \
 --mca oob_tcp_if_include lo \
 -mca btl_tcp_if_include eth9 -verbose """
         + RANK,
@@ -402,14 +403,14 @@ def test_open_mpi_5_has_other_names_and_tells_its_daemons_apart_from_the_ranks()
     plan = plan_of(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {}, launcher)
     assert shlex.join(plan.command) == (
         "/opt/amazon/openmpi5/bin/mpirun --allow-run-as-root --prefix /opt/amazon/openmpi5 --host algo-1:8,algo-2:8 "
-        "-np 16 --bind-to none --wdir / --prtemca prte_abort_on_non_zero_status 1 --prtemca prte_if_include eth1 "
+        "-np 16 --wdir / --bind-to none --prtemca prte_abort_on_non_zero_status 1 --prtemca prte_if_include eth1 "
         "--prtemca plm_ssh_agent ssh --prtemca plm_ssh_args '-F /k/ssh_config' --prtemca plm_ssh_no_tree_spawn 1 "
         f"--mca btl_tcp_if_include eth1 {RANK}"
     )
     alone = plan_of(job(sagemaker_mpi_custom_mpi_options="--mca btl_tcp_if_include lo"), CPU, {}, launcher)
     assert shlex.join(alone.command) == (
         "/opt/amazon/openmpi5/bin/mpirun --allow-run-as-root --prefix /opt/amazon/openmpi5 --host localhost:1 -np 1 "
-        f"--bind-to none --wdir / --prtemca prte_abort_on_non_zero_status 1 --mca btl_tcp_if_include lo {RANK}"
+        f"--wdir / --bind-to none --prtemca prte_abort_on_non_zero_status 1 --mca btl_tcp_if_include lo {RANK}"
     )
 
 

@@ -82,7 +82,7 @@ def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was(
         job = Job(leader, events, lead, lambda own: Host(WORKER, own, None, (report,)), everywhere=False)
         time.sleep(0.5)
         assert not job.outcomes
-        job.worker_events.put(LauncherOverdue(10))
+        job.worker_events.put(LauncherOverdue("a rank failed", 10))
         job.wait()
     assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, report))}
     assert lead.stopped
@@ -90,7 +90,7 @@ def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was(
         lead = Host(LEADER, events, None, (report,))
         job = Job(leader, events, lead, lambda own: Host(WORKER, own, code=None), everywhere=False)
         time.sleep(0.5)
-        events.put(LauncherOverdue(10))
+        events.put(LauncherOverdue("a rank failed", 10))
         job.wait()
     assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, report))}
 

@@ -1,0 +1,94 @@
+"""Which of our settings for mpirun stay beside those of the user, and what the launch plan says of the others."""
+
+import shlex
+
+import pytest
+
+from berth.contract.launch_options import read_launch_options
+from berth.train.hardware import Hardware
+from berth.train.mpirun import Launcher
+from berth.train.plan import HostFindings, Plan, make_plan
+from tests.unit.train.test_plan import job
+
+HARDWARE = Hardware(gpus=0, cuda=None, cpus=4, memory=None, shm=None, interfaces=("eth0", "lo"))
+
+
+def plan(options: str = "", *, major: int = 4, hosts: int = 2, **environ: str) -> Plan:
+    names = tuple(f"algo-{number + 1}" for number in range(hosts))
+    hyperparameters = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": options}
+    given = job(names, "train.py", **hyperparameters)
+    launcher = Launcher("/v/bin/python", "/v/bin/mpirun", major, "/run/berth", "/k/ssh_config")
+    read = read_launch_options(hyperparameters, "train.py", environ)
+    return make_plan(given, read, HostFindings(HARDWARE, launcher), environ)
+
+
+def settings(made: Plan) -> set[str]:
+    """The names of the settings on mpirun's command line, ours and the user's."""
+    words = made.command
+    return {words[at + 1] for at, word in enumerate(words) if word.lstrip("-") in ("mca", "gmca", "prtemca")} | {
+        word.lstrip("-") for word in words if "bind-to" in word
+    }
+
+
+RIVALS = {
+    "exclude for data": ("-mca btl_tcp_if_exclude lo,docker0", {}, 4, "btl_tcp_if_include"),
+    "exclude for daemons": ("--mca oob_tcp_if_exclude lo", {}, 4, "oob_tcp_if_include"),
+    "its old name": ("--mca oob_tcp_exclude lo", {}, 4, "oob_tcp_if_include"),
+    "for all contexts": ("--gmca btl_tcp_if_exclude lo", {}, 4, "btl_tcp_if_include"),
+    "exported": ("-x OMPI_MCA_btl_tcp_if_exclude=lo", {}, 4, "btl_tcp_if_include"),
+    "a variable": ("", {"OMPI_MCA_oob_tcp_if_exclude": "lo"}, 4, "oob_tcp_if_include"),
+    "the same in a variable": ("", {"OMPI_MCA_btl_tcp_if_include": "eth1"}, 4, "btl_tcp_if_include"),
+    "failures in a variable": (
+        "",
+        {"OMPI_MCA_orte_abort_on_non_zero_status": "0"},
+        4,
+        "orte_abort_on_non_zero_status",
+    ),
+    "an old name of ssh": ("-mca orte_rsh_agent rsh", {}, 4, "plm_rsh_agent"),
+    "binding": ("--bind-to-core", {}, 4, "bind-to"),
+    "binding by its parameter": ("--mca hwloc_base_binding_policy core", {}, 4, "bind-to"),
+    "5: exclude for daemons": ("--prtemca prte_if_exclude lo", {}, 5, "prte_if_include"),
+    "5: exclude by 4's name": ("--mca oob_tcp_if_exclude lo", {}, 5, "prte_if_include"),
+    "5: a variable": ("", {"PRTE_MCA_prte_if_exclude": "lo"}, 5, "prte_if_include"),
+    "5: ssh by 4's name": ("--mca plm_rsh_agent ssh", {}, 5, "plm_ssh_agent"),
+}
+
+
+@pytest.mark.parametrize(("options", "environ", "major", "ours"), RIVALS.values(), ids=RIVALS.keys())
+def test_ours_is_left_out_where_the_user_sets_the_same_or_the_opposite(
+    options: str, environ: dict[str, str], major: int, ours: str
+) -> None:
+    made, plain = plan(options, major=major, **environ), plan(major=major)
+    assert settings(plain) - settings(made) == {ours}
+    (reason,) = set(made.reasons) - set(plain.reasons)
+    assert f"so mpirun does not get the plan's {ours} " in reason
+    assert f"because: {reason}" in made.render("algo-1")
+
+
+@pytest.mark.parametrize(
+    "options", ["--mca btl ^tcp", "-mca pml ob1 -mca btl ^openib", "-x NCCL_SOCKET_IFNAME=^lo", "-verbose", "-mca"]
+)
+def test_ours_stays_beside_what_is_no_rival(options: str) -> None:
+    made = plan(options)
+    assert settings(plan()) <= settings(made)
+    assert made.reasons == plan().reasons
+
+
+def test_what_the_plan_says_of_it_names_both() -> None:
+    assert plan("-mca btl_tcp_if_exclude lo").reasons[-1] == (
+        "your custom MPI options set btl_tcp_if_exclude, so mpirun does not get the plan's btl_tcp_if_include eth0"
+    )
+    assert plan(OMPI_MCA_hwloc_base_binding_policy="core").reasons[-1] == (
+        "the variable OMPI_MCA_hwloc_base_binding_policy sets hwloc_base_binding_policy, so mpirun does not get the "
+        "plan's bind-to none"
+    )
+
+
+def test_arguments_of_ssh_come_behind_ours_which_name_the_key() -> None:
+    made = plan("-mca plm_rsh_args '-v -4' -verbose")
+    assert "--mca plm_rsh_args '-F /k/ssh_config -v -4'" in shlex.join(made.command)
+    assert made.command.count("plm_rsh_args") == 1
+    assert "-verbose" in made.command
+    assert "'-F /k/ssh_config -4'" in shlex.join(plan(OMPI_MCA_plm_rsh_args="-4").command)
+    alone = plan("-mca plm_rsh_args -v", hosts=1)
+    assert shlex.join(alone.command).count("-mca plm_rsh_args -v") == 1
