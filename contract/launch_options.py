@@ -19,6 +19,9 @@ REQUIRE_EFA = "BERTH_REQUIRE_EFA"
 LOG_LEVEL = "BERTH_LOG_LEVEL"
 _LOG_LEVELS = ("info", "debug")
 TIMEOUT_VARIABLE = "BERTH_RENDEZVOUS_TIMEOUT"
+PEER_TIMEOUT = "BERTH_PEER_TIMEOUT"
+LEAST_PEER_TIMEOUT = 4.0
+"""Seconds: a host gives a sign of life each second, and half of the time-out must not pass between two."""
 TRACE = "BERTH_TRACE"
 MOST_TRACED = 100
 PRICE = "BERTH_PRICE_PER_HOUR"
@@ -29,13 +32,15 @@ _VARIABLES = (
     "BERTH_DISTRIBUTION",
     "BERTH_PROCESSES_PER_HOST",
     TIMEOUT_VARIABLE,
+    PEER_TIMEOUT,
     REQUIRE_EFA,
     LOG_LEVEL,
     TRACE,
     PRICE,
     SMDISTRIBUTED,
 )
-OF_TRAINING = (*_VARIABLES, "BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS")
+_SET_FOR_PROGRAMS = ("BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS")
+OF_TRAINING = (*_VARIABLES, *_SET_FOR_PROGRAMS)
 """All names that the training image knows, with those that it sets for its own processes."""
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
@@ -73,8 +78,9 @@ class LaunchOptions:
     """What was asked for, read and checked; `problems` are sentences that stop the job.
 
     `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
-    None when nobody said, and so is `timeout`, the seconds that hosts wait for each other; `exports` are variables from
-    mpirun's `-x NAME=value`, which every host gets. `debug`: the log shows the launch plan with its command lines and
+    None when nobody said, and so are `timeout`, the seconds that hosts wait for each other, and `peer_timeout`, the
+    seconds of silence after which a host counts as lost; `exports` are variables from mpirun's `-x NAME=value`, which
+    every host gets. `debug`: the log shows the launch plan with its command lines and
     settings. `trace`: the steps of run_qa whose time is taken apart, none when nobody said. `model_parallel` are the
     options of SageMaker's model parallel library, unchecked, empty where it was not asked for; `smdistributed` says
     whose libraries of that name there are, empty: AWS's where they are, else the kit's.
@@ -86,6 +92,7 @@ class LaunchOptions:
     efa: bool = False
     debug: bool = False
     timeout: float | None = None
+    peer_timeout: float | None = None
     trace: range = range(0)
     model_parallel: Mapping[str, Any] = field(default_factory=dict)
     smdistributed: str = ""
@@ -115,6 +122,11 @@ def read_launch_options(
     options = _variables(options, environ, problems)
     processes, source = _processes(program, values, environ, problems)
     mpi_options, exports = _mpi_options(values, problems)
+    problems += [
+        f"{name} is set by the image, for your program to read; remove it from the job."
+        for name in _SET_FOR_PROGRAMS
+        if name in environ or name in exports
+    ]
     return replace(
         options,
         model_parallel=model_parallel,
@@ -219,9 +231,18 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
             problems.append(str(error))
             return None
 
-    timeout, trace = noted(read_timeout), noted(read_trace) or range(0)
+    timeout, peer_timeout = noted(read_timeout), noted(read_peer_timeout)
+    trace = noted(read_trace) or range(0)
     noted(read_price)  # run_qa asks for it when it starts
-    return replace(options, efa=strict, debug=level == "debug", timeout=timeout, trace=trace, smdistributed=whose)
+    return replace(
+        options,
+        efa=strict,
+        debug=level == "debug",
+        timeout=timeout,
+        peer_timeout=peer_timeout,
+        trace=trace,
+        smdistributed=whose,
+    )
 
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:
@@ -229,12 +250,20 @@ def read_timeout(environ: Mapping[str, str]) -> float | None:
     return _positive(environ, TIMEOUT_VARIABLE, "a number of seconds above 0")
 
 
+def read_peer_timeout(environ: Mapping[str, str]) -> float | None:
+    """Seconds of silence after which a host counts as lost, None when nobody said; JobError unless it is a number that
+    is long enough.
+    """
+    what = f"a number of seconds, {LEAST_PEER_TIMEOUT:.0f} or more"
+    return _positive(environ, PEER_TIMEOUT, what, least=LEAST_PEER_TIMEOUT)
+
+
 def read_price(environ: Mapping[str, str]) -> float | None:
     """Dollars that one instance costs in an hour, None when nobody said; JobError unless it is a positive number."""
     return _positive(environ, PRICE, "what an instance costs in an hour, dollars as a plain number above 0")
 
 
-def _positive(environ: Mapping[str, str], name: str, what: str) -> float | None:
+def _positive(environ: Mapping[str, str], name: str, what: str, least: float = 0.0) -> float | None:
     text = environ.get(name, "").strip()
     if not text:
         return None
@@ -242,7 +271,7 @@ def _positive(environ: Mapping[str, str], name: str, what: str) -> float | None:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < 1e6:
+    if not 0 < number < 1e6 or number < least:
         raise JobError(f"{name} must be {what}, not {text!r}.")
     return number
 

@@ -70,6 +70,17 @@ class Fabric:
         return ""
 
 
+def other_network(settings: Mapping[str, str]) -> str:
+    """Which of the user's variables keeps NCCL from EFA though all of its parts may work; empty if none does."""
+    net, provider = settings.get("NCCL_NET", ""), settings.get("FI_PROVIDER", "")
+    if net and net.lower() != STRICT["NCCL_NET"].lower():
+        return f"NCCL_NET is {net}"
+    excluded = provider.startswith("^")
+    if provider and ("efa" in provider.removeprefix("^").split(",")) == excluded:
+        return f"FI_PROVIDER is {provider}"
+    return ""
+
+
 def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
     """Look at this host and try the plugin, in a child process, under the names by which NCCL would look for it."""
     devices = tuple(sorted(path.name for path in _entries(root / "sys/class/infiniband") if _is_efa(path)))

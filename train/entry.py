@@ -115,7 +115,7 @@ def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, 
     launcher = Launcher(sys.executable, path, major, run_dir, str(keys / "ssh_config") if keys else "")
     # Some seconds, for the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
-    fabric = efa.detect(environ={**os.environ, **(efa.STRICT if options.efa else {})})
+    fabric = efa.detect(environ={**(efa.STRICT if options.efa else {}), **os.environ, **options.exports})
     transformers = software.installed("transformers") if job.program is None or options.model_parallel else ""
     return make_plan(job, options, HostFindings(hardware, launcher, library, fabric, transformers), os.environ)
 

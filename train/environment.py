@@ -112,8 +112,9 @@ def planned_variables(
         ours["ACCELERATE_USE_CPU"] = "true"
     if threads is not None:
         ours["OMP_NUM_THREADS"] = str(threads)
-    strict = efa.STRICT if options.efa and not alone else {}
-    return {**{name: environ.get(name) or value for name, value in ours.items()}, **strict, **options.exports}
+    if options.efa and not alone:
+        ours |= efa.STRICT
+    return {**{name: environ.get(name) or value for name, value in ours.items()}, **options.exports}
 
 
 def host_environment(

@@ -79,7 +79,7 @@ class Plan:
         """What `host` logs before anything runs: the whole plan on the leader, one line elsewhere. Colons, never
         `name=value`: notebooks' metric expressions read this log too.
         """
-        backend = f"{self.backend}, over {self.interface}: {self.backend_reason}"
+        backend = f"{self.backend}, over {self._network()}: {self.backend_reason}"
         first = [self.idle_gpus] if self.idle_gpus else []
         if host != self.hosts[0]:
             whole = f"the whole of it is in the log of {self.hosts[0]}"
@@ -95,6 +95,12 @@ class Plan:
             *(self._details() if self.debug else ()),
         ]
         return "\n".join([*first, "launch plan", *(f"  {name}: {_without_equals(value)}" for name, value in rows)])
+
+    def _network(self) -> str:
+        """The interface that the backend takes, which is the user's where he has set it."""
+        variable = "GLOO_SOCKET_IFNAME" if self.backend == "gloo" else "NCCL_SOCKET_IFNAME"
+        taken = self.environment.get(variable, self.interface)
+        return taken if taken == self.interface else f"{taken} (as {variable} says)"
 
     def _hosts(self) -> str:
         others = list(self.hosts[1:])
@@ -158,12 +164,13 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
     """
     choice = _choose(job, options, found)
     ranks = choice.ranks * len(job.hosts) if choice.kind == "mpirun" else 1
-    problems = [*options.problems, *_problems(job, options, found, choice)]
+    settings = {**environ, **options.exports}
+    problems = [*options.problems, *_problems(job, options, found, choice, settings)]
     problems += model_parallel.problems(options, None if problems else ranks)
     if problems:
         raise JobError(" ".join(problems))
     by_mpirun = choice.kind == "mpirun"
-    command, left_out = _command(job, options, found.launcher, choice, environ)
+    command, left_out = _command(job, options, found.launcher, choice, settings)
     threads = max(1, found.hardware.cpus // choice.ranks) if by_mpirun else None
     return Plan(
         kind=choice.kind,
@@ -177,7 +184,12 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads)
         | _open_library(options, found, choice),
         command=command,
-        reasons=(*_reasons(job, options, found, choice), *left_out, *sentences.without_effect(environ)),
+        reasons=(
+            *_reasons(job, options, found, choice),
+            *left_out,
+            *sentences.without_effect(settings),
+            *sentences.no_interface(settings, choice.backend),
+        ),
         idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
         exported=frozenset(options.exports),
         debug=options.debug,
@@ -185,16 +197,16 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
 
 
 def _command(
-    job: Job, options: LaunchOptions, launcher: Launcher, choice: _Choice, environ: Mapping[str, str]
+    job: Job, options: LaunchOptions, launcher: Launcher, choice: _Choice, settings: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is started, and a reason for each setting of ours for mpirun that is left out of it."""
     if choice.kind == "process":
         return (launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir), ()
     check_version(launcher)
-    theirs = user_settings(options.mpi_options, {**environ, **options.exports})
+    theirs = user_settings(options.mpi_options, settings)
     ours = our_settings(launcher, choice.interface, alone=len(job.hosts) == 1)
-    settings, left_out = settings_that_stay(ours, theirs)
-    return mpirun_command(launcher, job.hosts, choice.ranks, settings, options.mpi_options), left_out
+    kept, left_out = settings_that_stay(ours, theirs)
+    return mpirun_command(launcher, job.hosts, choice.ranks, kept, options.mpi_options), left_out
 
 
 def _open_library(options: LaunchOptions, found: HostFindings, choice: _Choice) -> dict[str, str]:
@@ -226,8 +238,10 @@ def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
     return _Choice(kind, ranks, why, backend, backend_reason, interface)
 
 
-def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
-    """What forbids the plan, of what only this host and its image show."""
+def _problems(
+    job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice, settings: Mapping[str, str]
+) -> list[str]:
+    """What forbids the plan, of what only this host and its image show. `settings`: all variables of the user's."""
     problems = []
     gpus = found.hardware.usable_gpus
     if job.program is None and (refusal := without_run_qa(found.transformers, found.hardware.cuda or "")):
@@ -244,7 +258,7 @@ def _problems(job: Job, options: LaunchOptions, found: HostFindings, choice: _Ch
         )
     missing = ""
     if options.efa and len(job.hosts) > 1 and found.fabric is not None:
-        missing = _without_efa(choice.backend, found.fabric)
+        missing = efa.other_network(settings) or _without_efa(choice.backend, found.fabric)
     if missing:
         problems.append(
             f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; fix that, or unset it."

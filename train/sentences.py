@@ -23,6 +23,16 @@ def without_effect(environ: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def no_interface(settings: Mapping[str, str], backend: str) -> list[str]:
+    """NCCL takes `^docker0` for all interfaces but that one; gloo takes it for a name, and torch's error says no more
+    than that the interface has no address.
+    """
+    name, value = "GLOO_SOCKET_IFNAME", settings.get("GLOO_SOCKET_IFNAME", "")
+    if backend != "gloo" or not value.startswith("^"):
+        return []
+    return [f"{name} is {value}, but gloo takes names of interfaces only, such as eth0: its process group can't form"]
+
+
 def divided(channels: Sequence[str]) -> str:
     """run_qa trains each host on its own part; how the user's program reads a channel nobody here can know."""
     return (

@@ -17,6 +17,7 @@ from berth.runtime.cpus import count_cpus
 from berth.runtime.dispatch import NOT_FOUND
 from berth.train.hardware import choose_interface, network_interfaces
 from berth.train.log import get_logger
+from berth.train.mpirun_settings import user_settings
 from berth.train.sdk3.driver import called_by_driver, without_hooks
 
 _RUNNER = ("-m", "mpi4py")
@@ -63,6 +64,8 @@ def correct(arguments: Sequence[str], host: HostFacts) -> DriverCall:
     options = _with_interface(given, host.named, host.interface)
     if options != given:
         changes.append(f"the interface {host.interface} in place of {host.named}, which is not here")
+    options, left_out = _without_contradictions(options, host.environ)
+    changes += left_out
     threads = f"OMP_NUM_THREADS={max(1, host.cpus // max(slots))}"
     exported = [value.partition("=")[0] for option, value in pairwise(options) if option == "-x"]
     if "OMP_NUM_THREADS" not in exported and not host.environ.get("OMP_NUM_THREADS"):
@@ -83,6 +86,21 @@ def _with_interface(options: Sequence[str], named: str, interface: str) -> list[
         elif name == "-x" and value == f"NCCL_SOCKET_IFNAME={named}":
             ours[at] = f"NCCL_SOCKET_IFNAME={interface}"
     return ours
+
+
+def _without_contradictions(options: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Options without the driver's lists of interfaces that the user has set the opposite of, with which mpirun would
+    hang or end; and what is left out.
+    """
+    theirs = user_settings(options, environ)
+    kept, left_out = list(options), []
+    for option, name in pairwise(options):
+        opposite = name.replace("_if_include", "_if_exclude")
+        if option in _PARAMETER_OPTIONS and name.endswith("_if_include") and opposite in theirs:
+            at = kept.index(name)
+            del kept[at - 1 : at + 2]
+            left_out.append(f"no {name}, for {opposite} is set")
+    return kept, left_out
 
 
 def main() -> None:

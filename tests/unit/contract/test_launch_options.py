@@ -2,7 +2,13 @@
 
 import pytest
 
-from berth.contract.launch_options import read_launch_options, read_price, read_timeout, read_trace
+from berth.contract.launch_options import (
+    read_launch_options,
+    read_peer_timeout,
+    read_price,
+    read_timeout,
+    read_trace,
+)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
@@ -16,6 +22,26 @@ def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> 
 def test_the_time_to_wait_for_each_other() -> None:
     assert read_timeout({}) is None
     assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
+
+
+@pytest.mark.parametrize("text", ["0", "3", "-60", "1m", "nan"])
+def test_the_silence_that_a_host_is_lost_by_is_checked(text: str) -> None:
+    (told,) = read_launch_options({}, None, {"BERTH_PEER_TIMEOUT": text}).problems
+    assert told == f"BERTH_PEER_TIMEOUT must be a number of seconds, 4 or more, not {text!r}."
+
+
+def test_the_silence_that_a_host_is_lost_by() -> None:
+    assert read_peer_timeout({}) is None
+    assert read_launch_options({}, None, {"BERTH_PEER_TIMEOUT": "120"}).peer_timeout == 120
+    assert read_launch_options({}, None, {"BERTH_PEERS_TIMEOUT": "9"}).problems == (
+        "the variable BERTH_PEERS_TIMEOUT is not known: did you mean BERTH_PEER_TIMEOUT?",
+    )
+
+
+@pytest.mark.parametrize("name", ["BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS"])
+def test_what_the_image_sets_for_programs_is_not_for_a_job_to_set(name: str) -> None:
+    (told,) = read_launch_options({}, None, {name: "x"}).problems
+    assert told.startswith(f"{name} is set by the image")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "$3.06", "3,06", "nan"])

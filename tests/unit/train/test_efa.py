@@ -188,9 +188,11 @@ def test_the_plan_says_it_where_it_matters(fabric: Fabric, hardware: Hardware, h
 
 
 def test_strict_mode_tells_nccl_as_well() -> None:
-    environment = plan(P4D, BERTH_REQUIRE_EFA="1", NCCL_NET="Socket").environment
+    environment = plan(P4D, BERTH_REQUIRE_EFA="1").environment
     assert environment["NCCL_NET_PLUGIN"] == "ofi"
     assert environment["NCCL_NET"] == "AWS Libfabric"
+    own = plan(P4D, BERTH_REQUIRE_EFA="1", NCCL_NET_PLUGIN="aws-ofi", NCCL_NET="aws libfabric", FI_PROVIDER="efa,tcp")
+    assert own.environment["NCCL_NET_PLUGIN"] == "aws-ofi"
     assert not {"NCCL_NET", "NCCL_NET_PLUGIN"} & set(plan(P4D).environment)
 
 
@@ -208,6 +210,14 @@ def test_strict_mode_refuses_to_fall_back(fabric: Fabric, hardware: Hardware, re
         plan(fabric, hardware, BERTH_REQUIRE_EFA="1")
     assert reason in str(error.value)
     assert plan(fabric, hardware, BERTH_REQUIRE_EFA="0").world_size > 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("NCCL_NET", "Socket"), ("FI_PROVIDER", "tcp"), ("FI_PROVIDER", "^efa")])
+def test_strict_mode_refuses_what_keeps_nccl_from_efa(name: str, value: str) -> None:
+    with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set") as error:
+        plan(P4D, BERTH_REQUIRE_EFA="1", **{name: value})
+    assert f"{name} is {value}" in str(error.value)
+    assert plan(P4D, **{name: value}).world_size > 1
 
 
 def test_strict_mode_on_one_host_says_that_it_does_nothing() -> None:

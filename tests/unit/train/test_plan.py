@@ -157,6 +157,29 @@ def test_a_worker_logs_one_line_of_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("hardware", "environ", "network"),
+    [
+        (CPU, {}, "gloo, over eth0: "),
+        (CPU, {"GLOO_SOCKET_IFNAME": "eth1"}, "gloo, over eth1 (as GLOO_SOCKET_IFNAME says): "),
+        (CPU, {"NCCL_SOCKET_IFNAME": "eth1"}, "gloo, over eth0: "),
+        (GPU8, {"NCCL_SOCKET_IFNAME": "^docker0"}, "nccl, over ^docker0 (as NCCL_SOCKET_IFNAME says): "),
+    ],
+)
+def test_the_plan_names_the_interface_that_the_user_has_set(
+    hardware: Hardware, environ: dict[str, str], network: str
+) -> None:
+    plan = plan_of(job(("algo-1", "algo-2"), program="train.py"), hardware, environ)
+    assert f"\n  backend: {network}" in plan.render("algo-1")
+    assert not [name for name in environ if plan.environment.get(name, environ[name]) != environ[name]]
+
+
+def test_a_list_of_interfaces_that_gloo_cannot_read_is_told() -> None:
+    environ = {"GLOO_SOCKET_IFNAME": "^docker0"}
+    said = [plan_of(job(program="train.py"), hardware, environ).reasons[-1] for hardware in (CPU, GPU8)]
+    assert [line.startswith("GLOO_SOCKET_IFNAME is ^docker0, but gloo takes names") for line in said] == [True, False]
+
+
+@pytest.mark.parametrize(
     ("program", "hardware", "environ", "value"),
     [
         ("train.py", CPU, {}, "true"),
@@ -334,6 +357,16 @@ REFUSED = {
     "trace backwards": ({}, {"BERTH_TRACE": "12-10"}, "such as 10 or 10-12, not '12-10'."),
     "trace of an epoch": ({}, {"BERTH_TRACE": "1-101"}, "not '1-101'."),
     "trace of words": ({}, {"BERTH_TRACE": "first"}, "not 'first'."),
+    "a variable of the image's own": (
+        {},
+        {"BERTH_BACKEND": "gloo"},
+        "BERTH_BACKEND is set by the image, for your program to read; remove it from the job.",
+    ),
+    "the same by mpirun": (
+        {"sagemaker_mpi_custom_mpi_options": "-x BERTH_BACKEND=gloo"},
+        {},
+        "BERTH_BACKEND is set by the image",
+    ),
     "-np": ({"sagemaker_mpi_custom_mpi_options": "-np 7"}, {}, "mpirun's -np is set by the launch plan"),
     "open quote": ({"sagemaker_mpi_custom_mpi_options": "-x 'a"}, {}, "close its quotes"),
     "not a truth value": (

@@ -71,6 +71,18 @@ def test_what_the_user_adds_stays(more: str) -> None:
     assert list(corrected(line("algo-1:2", 2, "ethwe", more)).arguments) == expected("algo-1:2", 2, 8, more)
 
 
+@pytest.mark.parametrize(
+    ("more", "environ"),
+    [(" --mca btl_tcp_if_exclude lo", {}), ("", {"OMPI_MCA_btl_tcp_if_exclude": "lo"})],
+)
+def test_the_opposite_of_what_the_user_sets_is_left_out(more: str, environ: dict[str, str]) -> None:
+    call = corrected(line("algo-1,algo-2", 1, "eth0", more), "eth0", environ)
+    given = shlex.join(call.arguments)
+    assert "btl_tcp_if_include" not in given
+    assert "-mca oob_tcp_if_include eth0 -mca plm_rsh_no_tree_spawn 1" in given
+    assert "no btl_tcp_if_include, for btl_tcp_if_exclude is set" in call.changes
+
+
 def test_what_the_user_has_set_is_not_set_again() -> None:
     given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine")
     assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == DriverCall(tuple(given))
