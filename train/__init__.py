@@ -5,7 +5,8 @@ entry        the rest of process 1: reads the job, decides, and ends as SageMake
 job          the job as SageMaker describes it; what the user asked for, and its strings by type, are in berth.contract
 hardware     what this host has; before it, berth.runtime.gpu.start judges driver and GPU
 efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel library can be imported
-plan, mpirun the launch plan and its command line, with sentences and model_parallel for it; pure
+plan, mpirun the launch plan and its command line, with sentences and model_parallel for it; pure. mpirun_settings
+             leaves out what would fight a setting of the user's
 environment  what environment a rank gets, from the plan to run_qa itself
 hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together
 prepare      brings the user's program and its packages

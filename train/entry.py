@@ -30,6 +30,7 @@ from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Signalled
 from berth.train.hosts.host import EntryPaths, HostContext, LeaderHost, RefusedHost, WorkerHost
 from berth.train.hosts.rendezvous import DEFAULT_TIMEOUT_SECONDS, Stopped
+from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS
 from berth.train.job import Job, read_job
 from berth.train.log import get_logger
 from berth.train.mpirun import Launcher, find_mpirun
@@ -72,7 +73,9 @@ def train(paths: EntryPaths) -> int:
                 host = job.current_host
                 options = read_launch_options(job.hyperparameters, job.program, os.environ)
                 timeout = options.timeout or DEFAULT_TIMEOUT_SECONDS
-                part = _find_part(HostContext(job, paths, events, failure_file, timeout), options, stack)
+                peer_timeout = options.peer_timeout or DEFAULT_SILENCE_SECONDS
+                context = HostContext(job, paths, events, failure_file, timeout, peer_timeout)
+                part = _find_part(context, options, stack)
             return part.run().code
     except Exception as error:
         outcome = _explain(error, host)

@@ -56,6 +56,11 @@ def network_interfaces(root: Path = _ROOT) -> tuple[str, ...]:
     return tuple(sorted(path.name for path in _entries(root / "sys/class/net")))
 
 
+def interface_here(named: str | None, root: Path = _ROOT) -> str:
+    """The interface that the job names if this host has it, else empty."""
+    return named if named and named in network_interfaces(root) else ""
+
+
 def choose_interface(named: str | None, available: Sequence[str], *, alone: bool) -> str:
     """The interface that hosts talk over: the one that SageMaker names if it exists (local mode of SDK v3 names one
     that doesn't), else the first that is not lo. One host alone needs no network at all.

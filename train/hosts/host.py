@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.errors import JobError
+from berth.contract.launch_options import PEER_TIMEOUT
 from berth.train.environment import host_environment
 from berth.train.failure import FailureFile, FailureReport
 from berth.train.failures.start_errors import passable
-from berth.train.hardware import Hardware
+from berth.train.hardware import Hardware, interface_here
 from berth.train.hosts import rendezvous, ssh
 from berth.train.hosts.events import Events, HostPrepared, Lost, Message, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped
 from berth.train.hosts.session import LeaderLoop, WorkerLoop
-from berth.train.hosts.wire import HostConnection
+from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS, HostConnection
 from berth.train.job import Job
 from berth.train.launch import LocalRun
 from berth.train.log import get_logger
@@ -46,13 +47,16 @@ class EntryPaths:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """One job on this host: what does not depend on its plan. `timeout`: seconds that hosts wait for each other."""
+    """One job on this host: what does not depend on its plan. `timeout`: seconds that hosts wait for each other;
+    `peer_timeout`: seconds of silence after which one of them is lost, those of the leader count for all.
+    """
 
     job: Job
     paths: EntryPaths
     events: Events
     failure_file: FailureFile
     timeout: float
+    peer_timeout: float = DEFAULT_SILENCE_SECONDS
 
     def finish(self, outcome: Outcome, notes: Sequence[str] = ()) -> None:
         """Write what is left of the job here, as the last thing. `notes` are for the log's last line."""
@@ -162,9 +166,9 @@ class LeaderHost(_Host):
     def _write_client_files(self, leader: Leader, keys: Path) -> str:
         """ssh's files for mpirun; returns the public key of this job."""
         key = ssh.make_key(keys / "job_key")
-        addresses = {host: connection.address for host, connection in leader.connections.items()}
+        met_at = {host: ssh.MetAt(each.address, each.own_address) for host, each in leader.connections.items()}
         (keys / "known_hosts").write_text(ssh.known_hosts(leader.introductions), "utf-8")
-        (keys / "ssh_config").write_text(ssh.client_config(keys, leader.introductions, addresses), "utf-8")
+        (keys / "ssh_config").write_text(ssh.client_config(keys, leader.introductions, met_at), "utf-8")
         return key
 
 
@@ -269,13 +273,22 @@ class RefusedHost:
 
 
 def _listen(context: HostContext) -> Leader:
-    return Leader(context.job.leader, context.job.hosts[1:], context.events, context.paths.port)
+    job = context.job
+    return Leader(job.leader, job.hosts[1:], context.events, context.paths.port, context.peer_timeout)
 
 
 def _join(context: HostContext, introduction: Introduction) -> HostConnection:
     leader = context.job.leader
-    connection = rendezvous.join(leader, introduction, context.events, context.timeout, context.paths.port)
+    interface = interface_here(context.job.network_interface)
+    connection = rendezvous.join(leader, introduction, context.events, context.timeout, context.paths.port, interface)
     get_logger().info("rendezvous: joined the leader %s", leader)
+    if connection.silence != context.peer_timeout:
+        get_logger().info(
+            "rendezvous: %s is %g s here and %g s on the leader, whose value counts",
+            PEER_TIMEOUT,
+            context.peer_timeout,
+            connection.silence,
+        )
     return connection
 
 

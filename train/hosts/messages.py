@@ -144,7 +144,8 @@ _KINDS: Mapping[str, Reader] = {
         # A version of the kit that says none is to be told as another version.
         {"backend": ""},
     ),
-    "joined": _fields({}),
+    # A version of the kit that says none is to be told as another version.
+    "joined": _fields({"silence": _seconds}, {"silence": 0.0}),
     "refused": _fields({"reason": _text(2000)}),
     "beat": _fields({}),
     "welcome": _fields({"key": _text(1024), "master_port": _port}),

@@ -3,7 +3,8 @@
     worker → leader   hello      name, sshd host key and port, ranks (0: it can't take part, and says why in `done`),
                                  backend, kit version
     leader → worker   beat       each second while it looks the worker's name up, however long that takes
-    leader → worker   joined     (or refused, with the reason: the worker tries again until its deadline)
+    leader → worker   joined     with the seconds of silence after which either counts as lost (or refused, with the
+                                 reason: the worker tries again until its deadline)
     worker → leader   beat       at once, and each second from now on, as the leader's: only now has it joined
     leader → worker   welcome    once all hosts are here: the job's public key, the port for training
     leader → worker   keys       in the place of welcome, under SDK v3's driver (berth.train.sdk3): its public ssh keys
@@ -39,9 +40,9 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.train.hosts.events import Events, Lost, Message, Signalled
 from berth.train.hosts.listener import GREETING_SECONDS, Listener
-from berth.train.hosts.lookup import Lookups, in_background, resolve
+from berth.train.hosts.lookup import Lookups, connect, in_background, resolve
 from berth.train.hosts.messages import FROM_LEADER, FROM_WORKER, WireError
-from berth.train.hosts.wire import HEARTBEAT_SECONDS, SILENCE_SECONDS, HostConnection, LineSocket
+from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS, HEARTBEAT_SECONDS, HostConnection, LineSocket
 from berth.train.log import get_logger
 
 PORT = 7717
@@ -95,7 +96,7 @@ class Leader:
         workers: Sequence[str],
         events: Events,
         port: int = PORT,
-        silence: float = SILENCE_SECONDS,
+        silence: float = DEFAULT_SILENCE_SECONDS,
         resolve: Callable[[str], set[str]] = resolve,
     ) -> None:
         self.name = leader
@@ -233,7 +234,7 @@ class Leader:
                 return f"{host} has joined already"
             self._answering.add(host)
         try:
-            lines.send("joined")
+            lines.send("joined", silence=self._silence)
             if lines.receive()[0] != "beat":
                 raise WireError("what came after its hello was no beat")
             if self._listener is None or not self._listener.release(lines):
@@ -266,15 +267,20 @@ class Leader:
             lines.close()
 
 
-def join(leader: str, introduction: Introduction, events: Events, timeout: float, port: int = PORT) -> HostConnection:
-    """Meet the leader, trying again for `timeout` seconds; the connection that comes back beats already.
+def join(
+    leader: str, introduction: Introduction, events: Events, timeout: float, port: int = PORT, interface: str = ""
+) -> HostConnection:
+    """Meet the leader, trying again for `timeout` seconds; the connection that comes back beats already. It comes from
+    the address of `interface`, where one is named.
 
     Raises JobError, naming the leader and the last obstacle, or Stopped.
     """
     begin = logged = time.monotonic()
     while True:
         try:
-            return _join_once(leader, introduction, events, port, begin + timeout)
+            dial = in_background("dial", lambda: connect(leader, port, interface, _DIAL_SECONDS))
+            sock = _await_dial(leader, dial, events, begin + timeout)
+            return _join_once(leader, introduction, events, sock, begin + timeout)
         except (OSError, WireError) as error:
             obstacle = str(error)
         now = time.monotonic()
@@ -296,8 +302,10 @@ def join(leader: str, introduction: Introduction, events: Events, timeout: float
         _next_event(events, _TRY_EVERY_SECONDS)
 
 
-def _join_once(leader: str, introduction: Introduction, events: Events, port: int, deadline: float) -> HostConnection:
-    lines = LineSocket(_dial(leader, port, events, deadline), GREETING_SECONDS)
+def _join_once(
+    leader: str, introduction: Introduction, events: Events, sock: socket.socket, deadline: float
+) -> HostConnection:
+    lines = LineSocket(sock, GREETING_SECONDS)
     try:
         lines.send("hello", **asdict(introduction))
         while (answer := lines.receive())[0] == "beat":
@@ -307,7 +315,8 @@ def _join_once(leader: str, introduction: Introduction, events: Events, port: in
         kind, fields = answer
         if kind != "joined":
             raise WireError(f"the leader refused: {fields.get('reason', 'no reason given')}")
-        connection = HostConnection(lines, leader, events, FROM_LEADER)
+        silence = fields["silence"] or DEFAULT_SILENCE_SECONDS
+        connection = HostConnection(lines, leader, events, FROM_LEADER, silence)
     except BaseException:
         lines.close()
         raise
@@ -315,9 +324,8 @@ def _join_once(leader: str, introduction: Introduction, events: Events, port: in
     return connection
 
 
-def _dial(leader: str, port: int, events: Events, deadline: float) -> socket.socket:
-    """Connect to the leader; a signal or the deadline ends the waiting for a resolver, which has no limit itself."""
-    dialling = in_background("dial", lambda: socket.create_connection((leader, port), timeout=_DIAL_SECONDS))
+def _await_dial(leader: str, dialling: Future[socket.socket], events: Events, deadline: float) -> socket.socket:
+    """The connection; a signal or the deadline ends the waiting for a resolver, which has no limit itself."""
     try:
         while not wait([dialling], _TRY_EVERY_SECONDS).done:
             _next_event(events, 0)

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -101,15 +102,24 @@ def session_script(environ: Mapping[str, str]) -> str:
     return f'{exports}exec "${{SHELL:-/bin/sh}}" -c "$SSH_ORIGINAL_COMMAND"\n'
 
 
-def client_config(folder: Path, workers: Mapping[str, Introduction], addresses: Mapping[str, str]) -> str:
-    """The leader's ssh settings: each worker by the address that it joined from, and by no other key than the one it
-    sent.
+@dataclass(frozen=True, slots=True)
+class MetAt:
+    """A worker's address, and that of the leader which the worker knows, where the leader has several."""
+
+    worker: str
+    leader: str
+
+
+def client_config(folder: Path, workers: Mapping[str, Introduction], met_at: Mapping[str, MetAt]) -> str:
+    """The leader's ssh settings: each worker by the address that it joined from, from the one that it lets in, and by
+    no other key than the one it sent.
     """
     lines: list[str] = []
     for host, worker in workers.items():
         lines += [
             f"Host {host}",
-            f"  HostName {addresses[host]}",
+            f"  HostName {met_at[host].worker}",
+            f"  BindAddress {met_at[host].leader}",
             f"  Port {worker.ssh_port}",
             f"  HostKeyAlias {host}",
         ]

@@ -3,6 +3,9 @@
 Each side sends a beat every second. Silence for `silence` seconds, which is the time that a whole message may take, a
 closed connection or a line that is no message (berth.train.hosts.messages) is reported once as Lost, and ends the
 connection. What arrives is put on the host's event queue.
+
+The threads that beat and listen write nothing to the log: whoever reads it may be slow, and a host whose log is full is
+alive. A third one warns there at half of that time.
 """
 
 import contextlib
@@ -13,11 +16,13 @@ import time
 from collections.abc import Callable, Set
 from typing import Any
 
+from berth.contract.launch_options import PEER_TIMEOUT
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.messages import MAX_LINE_BYTES, WireError, decode, encode
+from berth.train.log import get_logger
 
 HEARTBEAT_SECONDS = 1.0
-SILENCE_SECONDS = 10.0
+DEFAULT_SILENCE_SECONDS = 60.0  # BERTH_PEER_TIMEOUT sets another (contract/launch_options.py)
 
 
 class LineSocket:
@@ -80,6 +85,11 @@ class LineSocket:
         """The other side's IP address."""
         return str(self._socket.getpeername()[0])
 
+    @property
+    def own_address(self) -> str:
+        """The IP address of this host that the other side sees."""
+        return str(self._socket.getsockname()[0])
+
     def close(self) -> None:
         """Close; the other side notices at once."""
         with contextlib.suppress(OSError):
@@ -90,7 +100,8 @@ class LineSocket:
 class HostConnection:
     """A greeted connection to `host`: beats in the background, and puts what arrives on `events`.
 
-    `kinds`: what the other side may say, each but the beat once.
+    `kinds`: what the other side may say, each but the beat once. `silence`: seconds without a word after which it is
+    lost.
     """
 
     def __init__(
@@ -99,15 +110,18 @@ class HostConnection:
         host: str,
         events: Events,
         kinds: Set[str],
-        silence: float = SILENCE_SECONDS,
+        silence: float = DEFAULT_SILENCE_SECONDS,
     ) -> None:
         self.host = host
+        self.silence = silence
         self.address = lines.peer_address
+        self.own_address = lines.own_address
         self._lines = lines
         self._events = events
         self._kinds = set(kinds)
         self._ending = threading.Lock()
         self._closed = threading.Event()
+        self._heard_at = time.monotonic()
         lines.set_timeout(silence)
 
     @property
@@ -117,8 +131,9 @@ class HostConnection:
 
     def start(self) -> None:
         """Begin to listen and to beat; the first beat goes at once."""
+        self._heard_at = time.monotonic()
         try:
-            for work in (self._listen, self._send_beats):
+            for work in (self._listen, self._send_beats, self._watch):
                 threading.Thread(target=self._run, args=(work,), name=f"rendezvous {self.host}", daemon=True).start()
         except RuntimeError as error:
             self._lose(f"this host can start no more threads ({error})")
@@ -153,6 +168,7 @@ class HostConnection:
     def _listen(self) -> None:
         while True:
             kind, fields = self._lines.receive()
+            self._heard_at = time.monotonic()
             if kind not in self._kinds:
                 raise WireError(f"a message {kind} came twice, or is not for it to send")
             if kind != "beat":
@@ -164,3 +180,23 @@ class HostConnection:
         self.send("beat")
         while not self._closed.wait(HEARTBEAT_SECONDS):
             self.send("beat")
+
+    def _watch(self) -> None:
+        """Warn once when half of the time has passed in silence, and tell when the host is heard from again."""
+        quiet_since: float | None = None
+        while not self._closed.wait(min(HEARTBEAT_SECONDS, self.silence / 4)):
+            heard_at, now = self._heard_at, time.monotonic()
+            if quiet_since is None and now - heard_at >= self.silence / 2:
+                quiet_since = heard_at
+                get_logger().warning(
+                    "warning: no sign of life from host %s for %.0f s; after %.0f s (%s) the job ends",
+                    self.host,
+                    now - heard_at,
+                    self.silence,
+                    PEER_TIMEOUT,
+                )
+            elif quiet_since is not None and heard_at > quiet_since:
+                get_logger().info(
+                    "rendezvous: host %s is heard from again, after %.0f s", self.host, heard_at - quiet_since
+                )
+                quiet_since = None

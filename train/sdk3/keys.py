@@ -17,8 +17,10 @@ from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.host import check_alike
 from berth.train.hosts.lookup import resolve
 from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join, kit_version
-from berth.train.hosts.wire import SILENCE_SECONDS
+from berth.train.hosts.wire import HostConnection
 from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome
+
+_KEYS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,19 @@ def make_keys(folder: Path, home: Path) -> PublicKeys:
     )
 
 
-def exchange(host: str, hosts: Sequence[str], own: PublicKeys, timeout: float, port: int = PORT) -> list[Peer]:
+def exchange(
+    host: str, hosts: Sequence[str], own: PublicKeys, timeout: float, port: int = PORT, interface: str = ""
+) -> list[Peer]:
     """Meet the other hosts of the job, of which the first leads: a worker meets the leader, the leader every worker.
 
-    `timeout` is in seconds. Raises JobError with the sentence that all hosts end with.
+    `timeout` is in seconds; a worker comes from the address of `interface`, where one is named. Raises
+    JobError with the sentence that all hosts end with.
     """
     if host == hosts[0]:
         return _lead(host, hosts[1:], own, timeout, port)
-    return [_follow(host, hosts[0], own, timeout, port)]
+    introduction = Introduction(host, 1, version=kit_version())
+    events: Events = SimpleQueue()
+    return [_follow(join(hosts[0], introduction, events, timeout, port, interface), own, events)]
 
 
 def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, port: int) -> list[Peer]:
@@ -84,7 +91,7 @@ def _collect(events: Events, workers: Sequence[str]) -> dict[str, PublicKeys]:
     keys: dict[str, PublicKeys] = {}
     while missing := [name for name in workers if name not in keys]:
         try:
-            event = events.get(timeout=SILENCE_SECONDS)
+            event = events.get(timeout=_KEYS_SECONDS)
         except Empty:
             raise JobError(f"no ssh keys came from {', '.join(missing)}; look at that host's own log.") from None
         if isinstance(event, Lost):
@@ -94,9 +101,8 @@ def _collect(events: Events, workers: Sequence[str]) -> dict[str, PublicKeys]:
     return keys
 
 
-def _follow(host: str, leader: str, own: PublicKeys, timeout: float, port: int) -> Peer:
-    events: Events = SimpleQueue()
-    connection = join(leader, Introduction(host, 1, version=kit_version()), events, timeout, port)
+def _follow(connection: HostConnection, own: PublicKeys, events: Events) -> Peer:
+    leader = connection.host
     peer = None
     try:
         while True:

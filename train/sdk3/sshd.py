@@ -19,6 +19,7 @@ from berth.contract.errors import JobError
 from berth.contract.launch_options import read_timeout
 from berth.runtime.dispatch import NOT_FOUND
 from berth.train.failure import FailureFile
+from berth.train.hardware import interface_here
 from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import PORT
 from berth.train.log import get_logger
@@ -36,7 +37,8 @@ def prepare(folder: Path, home: Path, environ: Mapping[str, str], port: int = PO
     host, leader = environ["SM_CURRENT_HOST"], environ["SM_MASTER_ADDR"]
     hosts = [leader, *(name for name in json.loads(environ["SM_HOSTS"]) if name != leader)]
     timeout = min(read_timeout(environ) or _LONGEST_SECONDS, _LONGEST_SECONDS)
-    peers = exchange(host, hosts, make_keys(folder, home), timeout, port)
+    interface = interface_here(environ.get("SM_NETWORK_INTERFACE_NAME"))
+    peers = exchange(host, hosts, make_keys(folder, home), timeout, port, interface)
     if peers:
         get_logger().info("sshd: ssh keys exchanged with %s", ", ".join(peer.name for peer in peers))
     return write_ssh_files(folder, home, peers, environ)

@@ -23,7 +23,7 @@ MINE = Introduction(WORKER, 1, "key")
 REPORT = FailureReport("no rows", 3, WORKER, 1, ("a", "b"), when=100.0)
 MESSAGES: dict[str, dict[str, Any]] = {
     "hello": {"host": WORKER, "ranks": 1, "host_key": "k", "ssh_port": 22, "version": "1", "backend": "gloo"},
-    "joined": {},
+    "joined": {"silence": 60.0},
     "refused": {"reason": "why"},
     "beat": {},
     "welcome": {"key": "k", "master_port": "7777"},

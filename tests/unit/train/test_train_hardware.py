@@ -1,5 +1,7 @@
 """This machine, looked at as a host, and the interface that its ranks meet over."""
 
+from pathlib import Path
+
 import pytest
 
 from berth.train import hardware
@@ -10,6 +12,11 @@ def test_this_machine() -> None:
     assert found.cpus > 0
     assert "lo" in found.interfaces
     assert found.shm is None or found.shm > 0
+
+
+def test_an_interface_that_the_job_names_counts_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/net/eth1").mkdir(parents=True)
+    assert [hardware.interface_here(name, tmp_path) for name in ("eth1", "ethwe", "", None)] == ["eth1", "", "", ""]
 
 
 @pytest.mark.parametrize(
