@@ -8,7 +8,8 @@ efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel l
 plan, mpirun the launch plan and its command line, with sentences and model_parallel for it; pure. mpirun_settings
              leaves out what would fight a setting of the user's
 environment  what environment a rank gets, from the plan to run_qa itself
-hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together
+hosts/       this host's part of a job: how several hosts meet, see that each other lives, and end together;
+             host_names lists many of them in one line
 prepare      brings the user's program and its packages
 launch, rank start the ranks of a host, and what stands around each of them; they meet in a runfolder
 failures/    what ended a program: records of its Pythons, what it printed, signals, and what the system refused

@@ -17,6 +17,7 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import is_platform, unquote
 from berth.contract.launch_options import MP_PARAMETERS, read_mp_parameters
+from berth.train.host_names import listed
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
@@ -100,7 +101,7 @@ def _read_hosts(resources: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
         )
     if len(set(hosts)) < len(hosts) or current not in hosts:
         raise JobError(
-            f"resourceconfig.json says this host is {current!r} and the hosts are {', '.join(hosts)}; "
+            f"resourceconfig.json says this host is {current!r} and the hosts are {listed(hosts)}; "
             "every host must stand in the list once: correct hosts and current_host."
         )
     return hosts, current

@@ -15,6 +15,7 @@ from berth.contract.own_program import without_run_qa
 from berth.train import efa, model_parallel, sentences, smddp
 from berth.train.environment import planned_variables
 from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
+from berth.train.host_names import listed
 from berth.train.job import Job, divided_channels, hosts_left_out, program_arguments
 from berth.train.mpirun import Launcher, check_version, mpirun_command, our_settings
 from berth.train.mpirun_settings import settings_that_stay, user_settings
@@ -24,7 +25,6 @@ Kind = Literal["mpirun", "process"]
 
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
 _OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
-_HOSTS_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,9 @@ class Plan:
         return taken if taken == self.interface else f"{taken} (as {variable} says)"
 
     def _hosts(self) -> str:
-        others = list(self.hosts[1:])
-        if not others:
+        if len(self.hosts) == 1:
             return f"1: {self.hosts[0]}"
-        if (more := len(others) - _HOSTS_SHOWN) > 0:
-            others = [*others[:_HOSTS_SHOWN], f"{more} more"]
-        return f"{len(self.hosts)}: {self.hosts[0]} leads, then {', '.join(others)}"
+        return f"{len(self.hosts)}: {self.hosts[0]} leads, then {listed(self.hosts[1:])}"
 
     def _ranks(self) -> str:
         if self.kind == "process":
@@ -253,7 +250,7 @@ def _problems(
         )
     if choice.kind == "mpirun" and (left_out := hosts_left_out(job)):
         problems.append(
-            f"distribution is for one instance group and leaves out {', '.join(left_out)}, but mpirun starts ranks on "
+            f"distribution is for one instance group and leaves out {listed(left_out)}, but mpirun starts ranks on "
             "every host of a job: give the estimator instances of one kind that all train."
         )
     missing = ""

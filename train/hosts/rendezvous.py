@@ -38,6 +38,7 @@ from queue import Empty
 from typing import Any
 
 from berth.contract.errors import JobError
+from berth.train.host_names import listed
 from berth.train.hosts.events import Events, Lost, Message, Signalled
 from berth.train.hosts.listener import GREETING_SECONDS, Listener
 from berth.train.hosts.lookup import Lookups, connect, in_background, resolve
@@ -54,6 +55,8 @@ _REASON_CHARACTERS = 1000
 _LATE_SECONDS = 60.0
 _BYE_SECONDS = 2.0
 _REFUSALS_LOGGED = 100
+_JOINED_LOGGED = 4
+"""Of up to so many workers each one's coming is told, of more only that all have come."""
 
 
 class Stopped(Exception):
@@ -126,7 +129,7 @@ class Leader:
         again, or that can't take part.
         """
         begin = logged = time.monotonic()
-        while missing := [host for host in self.workers if not self._takes_part(host)]:
+        while missing := self._missing():
             now = time.monotonic()
             if now - begin >= timeout:
                 raise JobError(
@@ -136,9 +139,7 @@ class Leader:
                 )
             if now - logged >= _LOG_EVERY_SECONDS:
                 logged = now
-                get_logger().info(
-                    "rendezvous: waiting for %s, %.0f of %.0f s", ", ".join(missing), now - begin, timeout
-                )
+                get_logger().info("rendezvous: waiting for %s, %.0f of %.0f s", listed(missing), now - begin, timeout)
             event = _next_event(self._events, min(1.0, max(0.05, timeout - (now - begin))))
             if isinstance(event, Lost):
                 raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
@@ -147,8 +148,13 @@ class Leader:
                 why = report["sentence"] if report else "look at that host's own log."
                 raise JobError(f"host {event.host} stopped before all hosts had come: {why}")
 
-    def _takes_part(self, host: str) -> bool:
-        return host in self.introductions and self.introductions[host].ranks > 0
+        if len(self.workers) > _JOINED_LOGGED:
+            get_logger().info("rendezvous: all %d workers have joined: %s", len(self.workers), listed(self.workers))
+
+    def _missing(self) -> list[str]:
+        """The workers that have not joined, or can't take part."""
+        taking_part = {host for host, introduction in dict(self.introductions).items() if introduction.ranks}
+        return [host for host in self.workers if host not in taking_part]
 
     def broadcast(self, kind: str, **fields: Any) -> None:
         """Send to every worker that has joined."""
@@ -172,7 +178,7 @@ class Leader:
                 self.connections[host].send("outcome", **outcome)
                 informed.add(host)
                 bye = now + _BYE_SECONDS
-            staying = sorted(host for host in informed - departed if not self.connections[host].closed)
+            staying = [host for host in informed - departed if not self.connections[host].closed]
             until = max(bye if staying else now, late if len(informed) < len(self.workers) else now)
             if until <= now:
                 break
@@ -185,7 +191,7 @@ class Leader:
             elif isinstance(event, Signalled):
                 late = now
         if staying:
-            get_logger().info("rendezvous: no bye from %s in %.0f s", ", ".join(staying), _BYE_SECONDS)
+            get_logger().info("rendezvous: no bye from %s in %.0f s", listed(staying), _BYE_SECONDS)
         self.close()
 
     def close(self) -> None:
@@ -205,10 +211,10 @@ class Leader:
                 reason = self._objection(introduction, address, lines) or self._take(introduction, lines)
             except (WireError, OSError) as error:
                 reason = str(error)
-            if reason is None:
-                get_logger().info("rendezvous: %s has joined", introduction.host)
-            else:
+            if reason is not None:
                 self._refuse(lines, address, reason)
+            elif len(self.workers) <= _JOINED_LOGGED:
+                get_logger().info("rendezvous: %s has joined", introduction.host)
         except Exception as error:  # the kit's own fault: this connection ends, and the worker tries again
             get_logger().error("rendezvous: greeting %s failed (%s: %s)", address, type(error).__name__, error)
             lines.close()
@@ -354,4 +360,4 @@ def _next_event(events: Events, timeout: float) -> Lost | Message | None:
 
 
 def _names(hosts: Sequence[str]) -> str:
-    return f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(hosts)}"
+    return f"host{'s' if len(hosts) > 1 else ''} {listed(hosts)}"

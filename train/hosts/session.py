@@ -15,6 +15,7 @@ from berth.contract.errors import JobError
 from berth.train import failure
 from berth.train.failure import FailureReport
 from berth.train.failures.codes import exit_code
+from berth.train.host_names import by_number, listed
 from berth.train.hosts.events import (
     Event,
     Events,
@@ -187,9 +188,10 @@ class LeaderLoop:
             try:
                 event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                names = ", ".join(sorted(missing))
-                get_logger().info("rendezvous: no done from %s in %.0f s", names, _COLLECT_SECONDS)
-                self.lost |= dict.fromkeys(sorted(missing), f"it did not answer for {_COLLECT_SECONDS:.0f} s")
+                get_logger().info("rendezvous: no done from %s in %.0f s", listed(missing), _COLLECT_SECONDS)
+                self.lost |= dict.fromkeys(
+                    sorted(missing, key=by_number), f"it did not answer for {_COLLECT_SECONDS:.0f} s"
+                )
                 return
             if isinstance(event, Lost) or (isinstance(event, Message) and event.kind == "done"):
                 self._note(event)

@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from berth.contract.errors import JobError
+from berth.train.host_names import listed
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.host import check_alike
@@ -93,7 +94,7 @@ def _collect(events: Events, workers: Sequence[str]) -> dict[str, PublicKeys]:
         try:
             event = events.get(timeout=_KEYS_SECONDS)
         except Empty:
-            raise JobError(f"no ssh keys came from {', '.join(missing)}; look at that host's own log.") from None
+            raise JobError(f"no ssh keys came from {listed(missing)}; look at that host's own log.") from None
         if isinstance(event, Lost):
             raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
         if isinstance(event, Message) and event.kind == "keys":

@@ -20,6 +20,7 @@ from berth.contract.launch_options import read_timeout
 from berth.runtime.dispatch import NOT_FOUND
 from berth.train.failure import FailureFile
 from berth.train.hardware import interface_here
+from berth.train.host_names import listed
 from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import PORT
 from berth.train.log import get_logger
@@ -40,7 +41,7 @@ def prepare(folder: Path, home: Path, environ: Mapping[str, str], port: int = PO
     interface = interface_here(environ.get("SM_NETWORK_INTERFACE_NAME"))
     peers = exchange(host, hosts, make_keys(folder, home), timeout, port, interface)
     if peers:
-        get_logger().info("sshd: ssh keys exchanged with %s", ", ".join(peer.name for peer in peers))
+        get_logger().info("sshd: ssh keys exchanged with %s", listed(peer.name for peer in peers))
     return write_ssh_files(folder, home, peers, environ)
 
 

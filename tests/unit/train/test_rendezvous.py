@@ -117,6 +117,23 @@ def test_nobody_is_waited_for_after_the_deadline_or_a_signal() -> None:
             assert time.monotonic() - begin < 1
 
 
+def test_of_many_hosts_the_missing_ones_are_told_by_number_and_those_that_came_in_one_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    names = sorted(f"algo-{number}" for number in range(2, 41))
+    with meeting(tuple(names)) as (leader, _):
+        for name in names[:-1]:  # all but algo-9
+            join(LEADER, Introduction(name, 1), SimpleQueue(), 5, leader.port)
+        with pytest.raises(JobError, match=r"^host algo-9 never came .* within 0 s"):
+            leader.gather(0.2)
+        join(LEADER, Introduction("algo-9", 1), SimpleQueue(), 5, leader.port)
+        leader.gather(5)
+    assert capfd.readouterr().out == "berth: rendezvous: all 39 workers have joined: algo-2 to algo-40\n"
+    with meeting(tuple(names)) as (leader, _):
+        with pytest.raises(JobError, match=r"^hosts algo-2 to algo-40 never came to the rendezvous"):
+            leader.gather(0)
+
+
 HELLO = {"kind": "hello", "host": "localhost", "ranks": 1, "host_key": "k", "ssh_port": 0, "version": "1"}
 REFUSED = {
     "a stranger": ({**HELLO, "host": "algo-9"}, here, "'algo-9' is not a host of this job"),

@@ -19,6 +19,7 @@ from berth.train.finetune.inputs.data import DataSource
 from berth.train.finetune.inputs.questions import Passed, Questions, Take
 from berth.train.finetune.ranks import gather
 from berth.train.finetune.recipe import Recipe
+from berth.train.host_names import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _check_files(train: DataSource, rank: Rank) -> None:
     found = _of_each_host(train.is_empty, rank)
     if without := [host for host, empty in found.items() if empty]:
         raise DataError(
-            f"No file of the channel train came to {', '.join(without)}, for it is divided among {len(found)} hosts "
+            f"No file of the channel train came to {listed(without)}, for it is divided among {len(found)} hosts "
             "(ShardedByS3Key): give it a file for each host or more, or make it FullyReplicated."
         )
 
