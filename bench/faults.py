@@ -81,7 +81,7 @@ class FaultBench:
         data = folder / f"data-{name}"
         data.mkdir()
         (data / "rows.txt").write_text("1\n")
-        told = opt_ml.add_paths({"sagemaker_program": json.dumps("train.py")}, has_model=False, has_code=True)
+        told = opt_ml.add_paths({"sagemaker_program": json.dumps("train.py")}, qa_model=False, has_code=True)
         config = opt_ml.HostConfig(name, names, "local", told, {"train": data}, code)
         environment = {"BERTH_DISTRIBUTION": "mpi", **fault.environment.get(name, {})}
         if fault.absent:

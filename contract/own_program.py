@@ -1,9 +1,25 @@
-"""run_qa, the kit's own training program, is for transformers 5: an image refuses it with another, and so does this
-machine before it starts one.
+"""Whether a job runs a program of the user's, or the kit's own run_qa, which is for transformers 5. An image with
+another refuses run_qa, and so does this machine before it starts one.
 """
+
+from collections.abc import Mapping
+
+from berth.contract.hyperparameters import unquote
 
 TRANSFORMERS = 5
 """The first major version of transformers that run_qa is for."""
+
+HYPERPARAMETER = "sagemaker_program"
+VARIABLE = "SAGEMAKER_PROGRAM"
+"""An image that brings its program names it by this variable; a job may set it as well."""
+
+
+def find_program(hyperparameters: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    """The user's program, relative to the code folder; None if nobody names one, which means run_qa.
+
+    environ: the container's variables. They take precedence, as in sagemaker-training (environment.py, 5.1.4).
+    """
+    return environ.get(VARIABLE) or unquote(hyperparameters.get(HYPERPARAMETER, "")).strip() or None
 
 
 def without_run_qa(transformers: str, cuda: str) -> str:

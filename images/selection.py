@@ -36,6 +36,11 @@ class SelectedImage:
         return self.attrs["Config"].get("Labels") or {}
 
     @property
+    def variables(self) -> dict[str, str]:
+        """Its own environment variables, by ENV of its Dockerfile."""
+        return dict(word.split("=", 1) for word in self.attrs["Config"].get("Env") or [])
+
+    @property
     def repository(self) -> str:
         """What it is called without host and tag: berth-train, or what its owner calls it; empty of an id."""
         return own_name(self.name)[0] if self.derived else repository_name(self.kit)

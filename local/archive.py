@@ -4,7 +4,6 @@ The files stand at the archive's root, as SageMaker wants them.
 """
 
 import os
-import shutil
 import stat
 import tarfile
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from berth.common.files import atomic_write
 from berth.contract import model_files
 from berth.contract.archive import ArchiveError, unpack
 from berth.local import results
+from berth.local.links import without_links
 
 # Weights hardly shrink: level 1 takes a third of the time of level 9 for the same size within a few percent.
 _GZIP_LEVEL = 1
@@ -57,13 +57,7 @@ def model_folder(model: Path, scratch: Path) -> Path:
         except ArchiveError as error:
             raise UserError(str(error)) from None
         return scratch / "model"
-    home = model.resolve()
-    if all(path.resolve().is_relative_to(home) for path in home.rglob("*") if path.is_symlink()):
-        return home
-    try:
-        return Path(shutil.copytree(home, scratch / "model", ignore_dangling_symlinks=True))
-    except (OSError, shutil.Error) as error:
-        raise UserError(f"The links in {model} can't be followed ({error}): pass a folder of plain files.") from None
+    return without_links(model.resolve(), scratch / "model")
 
 
 def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:

@@ -13,7 +13,7 @@ from berth.common.files import atomic_write, explain_os_errors
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.launch_options import read_launch_options
-from berth.contract.own_program import without_run_qa
+from berth.contract.own_program import find_program, without_run_qa
 from berth.contract.schema import SchemaError, read_schema
 from berth.contract.splits import SPLITS
 from berth.images import pins
@@ -22,19 +22,13 @@ from berth.local import opt_ml
 from berth.qa import files
 from berth.qa.faults import DataError
 
-PROGRAM = "sagemaker_program"
 _SCHEMAS = pins.CACHE / "hyperparameters"
 _PRINT_SCHEMA = ("python", "-P", "-m", "berth.train.finetune.schema")
 
 
-def program_of(hyperparameters: Mapping[str, str]) -> str | None:
-    """The user's own program; None where the job is the kit's run_qa."""
-    return unquote(hyperparameters.get(PROGRAM, "")) or None
-
-
 def check_launch_options(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
     """Refuses a distribution that can't be, and variables BERTH_* that there are not."""
-    refuse(read_launch_options(hyperparameters, program_of(hyperparameters), environment).problems)
+    refuse(read_launch_options(hyperparameters, find_program(hyperparameters, environment), environment).problems)
 
 
 def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:
@@ -120,7 +114,7 @@ def check_memory(hosts: int, processes: int, mb_each: float, available_mb: float
 
 def processes_per_host(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> int:
     """What the job asks for; 1 where it leaves that to the hardware."""
-    return read_launch_options(hyperparameters, program_of(hyperparameters), environment).processes or 1
+    return read_launch_options(hyperparameters, find_program(hyperparameters, environment), environment).processes or 1
 
 
 def available_mb(engines_mb: float) -> float:

@@ -1,9 +1,5 @@
 """The commands of build.py that run the images as SageMaker does. Arguments in, a result out."""
 
-import json
-import os
-import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -17,17 +13,20 @@ from berth.contract import metric_definitions
 from berth.images import pins
 from berth.images.options import NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, require_images, select_image
-from berth.local import archive, checks, opt_ml
+from berth.local import archive, checks
 from berth.local.demo import run_demo
 from berth.local.endpoint import EndpointOptions, require_port, require_variables, serve_until_interrupted
 from berth.local.gpu_check import measure_gpus
 from berth.local.int8 import Quantization, find_data, quantize_model
-from berth.local.job import TrainingJob, TrainOutcome, check_job, run_training_job
+from berth.local.job import TrainingJob, TrainOutcome, run_training_job
+from berth.local.job_request import (
+    complete_job,
+    read_hyperparameters,
+    read_variables,
+)
 from berth.local.job_screen import run_on_screen
 from berth.local.session import engine_errors
 
-_DEFAULT_PROGRAM = "train.py"
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EnvironmentOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,7 +48,9 @@ def run_train(
         Path | None,
         typer.Option(help="SQuAD data: a file, or a folder with train/, validation/ or test/. Optional with --code."),
     ] = None,
-    model: Annotated[Path | None, typer.Option(help="A model folder or model.tar.gz to start from.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A model folder or model.tar.gz, as channel model; run_qa starts from it.")
+    ] = None,
     hosts: Annotated[int, typer.Option(metavar="N", help="How many hosts, algo-1 to algo-N.")] = 1,
     hyperparameter: Annotated[
         list[str] | None, typer.Option("--hyperparameter", "-p", metavar="NAME=VALUE", help="May be given many times.")
@@ -76,30 +77,29 @@ def run_train(
 ) -> None:
     """Run a training job on this machine. Each host is a container; the model comes as model.tar.gz."""
     problems = Problems()
-    hyperparameters = _pairs(hyperparameter or [], problems) | _program(code, entry_point, problems)
-    variables = _variables(environment or [], problems)
-    if code is None:
-        _require_input(data, model, hyperparameters, problems)
-    channels: dict[str, Path] = {}
-    with problems.noted():
-        channels |= {} if data is None else opt_ml.find_channels(data)
-    job = TrainingJob(
-        channels=channels,
+    asked = TrainingJob(
+        channels={},
         output=output,
         hosts=hosts,
-        hyperparameters=hyperparameters,
-        environment=variables,
+        hyperparameters=read_hyperparameters(hyperparameter or [], problems),
+        environment=read_variables(environment or [], problems),
         model=model,
         code=code,
         checkpoints=checkpoints,
         divided=frozenset(divide or []),
         gpus=gpus,
     )
-    check_job(job, problems)
-    if data is None and code is None:
+    image_problems = Problems()
+    selected = _select("train", profile, image, image_problems)
+    job = complete_job(asked, data, entry_point, selected.variables if selected else {}, problems)
+    if data is None and job.program is None:
         problems.refuse()  # there is no job that an image could judge
-    chosen = _checked_image(job, image, profile, problems)
-    done = _shown(job, chosen.name, plain=plain)
+    _check_launch(job, selected, problems)
+    with problems.noted():
+        image_problems.refuse()
+    problems.refuse()
+    assert selected is not None, "or a problem was noted"
+    done = _shown(job, selected.name, plain=plain)
     if done.exit_code != 0:
         raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
     if done.model_archive is not None:
@@ -113,64 +113,35 @@ def _shown(job: TrainingJob, image: str, *, plain: bool) -> TrainOutcome:
     return run_training_job(job, image=image, log=_print_line, say=say)
 
 
-def _require_input(
-    data: Path | None, model: Path | None, hyperparameters: Mapping[str, str], problems: Problems
-) -> None:
-    """Notes that a job of run_qa's has no data, or no model to start from."""
-    if data is None:
-        problems.add("--data is missing: pass SQuAD data, or --code with a program of your own.", 2)
-    elif model is None and "model_name_or_path" not in hyperparameters and not (data / "model").exists():
-        problems.add(
-            "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME where the hub answers."
-        )
+def _select(kit: str, profile: str, image: str | None, problems: Problems) -> SelectedImage | None:
+    """The image to run; None with a problem noted."""
+    with problems.noted(), engine_errors():
+        require_images([kit], profile, image)
+        return select_image(connect(), kit, profile, image)
+    return None
 
 
-def _checked_image(job: TrainingJob, image: str | None, profile: str, problems: Problems) -> SelectedImage:
-    """The image to run; UserError for what its container would refuse only after seconds, after the other problems."""
+def _check_launch(job: TrainingJob, selected: SelectedImage | None, problems: Problems) -> None:
+    """Notes what the job's container would refuse only after seconds."""
     hyperparameters = job.all_hyperparameters
     with problems.noted():
         checks.check_launch_options(hyperparameters, job.environment)
-    own = checks.program_of(hyperparameters) is not None
-    if not own:
-        with problems.noted():
-            checks.check_data(job.channels, hyperparameters)
-        with problems.noted():
-            checks.check_shares(job.channels, job.divided, job.hosts)
-    chosen = None
-    with problems.noted(), engine_errors():
-        require_images(["train"], profile, image)
-        client = connect()
-        chosen = select_image(client, "train", profile, image)
-        if not own:
-            checks.check_run_qa(chosen)
-            checks.check_hyperparameters(client, chosen.id, hyperparameters)
-    problems.refuse()
-    assert chosen is not None, "or a problem was noted"
-    return chosen
+    if job.program is not None:
+        return
+    with problems.noted():
+        checks.check_data(job.channels, hyperparameters)
+    with problems.noted():
+        checks.check_shares(job.channels, job.divided, job.hosts)
+    if selected is not None:
+        with problems.noted(), engine_errors():
+            checks.check_run_qa(selected)
+            checks.check_hyperparameters(connect(), selected.id, hyperparameters)
 
 
 def _ending(code: int, reason: str) -> str:
     """The last line of a job that failed: its reason, and its exit code unless the reason names that already."""
     why = reason or "see its log above."
     return why if f"exit code {code}" in why else f"the job ended with exit code {code}: {why}"
-
-
-def _program(code: Path | None, entry_point: str | None, problems: Problems) -> dict[str, str]:
-    """The hyperparameters that name the user's program in his folder; none without a folder."""
-    if code is None:
-        if entry_point is not None:
-            problems.add(f"--entry-point {entry_point} needs --code: give the folder that the program is in.")
-        return {}
-    name = entry_point or _DEFAULT_PROGRAM
-    if code.is_dir() and not (code / name).is_file():
-        there = sorted(path.name for path in code.iterdir() if path.suffix in (".py", ".sh"))
-        problems.add(
-            f"{name} is not in {code}: give --entry-point the name of a program there."
-            if entry_point is not None
-            else f"there is no {name} in {code}: give --entry-point the name of your program"
-            + (f", such as {there[0]}." if there else " there.")
-        )
-    return {"sagemaker_program": json.dumps(name), "sagemaker_submit_directory": json.dumps("/opt/ml/code")}
 
 
 @run_app.command("serve", context_settings={"allow_extra_args": True})
@@ -194,20 +165,17 @@ def run_serve(
     """
     model = _named_model(model, context.args)
     problems = Problems()
-    variables = _variables(environment or [], problems)
+    variables = read_variables(environment or [], problems)
     with problems.noted():
         require_variables(variables)
     with problems.noted():
         require_port(port)
     with problems.noted():
         archive.check_model(model)
-    chosen = None
-    with problems.noted(), engine_errors():
-        require_images(["serve"], profile, image)
-        chosen = select_image(connect(), "serve", profile, image)
+    selected = _select("serve", profile, image, problems)
     problems.refuse()
-    assert chosen is not None, "or a problem was noted"
-    options = EndpointOptions(model, chosen.name, port=port, environment=variables, gpus=gpus)
+    assert selected is not None, "or a problem was noted"
+    options = EndpointOptions(model, selected.name, port=port, environment=variables, gpus=gpus)
     raise typer.Exit(serve_until_interrupted(options, log=_print_line, say=say))
 
 
@@ -221,34 +189,6 @@ def _named_model(model: Path | None, strays: list[str]) -> Path:
     if strays:
         raise UserError(f"{strays[0]!r} is one word too many; {help_of} lists what there is.", 2)
     return model
-
-
-def _pairs(words: list[str], problems: Problems) -> dict[str, str]:
-    """The hyperparameters that are pairs; the others are noted."""
-    pairs = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name and equals:
-            pairs[name] = value
-        else:
-            problems.add(f"--hyperparameter {word!r} is no pair: write name=value.")
-    return pairs
-
-
-def _variables(words: list[str], problems: Problems) -> dict[str, str]:
-    """Variables for the containers; one that is only named has the value that it has here, which no `ps` shows."""
-    variables = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not _VARIABLE.fullmatch(name):
-            problems.add(
-                f"-e {name!r}: no variable has such a name: use letters, digits and _, and begin with no digit."
-            )
-        elif not equals and name not in os.environ:
-            problems.add(f"-e {name}: there is no variable of that name here: export it, or write NAME=value.")
-        else:
-            variables[name] = value if equals else os.environ[name]
-    return variables
 
 
 def _print_line(line: str) -> None:

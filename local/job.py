@@ -19,10 +19,12 @@ from requests.exceptions import RequestException
 
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError
+from berth.contract.own_program import find_program
 from berth.local import archive, artifacts, checks, opt_ml, results
 from berth.local.chown import FolderSnapshot, chown_new_files
 from berth.local.host_states import first_failed, read_failures, read_state
 from berth.local.job_log import JobLog
+from berth.local.links import without_links
 from berth.local.log_stream import LogFollower
 from berth.local.output_folders import check_writable, lock_folders, make_folder
 from berth.local.pip_secrets import write_pip_secrets
@@ -62,10 +64,11 @@ class TrainingJob:
 
     channels: name → a file or folder, none only for a program that needs none (opt_ml.find_channels has those of a
     folder). model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied to
-    /opt/ml/code (hyperparameter sagemaker_program names the file); where it asks for packages, pip gets this
-    machine's CA and indexes. checkpoints: the folder that all hosts see as /opt/ml/checkpoints, and that stays;
-    without one they are kept (in `output`) only if the job does not end well. divided: channels of which each host gets
-    some of the files, as by S3DistributionType ShardedByS3Key. timeout: seconds.
+    /opt/ml/code; where it asks for packages, pip gets this machine's CA and indexes. A program is named by the
+    hyperparameter sagemaker_program, or by SAGEMAKER_PROGRAM in environment, the image's own included. checkpoints:
+    the folder that all hosts see as /opt/ml/checkpoints, and that stays; without one they are kept (in `output`) only
+    if the job does not end well. divided: channels of which each host gets some of the files, as by S3DistributionType
+    ShardedByS3Key. timeout: seconds.
     """
 
     channels: Mapping[str, Path]
@@ -81,9 +84,15 @@ class TrainingJob:
     timeout: float | None = None
 
     @property
+    def program(self) -> str | None:
+        """The user's own program; None where the job is the kit's run_qa."""
+        return find_program(self.hyperparameters, self.environment)
+
+    @property
     def all_hyperparameters(self) -> dict[str, str]:
-        """With those that say where the model and the code lie in a container."""
-        return opt_ml.add_paths(self.hyperparameters, has_model=self.model is not None, has_code=self.code is not None)
+        """With those that say where the code lies in a container, and run_qa's model."""
+        qa_model = self.model is not None and self.program is None
+        return opt_ml.add_paths(self.hyperparameters, qa_model=qa_model, has_code=self.code is not None)
 
     @property
     def folders(self) -> list[Path]:
@@ -117,7 +126,7 @@ def run_training_job(
         if job.gpus:
             require_gpus(client)
         engine = client.info()
-        least_mb = checks.least_mb(own_program=job.code is not None)
+        least_mb = checks.least_mb(own_program=job.program is not None)
         processes = checks.processes_per_host(job.all_hyperparameters, job.environment)
         checks.check_memory(job.hosts, processes, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
         if job.hosts > 1:
@@ -157,7 +166,7 @@ def _check(job: TrainingJob) -> TrainingJob:
     """The job with absolute folders for its results; UserError for what can't work."""
     problems = Problems()
     check_job(job, problems)
-    if job.channels or job.code is None:
+    if job.channels or job.program is None:
         with problems.noted():
             opt_ml.check_channels(job.channels)
     problems.refuse()
@@ -192,10 +201,13 @@ def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
     channels = dict(job.channels)
     if job.model is not None:
         folder = archive.model_folder(job.model, session.scratch)
-        tokenizer = job.code is None and "tokenizer_name" not in job.hyperparameters
+        tokenizer = job.program is None and "tokenizer_name" not in job.hyperparameters
         channels[opt_ml.MODEL_CHANNEL] = archive.model_home(folder, job.model, tokenizer=tokenizer)
-    for name, path in sorted(channels.items()):
-        session.say(f"Channel {name}: {len(opt_ml.channel_files(path))} file(s) from {path}")
+    for name in sorted(channels):
+        if name not in job.divided:  # a host's share is a copy anyway
+            channels[name] = without_links(channels[name], session.scratch / "channels" / name)
+        source = job.channels.get(name, job.model)
+        session.say(f"Channel {name}: {len(opt_ml.channel_files(channels[name]))} file(s) from {source}")
     return channels
 
 
@@ -210,6 +222,7 @@ def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[st
         for each in job.divided:
             share = session.scratch / "shares" / name / each
             channels[each] = opt_ml.copy_share(job.channels[each], share, hosts.index(name), len(hosts))
+        writable = {**opt_ml.host_mounts(root, has_code=job.code is not None), f"{opt_ml.ROOT}/checkpoints": saved}
         read_only = {**opt_ml.channel_mounts(channels), **secrets.mounts}
         config = opt_ml.HostConfig(
             host=name,
@@ -225,8 +238,7 @@ def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[st
             name,
             command=["train"],
             mounts=[
-                bind(opt_ml.ROOT, root),
-                bind(f"{opt_ml.ROOT}/checkpoints", saved),
+                *(bind(target, source) for target, source in writable.items()),
                 *(bind(target, source, read_only=True) for target, source in read_only.items()),
             ],
             environment={"TRAINING_JOB_NAME": f"berth-{session.run_id}", **secrets.environment, **job.environment},

@@ -45,7 +45,7 @@ class JobScreen:
     def __init__(self, job: TrainingJob, console: Console) -> None:
         self._hosts = {name: HostProgress() for name in opt_ml.host_names(job.hosts)}
         self._path = job.output / job_log.NAME
-        self._shows_all = job.code is not None
+        self._shows_all = job.program is not None
         self._interrupts: Interrupts | None = None
         self._memory: Mapping[str, int] = {}
         self._began = time.monotonic()

@@ -1,11 +1,11 @@
-"""/opt/ml as SageMaker lays it out in a training container: one folder per host, mounted at /opt/ml.
+"""/opt/ml as SageMaker lays it out in a training container: one folder per host, each of its folders a mount.
 
     input/config/   hyperparameters.json, resourceconfig.json, inputdataconfig.json
     input/data/     one folder per channel (mounted from the user's own folder, read-only)
     model/          what becomes model.tar.gz
     output/         failure (the reason, as text) and data/ (what becomes output.tar.gz)
     checkpoints/    synced while the job runs
-    code/           the user's program, if he has one
+    code/           the user's program, if --code brings it; otherwise the image's own /opt/ml/code stays visible
 
 The texts are made by pure functions, and compared whole in the tests.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from berth.common.errors import UserError
 from berth.contract.splits import SPLITS
+from berth.local.links import check_links, copy_folder
 
 ROOT = "/opt/ml"
 CHANNELS_AT = f"{ROOT}/input/data"
@@ -86,6 +87,7 @@ def check_channels(channels: Mapping[str, Path]) -> None:
             raise UserError(f"{name!r} can't name a channel: use letters, digits, dot, dash and underscore.")
         if not path.exists():
             raise UserError(f"there is no file or folder {path}, which should be the channel {name}.")
+        check_links(path, f"the channel {name}")
         if not any(True for _ in channel_files(path)):
             raise UserError(f"The channel {name} is empty: put a data file into {path}.")
 
@@ -118,10 +120,13 @@ def copy_share(channel: Path, folder: Path, turn: int, hosts: int) -> Path:
     return folder
 
 
-def add_paths(hyperparameters: Mapping[str, str], *, has_model: bool, has_code: bool) -> dict[str, str]:
-    """The hyperparameters, and where the model channel and the user's code lie unless they say so themselves."""
+def add_paths(hyperparameters: Mapping[str, str], *, qa_model: bool, has_code: bool) -> dict[str, str]:
+    """The hyperparameters, and unless they name them, the paths of the user's code and of the model channel.
+
+    qa_model: whether run_qa gets a model; SageMaker passes its path to no program.
+    """
     complete = dict(hyperparameters)
-    if has_model:
+    if qa_model:
         complete.setdefault(MODEL_HYPERPARAMETER, f"{CHANNELS_AT}/{MODEL_CHANNEL}")
     if has_code:
         complete.setdefault("sagemaker_submit_directory", f"{ROOT}/code")
@@ -163,6 +168,15 @@ def inputdataconfig_json(channels: Sequence[str], divided: Collection[str] = ())
     return json.dumps(described, indent=2) + "\n"
 
 
+def host_mounts(root: Path, *, has_code: bool) -> dict[str, Path]:
+    """Where the folders of one host's /opt/ml at `root` appear: path in the container → path here.
+
+    Not /opt/ml as a whole: like SageMaker and its SDK's local mode, this leaves the image's /opt/ml/code visible.
+    """
+    folders = ("input", "model", "output", "checkpoints", *(["code"] if has_code else []))
+    return {f"{ROOT}/{name}": root / name for name in folders}
+
+
 def create_host_folder(root: Path, config: HostConfig) -> None:
     """Makes one host's /opt/ml at `root`, with an empty file or folder for each channel to be mounted over."""
     for folder in ("input/config", "input/data", "model", "output/data", "checkpoints", "code"):
@@ -182,11 +196,7 @@ def create_host_folder(root: Path, config: HostConfig) -> None:
         else:
             here.mkdir(parents=True)
     if (code := config.code) is not None:
-        ignored = shutil.ignore_patterns("__pycache__", ".git")
-        try:
-            shutil.copytree(code, root / "code", dirs_exist_ok=True, ignore=ignored, ignore_dangling_symlinks=True)
-        except (OSError, shutil.Error) as error:
-            raise UserError(f"{code} can't be copied ({error}): pass a folder whose files can all be read.") from None
+        copy_folder(code, root / "code", "__pycache__", ".git")
 
 
 def _hidden(path: Path) -> bool:

@@ -18,6 +18,7 @@ from berth.contract.errors import JobError
 from berth.contract.hyperparameters import is_platform, unquote
 from berth.contract.launch_options import MP_PARAMETERS, read_mp_parameters
 from berth.train.host_names import listed
+from berth.contract.own_program import find_program
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
@@ -76,9 +77,7 @@ def read_job(root: Path, environ: Mapping[str, str] = os.environ) -> Job:
         hyperparameters=hyperparameters,
         input_data=_read_object(config / "inputdataconfig.json"),
         resources={**resources, "hosts": list(hosts), "current_host": current},
-        program=environ.get("SAGEMAKER_PROGRAM")
-        or unquote(hyperparameters.get("sagemaker_program", "")).strip()
-        or None,
+        program=find_program(hyperparameters, environ),
         submit_directory=unquote(hyperparameters.get("sagemaker_submit_directory", "")).strip()
         or environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
         or None,

@@ -65,7 +65,7 @@ def host_options(
 ) -> dict[str, Any]:
     """Options of `containers.create` for a host of a job, with an /opt/ml at `root`, which must not be there yet."""
     opt_ml.create_host_folder(root, config)
-    mounts = {opt_ml.ROOT: (root, "rw")}
+    mounts = {there: (here, "rw") for there, here in opt_ml.host_mounts(root, has_code=config.code is not None).items()}
     mounts |= {there: (here, "ro") for there, here in opt_ml.channel_mounts(config.channels).items()}
     return {
         "command": ["train"],
@@ -182,7 +182,7 @@ class Containers:
         self._client = engine.connect()
         self._image = image
         self._channels = channels
-        self._hyperparameters = opt_ml.add_paths(hyperparameters, has_model="model" in channels, has_code=False)
+        self._hyperparameters = opt_ml.add_paths(hyperparameters, qa_model="model" in channels, has_code=False)
         self._names = opt_ml.host_names(hosts)
         self._options: dict[str, dict[str, Any]] = {}
 

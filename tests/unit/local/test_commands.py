@@ -8,15 +8,22 @@ from unittest.mock import MagicMock
 import pytest
 
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
+from berth.images.selection import SelectedImage
 from berth.local import commands
 from berth.local.job import TrainOutcome
+
+IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 
 
 def test_run_serve_hands_variables_on(
     command_line: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve = MagicMock(return_value=0)
-    for name, double in (("connect", MagicMock()), ("require_port", MagicMock()), ("select_image", MagicMock())):
+    for name, double in (
+        ("connect", MagicMock()),
+        ("require_port", MagicMock()),
+        ("select_image", MagicMock(return_value=IMAGE)),
+    ):
         monkeypatch.setattr(commands, name, double)
     monkeypatch.setattr(commands, "serve_until_interrupted", serve)
     monkeypatch.setenv("HF_TOKEN", "of-here")
@@ -55,7 +62,7 @@ def test_run_train_has_a_screen_where_somebody_watches(
     done = MagicMock(return_value=TrainOutcome(0, 1.0))
     on_screen, in_lines = MagicMock(side_effect=done), MagicMock(side_effect=done)
     monkeypatch.setattr(commands, "connect", MagicMock())
-    monkeypatch.setattr(commands, "select_image", MagicMock())
+    monkeypatch.setattr(commands, "select_image", MagicMock(return_value=IMAGE))
     monkeypatch.setattr(commands, "is_watched", lambda: watched)
     monkeypatch.setattr(commands, "run_on_screen", on_screen)
     monkeypatch.setattr(commands, "run_training_job", in_lines)

@@ -30,8 +30,9 @@ class FakeContainer:
     def stats(self, **how):
         return {"memory_stats": {"usage": 1234567890}}
 
-hosts, code = int(sys.argv[1]), Path("src") if sys.argv[2] == "own" else None
-with JobScreen(TrainingJob({}, Path("out"), hosts=hosts, code=code), note) as screen, Interrupts() as interrupts:
+hosts = int(sys.argv[1])
+hyperparameters = {"sagemaker_program": "train.py"} if sys.argv[2] == "own" else {}
+with JobScreen(TrainingJob({}, Path("out"), hosts=hosts, hyperparameters=hyperparameters), note) as screen, Interrupts() as interrupts:
     print("watched" if is_watched() else "not watched", flush=True)
     for word, _, rest in (line.rstrip("\\n").partition(" ") for line in sys.stdin):
         if word == "start":

@@ -184,7 +184,7 @@ def test_no_host_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "has_model", "has_code", "told"),
+    ("given", "qa_model", "has_code", "told"),
     [
         pytest.param({"a": "1"}, False, False, {"a": "1"}, id="nothing-to-add"),
         pytest.param({}, True, False, {"model_name_or_path": "/opt/ml/input/data/model"}, id="model"),
@@ -193,6 +193,6 @@ def test_no_host_is_refused() -> None:
     ],
 )
 def test_hyperparameters_are_completed(
-    given: dict[str, str], has_model: bool, has_code: bool, told: dict[str, str]
+    given: dict[str, str], qa_model: bool, has_code: bool, told: dict[str, str]
 ) -> None:
-    assert opt_ml.add_paths(given, has_model=has_model, has_code=has_code) == told
+    assert opt_ml.add_paths(given, qa_model=qa_model, has_code=has_code) == told
