@@ -6,7 +6,7 @@ deprecated       hyperparameters of older notebooks, and what becomes of each
 launch_options   which distribution a job asks for, and the variables BERTH_*
 schema           the hyperparameters that an image knows, as JSON
 metric_definitions  what an estimator reads out of the log of run_qa
-own_program      for which transformers run_qa is, and how an image with another is refused
+own_program      which program a job runs, and for which transformers the kit's own run_qa is
 masking          what a log does not show
 model_files      what a model folder must hold
 splits           which channels run_qa reads, and for what

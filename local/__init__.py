@@ -2,6 +2,8 @@
 
 opt_ml             what a container finds in /opt/ml, laid out as SageMaker does
 checks             what a container would refuse, before there is one
+job_request        what run train's command line asks for, and which program that runs
+api_limits         what SageMaker's API would refuse of a job or a model
 job                a training job on one or many hosts
 endpoint           a served model on a loopback port
 demo               the kit's main job, from the embedded sample to an answer
@@ -17,6 +19,7 @@ host_states        how a job's hosts ended
 results            what a host left in /opt/ml, without following its links
 artifacts          what comes home of a job: its archives and checkpoints
 archive            model.tar.gz: packing and unpacking
+links              links that would lead nowhere in a container, and copies without them
 log_stream         a container's log while it runs
 job_log            train.log and the hosts' failure files
 training_progress  what a host does and how far it is, by the lines of its log

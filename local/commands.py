@@ -8,12 +8,13 @@ from rich.markup import escape
 
 from berth.common.console import is_watched, note, result, say
 from berth.common.engine import connect
-from berth.common.errors import Problems, UserError
+from berth.common.errors import Problems, UserError, refuse
 from berth.contract import metric_definitions
 from berth.images import pins
 from berth.images.options import NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, require_images, select_image
 from berth.local import archive, checks
+from berth.local.api_limits import model_problems
 from berth.local.demo import run_demo
 from berth.local.endpoint import EndpointOptions, require_port, require_variables, serve_until_interrupted
 from berth.local.gpu_check import measure_gpus
@@ -99,7 +100,11 @@ def run_train(
         image_problems.refuse()
     problems.refuse()
     assert selected is not None, "or a problem was noted"
-    done = _shown(job, selected.name, plain=plain)
+    _report(_shown(job, selected.name, plain=plain))
+
+
+def _report(done: TrainOutcome) -> None:
+    """Prints where the model is; UserError with the reason of a job that failed."""
     if done.exit_code != 0:
         raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
     if done.model_archive is not None:
@@ -168,6 +173,8 @@ def run_serve(
     variables = read_variables(environment or [], problems)
     with problems.noted():
         require_variables(variables)
+    with problems.noted():
+        refuse(model_problems(variables))
     with problems.noted():
         require_port(port)
     with problems.noted():

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from berth.common.errors import Problems
+from berth.common.errors import Problems, refuse
 from berth.contract import own_program
 from berth.contract.hyperparameters import unquote
 from berth.contract.own_program import find_program
 from berth.local import opt_ml
+from berth.local.api_limits import training_job_problems
 from berth.local.job import TrainingJob, check_job
 
 DEFAULT_PROGRAM = "train.py"
@@ -70,6 +71,11 @@ def complete_job(
     job = replace(asked, channels=channels, hyperparameters=hyperparameters, environment=variables)
     if job.program is None:
         require_input(data, job.model, hyperparameters, problems)
+    all_channels = [*channels, *([opt_ml.MODEL_CHANNEL] if job.model is not None else [])]
+    with problems.noted():
+        refuse(
+            training_job_problems(asked.hyperparameters, asked.environment, all_channels, has_code=job.code is not None)
+        )
     check_job(job, problems)
     return job
 

@@ -32,7 +32,8 @@ class FakeContainer:
 
 hosts = int(sys.argv[1])
 hyperparameters = {"sagemaker_program": "train.py"} if sys.argv[2] == "own" else {}
-with JobScreen(TrainingJob({}, Path("out"), hosts=hosts, hyperparameters=hyperparameters), note) as screen, Interrupts() as interrupts:
+job = TrainingJob({}, Path("out"), hosts=hosts, hyperparameters=hyperparameters)
+with JobScreen(job, note) as screen, Interrupts() as interrupts:
     print("watched" if is_watched() else "not watched", flush=True)
     for word, _, rest in (line.rstrip("\\n").partition(" ") for line in sys.stdin):
         if word == "start":
