@@ -2,6 +2,7 @@
 
 command      the console script: process 1, which holds signals back until entry has handlers
 entry        the rest of process 1: reads the job, decides, and ends as SageMaker expects
+config_files which of SageMaker's files are read, the checkpoint folder that one of them names
 job          the job as SageMaker describes it; what the user asked for, and its strings by type, are in berth.contract
 hardware     what this host has; before it, berth.runtime.gpu.start judges driver and GPU
 efa, smddp   whether NCCL goes over EFA, and whether SageMaker's data parallel library can be imported

@@ -23,7 +23,7 @@ from berth.contract.launch_options import LaunchOptions, read_launch_options
 from berth.runtime import software
 from berth.runtime.dispatch import OwnCommand, run_command
 from berth.runtime.gpu import start
-from berth.train import efa, smddp
+from berth.train import config_files, efa, smddp
 from berth.train.failure import FailureFile
 from berth.train.hardware import Hardware, probe
 from berth.train.hosts import ssh
@@ -89,8 +89,10 @@ def _find_part(
     """Look at this host and decide what it does in the job. `stack` removes what is laid down for that."""
     job = context.job
     try:
-        if job.leads and (found := software.read()):
-            get_logger().info("%s", software.described(found))
+        if job.leads:
+            described = [software.described(found)] if (found := software.read()) else []
+            for line in [*described, *config_files.notes(job.root)]:
+                get_logger().info("%s", line)
         hardware = _usable_hardware()
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
         plan = _decide(job, options, hardware, str(context.paths.run_dir), keys)

@@ -19,6 +19,7 @@ from berth.contract.hyperparameters import is_platform, unquote
 from berth.contract.launch_options import MP_PARAMETERS, read_mp_parameters
 from berth.train.host_names import listed
 from berth.contract.own_program import find_program
+from berth.train.config_files import FOLDER, read_object
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
@@ -63,9 +64,9 @@ def read_job(root: Path, environ: Mapping[str, str] = os.environ) -> Job:
 
     Raises JobError for a file that is not JSON or that contradicts itself.
     """
-    config = root / "input" / "config"
-    resources = _read_object(config / "resourceconfig.json")
-    raw = _read_object(config / "hyperparameters.json")
+    config = root / FOLDER
+    resources = read_object(config / "resourceconfig.json")
+    raw = read_object(config / "hyperparameters.json")
     hosts, current = _read_hosts(resources)
     hyperparameters = {name: value if isinstance(value, str) else json.dumps(value) for name, value in raw.items()}
     interface = resources.get("network_interface_name")
@@ -75,7 +76,7 @@ def read_job(root: Path, environ: Mapping[str, str] = os.environ) -> Job:
         hosts=hosts,
         network_interface=str(interface) if interface else None,
         hyperparameters=hyperparameters,
-        input_data=_read_object(config / "inputdataconfig.json"),
+        input_data=read_object(config / "inputdataconfig.json"),
         resources={**resources, "hosts": list(hosts), "current_host": current},
         program=find_program(hyperparameters, environ),
         submit_directory=unquote(hyperparameters.get("sagemaker_submit_directory", "")).strip()
@@ -104,22 +105,6 @@ def _read_hosts(resources: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
             "every host must stand in the list once: correct hosts and current_host."
         )
     return hosts, current
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise JobError(
-            f"{path} can't be read as JSON ({error}); give the job a file as SageMaker writes it."
-        ) from error
-    if not isinstance(value, dict):
-        raise JobError(
-            f"{path} must hold a JSON object, not {type(value).__name__}; give the job a file as SageMaker writes it."
-        )
-    return value
 
 
 def decoded_hyperparameters(job: Job) -> dict[str, Any]:

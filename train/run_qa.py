@@ -6,7 +6,6 @@ writes the model and its figures (finetune/reporting/records.py), and speaks; th
 """
 
 import atexit
-import json
 import logging
 import os
 import shutil
@@ -31,6 +30,7 @@ from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
+from berth.train.config_files import read_object, wants_checkpoints
 from berth.train.environment import Rank, set_library_variables
 from berth.train.finetune import export, model, ranks
 from berth.train.finetune.agreement import AgreedStop
@@ -185,15 +185,7 @@ def _settings(
     paths: Paths, channels: frozenset[str], rank: Rank, environment: Mapping[str, str], say: Callable[[str], None]
 ) -> TrainingSettings:
     """Read, type and complete the hyperparameters."""
-    raw: Any = {}
-    if paths.hyperparameters.is_file():
-        try:
-            raw = json.loads(paths.hyperparameters.read_text(encoding="utf-8") or "{}")
-        except ValueError as reason:
-            raise HyperparameterError(f"{paths.hyperparameters} is not JSON ({reason}): write it again.") from reason
-    if not isinstance(raw, dict):
-        raise HyperparameterError(f"{paths.hyperparameters} is not a JSON object: write one name and value per entry.")
-    parsed = read(raw, options(TrainingArguments), DEPRECATED_NAMES)
+    parsed = read(read_object(paths.hyperparameters), options(TrainingArguments), DEPRECATED_NAMES)
     found = _rank_environment(paths, channels, rank, environment)
     settings = complete(parsed.values, paths, found, parsed.problems)
     for note in [*parsed.notes, *settings.notes]:
@@ -212,7 +204,7 @@ def _rank_environment(
         capability=torch.cuda.get_device_capability() if torch.cuda.is_available() else None,
         backend=environment.get("BERTH_BACKEND", ""),
         channels=channels,
-        keeps_checkpoints=paths.checkpoints.is_dir(),
+        keeps_checkpoints=wants_checkpoints(paths.base),
         fully_shard=hasattr(torch.distributed.fsdp, "fully_shard"),
         compiler=any(shutil.which(name) for name in ("gcc", "clang")),
         reporters=frozenset(get_available_reporting_integrations()),

@@ -15,6 +15,7 @@ from berth.contract.hyperparameters import HyperparameterError, Option, options_
 from berth.contract.splits import SPLITS
 from berth.qa.spans import EVALUATION, Decoding
 from berth.runtime.engines.quantization import MAX_F1_LOSS
+from berth.train.config_files import checkpoint_folder
 from berth.train.finetune.device import RankEnvironment, choose_backend, fit_device, take_cpu_fsdp
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
@@ -111,8 +112,8 @@ class Paths:
 
     @property
     def checkpoints(self) -> Path:
-        """What SageMaker copies to S3 while the job runs, if the job has a checkpoint_s3_uri."""
-        return self.base / "checkpoints"
+        """What SageMaker copies to S3 while the job runs, if the job has a checkpoint_s3_uri. Raises JobError."""
+        return checkpoint_folder(self.base)
 
     @property
     def tensorboard_config(self) -> Path:

@@ -3,14 +3,13 @@
 SageMaker puts each channel into a folder of its own. `find` decides, per split, what to read; questions.py reads it.
 """
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from berth.contract.splits import SPLITS
 from berth.qa.faults import DataError
+from berth.train.config_files import read_object
 from berth.train.finetune.recipe import Paths, Recipe
 
 
@@ -38,7 +37,7 @@ def divided_channels(paths: Paths, hosts: int) -> frozenset[str]:
         return frozenset()
     found = frozenset(
         name
-        for name, settings in _declared(paths).items()
+        for name, settings in read_object(paths.input_data_config).items()
         if isinstance(settings, dict) and settings.get("S3DistributionType") == "ShardedByS3Key"
     )
     if "model" in found:
@@ -48,18 +47,11 @@ def divided_channels(paths: Paths, hosts: int) -> frozenset[str]:
     return found
 
 
-def _declared(paths: Paths) -> Mapping[str, Any]:
-    if not paths.input_data_config.is_file():
-        return {}
-    found: Mapping[str, Any] = json.loads(paths.input_data_config.read_text(encoding="utf-8") or "{}") or {}
-    return found
-
-
 def channels(paths: Paths, parts: Collection[str] = ()) -> frozenset[str]:
     """The channels of this job; `parts` are those that are divided, of which a host may have no file. Raises DataError
     for one that is declared and not there, or that is a pipe.
     """
-    declared = _declared(paths)
+    declared = read_object(paths.input_data_config)
     for name, settings in declared.items():
         if isinstance(settings, dict) and settings.get("TrainingInputMode") == "Pipe":
             raise DataError(f"Channel {name} is in Pipe mode, which run_qa can't read: use File or FastFile mode.")
