@@ -17,6 +17,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
 
 note = Console(stderr=True, highlight=False)
 """Progress and errors."""
@@ -47,6 +48,18 @@ def few(names: Sequence[str]) -> str:
 def print_json(document: Any) -> None:
     """The one document of a command with --json: an array where it is for several images, an object otherwise."""
     result.print_json(json.dumps(document))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows of text as a result: a table on a terminal, else a line a row with tabs, for programs."""
+    if not result.is_terminal:
+        for row in rows:
+            print("\t".join(row))
+        return
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    result.print(table, soft_wrap=False)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 errors           a mistake of the user's, in one sentence
 hyperparameters  typed values out of SageMaker's strings
+nearest          which hyperparameter a name most likely means, by the field's short forms
 deprecated       hyperparameters of older notebooks, and what becomes of each
 launch_options   which distribution a job asks for, and the variables BERTH_*
 schema           the hyperparameters that an image knows, as JSON

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from berth.contract.errors import JobError
+from berth.contract.nearest import nearest
 
 TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f"})
@@ -43,11 +44,16 @@ class HyperparameterError(JobError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A hyperparameter that is known: its name, declared type, and the values it is limited to (none: any)."""
+    """A hyperparameter that is known: its name, declared type, and the values it is limited to (none: any).
+
+    For people: `default` as text, empty for none, and `meaning`, a sentence, empty if nobody wrote one.
+    """
 
     name: str
     type: Any
     choices: tuple[str, ...] = ()
+    default: str = ""
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,23 @@ def options_of(*classes: type) -> dict[str, Option]:
         hints = get_type_hints(cls)
         for spec in dataclasses.fields(cls):
             if spec.init:
-                options[spec.name] = Option(spec.name, hints[spec.name], tuple(spec.metadata.get("choices") or ()))
+                default = spec.default if spec.default_factory is dataclasses.MISSING else spec.default_factory()
+                options[spec.name] = Option(
+                    spec.name,
+                    hints[spec.name],
+                    tuple(spec.metadata.get("choices") or ()),
+                    "" if default is dataclasses.MISSING else default_text(default),
+                    " ".join(str(spec.metadata.get("help") or "").split()).replace("%%", "%"),  # as argparse reads it
+                )
     return options
+
+
+def default_text(value: Any) -> str:
+    """A default as a user would write it; empty for None."""
+    value = value.value if isinstance(value, Enum) else value
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def is_platform(name: str) -> bool:
@@ -179,9 +200,9 @@ def read(raw: Mapping[str, Any], options: Mapping[str, Option], deprecated: Mapp
     return parsed
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return "is not known" + (f" (did you mean {nearest[0]}?)" if nearest else "")
+def _unknown(name: str, known: Collection[str]) -> str:
+    meant = nearest(name, known)
+    return "is not known" + (f" (did you mean {meant}?)" if meant else "")
 
 
 def refusal(problems: Collection[str]) -> HyperparameterError:
@@ -287,8 +308,8 @@ def _enum(word: str, declared: type[Enum]) -> str:
 
 def _none_of(word: str, choices: Iterable[str]) -> str:
     choices = list(choices)
-    nearest = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]}?)" if near else ""
     return f"{word!r} is none of {', '.join(choices)}{hint}"
 
 

@@ -28,7 +28,13 @@ class SchemaError(ValueError):
 def write_schema(options: Mapping[str, Option]) -> str:
     """The options as one line of JSON."""
     rows = [
-        {"name": option.name, "kinds": _kinds(option.type), "choices": list(option.choices)}
+        {
+            "name": option.name,
+            "kinds": _kinds(option.type),
+            "choices": list(option.choices),
+            "default": option.default,
+            "meaning": option.meaning,
+        }
         for option in options.values()
     ]
     return json.dumps({"version": VERSION, "options": rows})
@@ -41,7 +47,15 @@ def read_schema(text: str) -> dict[str, Option]:
         if content["version"] != VERSION:
             raise SchemaError(f"the schema has version {content['version']!r}, and {VERSION} is read here")
         return {
-            row["name"]: Option(row["name"], _union(row["kinds"]), tuple(row["choices"])) for row in content["options"]
+            row["name"]: Option(
+                row["name"],
+                _union(row["kinds"]),
+                tuple(row["choices"]),
+                # An image of an earlier build says neither.
+                row.get("default", ""),
+                row.get("meaning", ""),
+            )
+            for row in content["options"]
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, SchemaError):

@@ -189,7 +189,7 @@ def remove_made(
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
 ) -> None:
-    """Remove the kit's containers, networks, images and leftovers."""
+    """Remove the kit's containers, networks and images."""
     items = remove_folders(dry_run=dry_run)
     for item in items:  # first, for they need no engine
         result.print(escape(str(item)))
@@ -223,7 +223,7 @@ def render_pins(
         ),
     ] = False,
 ) -> None:
-    """Bring docker/pins.toml into the Dockerfiles, and lock again. The locks have hashes and are one a profile."""
+    """Render docker/pins.toml and make the locks. The locks have hashes and are one a profile."""
     kit = pins.load()
     rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
     if fetch is not None:

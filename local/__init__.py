@@ -3,6 +3,7 @@
 opt_ml             what a container finds in /opt/ml, laid out as SageMaker does
 checks             what a container would refuse, before there is one
 job_request        what run train's command line asks for, and which program that runs
+hyperparameter_list what run_qa takes, for people
 api_limits         what SageMaker's API would refuse of a job or a model
 job                a training job on one or many hosts
 endpoint           a served model on a loopback port

@@ -68,7 +68,7 @@ def check_run_qa(image: SelectedImage) -> None:
 
 def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Mapping[str, str]) -> None:
     """Refuses what the image's run_qa does not know, by its own list, which each image is asked for once."""
-    options = _options(client, image)
+    options = known_hyperparameters(client, image)
     if options is None:
         return
     try:
@@ -77,7 +77,7 @@ def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Map
         raise UserError(str(error)) from None
 
 
-def _options(client: DockerClient, image: str) -> dict[str, Option] | None:
+def known_hyperparameters(client: DockerClient, image: str) -> dict[str, Option] | None:
     """The hyperparameters of an image; None for one of an older kit, which can't say."""
     kept = _SCHEMAS / hashlib.sha256(str(find_image(client, image).id).encode()).hexdigest()[:32]
     try:

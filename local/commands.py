@@ -1,23 +1,25 @@
 """The commands of build.py that run the images as SageMaker does. Arguments in, a result out."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from berth.common.console import is_watched, note, result, say
+from berth.common.console import is_watched, note, print_json, print_table, result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError, refuse
 from berth.contract import metric_definitions
 from berth.images import pins
-from berth.images.options import NamedImageOption, ProfileOption, command_group
+from berth.images.options import JsonOption, NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, require_images, select_image
 from berth.local import archive, checks
 from berth.local.api_limits import model_problems
 from berth.local.demo import run_demo
 from berth.local.endpoint import EndpointOptions, require_port, require_variables, serve_until_interrupted
 from berth.local.gpu_check import measure_gpus
+from berth.local.hyperparameter_list import describe, find
 from berth.local.int8 import Quantization, find_data, quantize_model
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
 from berth.local.job_request import (
@@ -207,7 +209,7 @@ def show_demo(
     output: Annotated[Path, typer.Option(help="Where the model and the plot go.")] = Path("out"),
     profile: ProfileOption = pins.DEFAULT_PROFILE,
 ) -> None:
-    """Fine-tune on the embedded sample, serve the result, ask it."""
+    """Fine-tune on the sample, serve the result, ask it."""
     with engine_errors():
         for image in pins.IMAGES:
             require_images([image], profile)
@@ -250,9 +252,39 @@ def quantize(
     result.print(escape(str(quantize_model(asked, chosen.name, log=_print_line, say=say))))
 
 
+@app.command("hyperparameters")
+def show_hyperparameters(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One hyperparameter; without it, all.")] = None,
+    as_json: JsonOption = False,
+    profile: ProfileOption = pins.DEFAULT_PROFILE,
+    image: NamedImageOption = None,
+) -> None:
+    """List run_qa's hyperparameters: name, default, meaning.
+
+    Defaults are those of a job on GPUs with the channels train and validation and a checkpoint folder.
+    """
+    with engine_errors():
+        require_images(["train"], profile, image)
+        selected = select_image(connect(), "train", profile, image)
+        checks.check_run_qa(selected)
+        options = checks.known_hyperparameters(connect(), selected.id)
+    if not options or not any(option.meaning for option in options.values()):
+        raise UserError(
+            f"{selected.name} is of an earlier build, which does not describe hyperparameters: build it again."
+        )
+    found = describe(options) if name is None else [find(name, options)]
+    if as_json:
+        print_json({"image": selected.name, "hyperparameters": [asdict(each) for each in found]})
+    elif name is None:
+        print_table(("name", "default", "meaning"), [(each.name, each.default, each.meaning) for each in found])
+    else:
+        for each in found:
+            result.print(escape(f"{each.name}: {each.type}; default: {each.default or 'none'}\n{each.meaning}"))
+
+
 @app.command("metrics")
 def show_metrics() -> None:
-    """Print what an estimator's metric_definitions takes, as JSON."""
+    """Print an estimator's metric_definitions as JSON."""
     print(metric_definitions.rendered())
 
 

@@ -118,7 +118,7 @@ def show_outdated(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show newer releases, vulnerabilities and Debian's updates.
+    """Show newer releases, vulnerabilities, Debian's fixes.
 
     With --lock it then locks again. Exit code 1 if anything was found insecure, 3 if nothing was, but somebody that
     should know did not answer, as on a closed network. A newer release of what docker/pins.toml names is taken by a

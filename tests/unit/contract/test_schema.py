@@ -11,10 +11,11 @@ from transformers import TrainingArguments
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import HyperparameterError, decode, parse
 from berth.contract.schema import SchemaError, read_schema, write_schema
-from berth.train.finetune.recipe import options
+from berth.train.finetune.recipe import Recipe, options
+from berth.train.finetune.schema import MEANINGS, described
 from tests.unit.contract.test_hyperparameters import CASES, MISTAKES, OLD
 
-IMAGE = options(TrainingArguments)
+IMAGE = described()
 HOST = read_schema(write_schema(IMAGE))
 
 
@@ -26,6 +27,26 @@ def plain(value: object) -> object:
 def test_every_option_stands_in_the_schema_in_its_order() -> None:
     assert list(HOST) == list(IMAGE)
     assert [option.choices for option in HOST.values()] == [option.choices for option in IMAGE.values()]
+
+
+def test_every_option_has_a_meaning_and_run_qas_own_default() -> None:
+    assert [name for name, option in HOST.items() if not option.meaning] == []
+    assert {spec.name for spec in dataclasses.fields(Recipe)} <= set(MEANINGS)
+    defaults = {name: option.default for name, option in HOST.items()}
+    assert list(defaults) == list(options(TrainingArguments))
+    assert {name: defaults[name] for name in ("learning_rate", "seed", "max_seq_length", "token", "optim")} == {
+        "learning_rate": "5e-05",
+        "seed": "42",
+        "max_seq_length": "384",
+        "token": "",
+        "optim": TrainingArguments().optim.value,
+    }
+    # transformers' own would be steps, 500 and random.
+    assert [defaults[name] for name in ("save_strategy", "logging_steps", "train_sampling_strategy")] == [
+        "epoch",
+        "0.02",
+        "group_by_length",
+    ]
 
 
 def test_every_value_in_every_encoding_is_read_alike() -> None:

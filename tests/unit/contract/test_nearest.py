@@ -1,0 +1,50 @@
+"""Which hyperparameter a name most likely means."""
+
+import pytest
+from transformers import TrainingArguments
+
+from berth.contract.deprecated import DEPRECATED_NAMES
+from berth.contract.hyperparameters import LAUNCHER_NAMES, HyperparameterError, parse
+from berth.contract.nearest import SHORT_FORMS, nearest
+from berth.train.finetune.recipe import options
+
+OPTIONS = options(TrainingArguments)
+KNOWN = [*OPTIONS, *DEPRECATED_NAMES, *LAUNCHER_NAMES]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("lr", "learning_rate"),
+        ("LR", "learning_rate"),
+        ("learning_ratee", "learning_rate"),
+        ("batch_size", "per_device_train_batch_size"),
+        ("batch-size", "per_device_train_batch_size"),
+        ("num_epochs", "num_train_epochs"),
+        ("max_length", "max_seq_length"),
+        ("warmup", "warmup_steps"),
+        ("model_id", "model_name_or_path"),
+        ("grad_accum", "gradient_accumulation_steps"),
+        ("wd", "weight_decay"),
+        ("persistent_workers", "dataloader_persistent_workers"),
+        ("xyzzy", None),
+    ],
+)
+def test_short_forms_words_and_letters(name: str, meant: str | None) -> None:
+    assert nearest(name, KNOWN) == meant
+
+
+def test_every_short_form_leads_to_a_hyperparameter_and_is_none_itself() -> None:
+    assert [name for name in SHORT_FORMS if name not in KNOWN] == []
+    forms = [form for several in SHORT_FORMS.values() for form in several]
+    assert len(forms) == len(set(forms))
+    assert set(forms) & set(KNOWN) == set()
+
+
+def test_a_short_form_of_what_an_image_does_not_know_is_not_offered() -> None:
+    assert nearest("lr", ["seed"]) is None
+
+
+def test_the_job_names_what_was_meant() -> None:
+    with pytest.raises(HyperparameterError, match=r"lr is not known \(did you mean learning_rate\?\)"):
+        parse({"lr": "3e-5"}, OPTIONS, DEPRECATED_NAMES)
