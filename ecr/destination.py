@@ -9,6 +9,7 @@ from berth.ecr import names
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
 from berth.images.local_image import LocalImage, doubles_problem, is_dirty, left_out_problem
+from berth.images.selection import other_build
 
 SERVERLESS_BYTES = 10 * 1024**3
 """What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""
@@ -141,11 +142,8 @@ def warnings(image: LocalImage, checkout: str) -> list[str]:
     found = []
     if image.derived:
         found += [f"{image.exact_tag} stands on an image of the kit with uncommitted changes in it."] * image.dirty
-    elif image.revision != checkout:
-        found.append(
-            f"{image.exact_tag} was built from {image.revision}, and this checkout is at {checkout}: run `python "
-            f"build.py build {image.image} --profile {image.profile}` first if you mean what is here."
-        )
+    elif said := other_build(image.exact_tag, image.image, image.profile, image.revision, checkout):
+        found.append(said)
     if image.image == "serve" and image.size > SERVERLESS_BYTES:
         found.append(
             f"{image.exact_tag} has {image.size / 1e9:.1f} GB unpacked, and serverless endpoints take "

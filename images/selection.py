@@ -51,6 +51,19 @@ class SelectedImage:
         return own_name(self.name)[1] if self.derived else labels.exact(self.labels, self.profile)
 
 
+def other_build(exact_name: str, kit: str, profile: str, revision: str, checkout: str) -> str:
+    """A sentence if an image of the kit was not built from this checkout, else "".
+
+    exact_name: of the build; revision: the image's, by its labels; checkout: the revision that is here.
+    """
+    if revision == checkout:
+        return ""
+    return (
+        f"{exact_name} was built from {revision}, and this checkout is at {checkout}: run `python build.py build {kit} "
+        f"--profile {profile}` first if you mean what is here."
+    )
+
+
 def own_name(name: str) -> tuple[str, str]:
     """Repository, without a registry's host, and tag of an image's name; both empty where it has no tag, as an id."""
     path, _, tag = name.partition("@")[0].rpartition(":")

@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from berth.common import labels
 from berth.common.console import is_watched, note, print_json, print_table, result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError, refuse
+from berth.common.image_names import image_name
 from berth.contract import metric_definitions
 from berth.images import pins
+from berth.images.build import revision
 from berth.images.options import JsonOption, NamedImageOption, ProfileOption, command_group
-from berth.images.selection import SelectedImage, require_images, select_image
+from berth.images.selection import SelectedImage, other_build, require_images, select_image
 from berth.local import archive, checks
 from berth.local.api_limits import model_problems
 from berth.local.demo import run_demo
@@ -102,6 +105,7 @@ def run_train(
         image_problems.refuse()
     problems.refuse()
     assert selected is not None, "or a problem was noted"
+    _say_other_build(selected)
     _report(_shown(job, selected.name, plain=plain))
 
 
@@ -126,6 +130,15 @@ def _select(kit: str, profile: str, image: str | None, problems: Problems) -> Se
         require_images([kit], profile, image)
         return select_image(connect(), kit, profile, image)
     return None
+
+
+def _say_other_build(selected: SelectedImage) -> None:
+    """Says that the image is of another commit than this checkout; of an image of the user's own nobody can tell."""
+    if selected.derived:
+        return
+    name, built_from = image_name(selected.kit, selected.tag), labels.revision(selected.labels)
+    if said := other_build(name, selected.kit, selected.profile, built_from, str(revision(pins.ROOT))):
+        say(said)
 
 
 def _check_launch(job: TrainingJob, selected: SelectedImage | None, problems: Problems) -> None:
@@ -184,6 +197,7 @@ def run_serve(
     selected = _select("serve", profile, image, problems)
     problems.refuse()
     assert selected is not None, "or a problem was noted"
+    _say_other_build(selected)
     options = EndpointOptions(model, selected.name, port=port, environment=variables, gpus=gpus)
     raise typer.Exit(serve_until_interrupted(options, log=_print_line, say=say))
 
@@ -248,6 +262,7 @@ def quantize(
     with engine_errors():
         require_images(["train"], profile, image)
         chosen = select_image(connect(), "train", profile, image)
+    _say_other_build(chosen)
     asked = Quantization(model, calibration, measured, output, max_f1_loss, few_questions)
     result.print(escape(str(quantize_model(asked, chosen.name, log=_print_line, say=say))))
 

@@ -72,6 +72,20 @@ def test_run_train_has_a_screen_where_somebody_watches(
     assert (on_screen.call_count, in_lines.call_count) == ((1, 0) if screen else (0, 1))
 
 
+@pytest.mark.parametrize(
+    ("built_from", "derived", "said"), [("here", False, False), ("0123456789ab", False, True), ("other", True, False)]
+)
+def test_an_image_of_another_commit_is_said(
+    built_from: str, derived: bool, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "revision", lambda root: "here")
+    found = {"Config": {"Labels": {"org.opencontainers.image.revision": built_from}}}
+    commands._say_other_build(SelectedImage("x", "sha256:aa", "serve", "cu130", derived=derived, attrs=found))
+    lines = capsys.readouterr().err.replace("\n", " ")
+    assert (f"was built from {built_from}, and this checkout is at here" in lines) == said
+    assert ("`python build.py build serve --profile cu130`" in lines) == said
+
+
 def test_metrics_prints_what_an_estimator_takes(command_line: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["metrics"]) == 0
     assert json.loads(capsys.readouterr().out) == METRIC_DEFINITIONS
