@@ -24,7 +24,7 @@ from berth.train.finetune.checkpoints.manifest import MANIFEST
 from berth.train.finetune.recipe import TrainingSettings
 
 _WEIGHTS_ALONE = "it has weights alone (save_only_model)"
-_BEGIN_AGAIN = "set overwrite_output_dir to true (and leave resume_from_checkpoint out) to start from the beginning"
+BEGIN_AGAIN = "set overwrite_output_dir to true (and leave resume_from_checkpoint out) to start from the beginning"
 
 
 class CheckpointError(JobError):
@@ -120,20 +120,20 @@ def check_identity(start: Start, identity: Mapping[str, str], hosts: int, *, div
         raise CheckpointError(
             f"The checkpoint {checkpoint.path} is of a job of {written.hosts} hosts that divided the channel train "
             f"among them (ShardedByS3Key), and this job has {hosts}, which would train on other windows: run "
-            f"{written.hosts} hosts, or {_BEGIN_AGAIN}."
+            f"{written.hosts} hosts, or {BEGIN_AGAIN}."
         )
     if name := difference(written.identity, identity):
         differs, advice = WORDS[name]
         raise CheckpointError(
             f"The checkpoint {checkpoint.path} was written with {differs} than this job's: {advice}, give the job "
-            f"another checkpoint folder, or {_BEGIN_AGAIN}."
+            f"another checkpoint folder, or {BEGIN_AGAIN}."
         )
 
 
 def of_another(checkpoint: str) -> CheckpointError:
     """The sentence for one of Trainer's own that does not go into this job's model."""
     return CheckpointError(
-        f"The checkpoint {checkpoint} is of another model or optimizer than this job's: {_BEGIN_AGAIN}, or pass the "
+        f"The checkpoint {checkpoint} is of another model or optimizer than this job's: {BEGIN_AGAIN}, or pass the "
         "model that it was written with."
     )
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 MANIFEST = "berth_checkpoint.json"
 
@@ -29,7 +30,8 @@ class CheckpointManifest:
     per_device_batch, accumulation: windows of a rank at once, and how often before a step.
     epoch_multiple: an epoch's order is filled up to a multiple of so many windows (features.OrderSampler).
     divided: each host trained on files of its own. resumable: it has more than weights (not save_only_model).
-    identity: the digests of identity.py. job: SageMaker's name of the job that wrote it, empty where it had none.
+    identity: the digests of identity.py. recipe: learning rate, schedule and so on (recipe_changes.py), empty in a
+    checkpoint of an earlier kit. job: SageMaker's name of the job that wrote it, empty where it had none.
     files: by their path in the folder.
     """
 
@@ -43,6 +45,7 @@ class CheckpointManifest:
     divided: bool
     resumable: bool
     identity: Mapping[str, str]
+    recipe: Mapping[str, Any] = field(default_factory=dict)
     kit: str = ""
     job: str = ""
     files: Mapping[str, StoredFile] = field(default_factory=dict)
@@ -68,11 +71,13 @@ def read(folder: Path) -> CheckpointManifest | None:
     """The manifest of a folder; None where there is none that this version of the kit can read."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        names = [each.name for each in fields(CheckpointManifest) if each.name in found or each.default is MISSING]
+        optional = {each.name for each in fields(CheckpointManifest) if each.default is not MISSING} | {"recipe"}
+        names = [each.name for each in fields(CheckpointManifest) if each.name in found or each.name not in optional]
         known = {name: found[name] for name in names}
         known["files"] = {
             str(name): StoredFile(int(each["bytes"]), str(each["sha256"])) for name, each in known["files"].items()
         }
+        known["recipe"] = {str(name): value for name, value in known.get("recipe", {}).items()}
         known["identity"] = {str(name): str(digest) for name, digest in known["identity"].items()}
         numbers = ("step", "sequence", "ranks", "hosts", "per_device_batch", "accumulation", "epoch_multiple")
         known |= {name: int(known[name]) for name in numbers}

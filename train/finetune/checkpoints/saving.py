@@ -17,8 +17,8 @@ from transformers import Trainer
 
 from berth.train.environment import Rank
 from berth.train.finetune import ranks
-from berth.train.finetune.checkpoints import checkpoint_folder, manifest, random_states
-from berth.train.finetune.checkpoints.choice import Start
+from berth.train.finetune.checkpoints import checkpoint_folder, manifest, random_states, recipe_changes
+from berth.train.finetune.checkpoints.choice import Start, of_another
 from berth.train.finetune.checkpoints.manifest import CheckpointManifest
 from berth.train.finetune.inputs.divided import HostWindows
 from berth.train.hosts.rendezvous import kit_version
@@ -56,6 +56,7 @@ class CheckpointTrainer(Trainer):
     _known: tuple[Path, ...] = ()
     _sequence = 0
     _identity: Mapping[str, str] = {}
+    _resumed_recipe: Mapping[str, Any] = {}
     _job = ""
     _limit: int | None = None
 
@@ -64,6 +65,8 @@ class CheckpointTrainer(Trainer):
 
         All ranks must call it before `train`. One rank of each host deletes, and only what was there at the start.
         """
+        if start.chosen:
+            recipe_changes.check_optimizer(start.chosen, self.args)
         listing, self._identity, self._job = start.listing, identity, start.job
         # At the end of its loop Trainer itself would delete what is not the best of two, as what a stop has just saved.
         self._limit, self.args.save_total_limit = self.args.save_total_limit, None
@@ -73,6 +76,7 @@ class CheckpointTrainer(Trainer):
             self.last_checkpoint = start.chosen.path
             if start.chosen.manifest:
                 self.epoch_multiple = start.chosen.manifest.epoch_multiple
+                self._resumed_recipe = start.chosen.manifest.recipe
         if self.rank.local_rank == 0:
             checkpoint_folder.remove([*listing.torn, *listing.aside])
 
@@ -88,6 +92,43 @@ class CheckpointTrainer(Trainer):
             )
             self.state.best_metric = self.state.best_global_step = None
         return found
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Trainer's own, but this job's recipe is used where it is not the checkpoint's (recipe_changes.py)."""
+        if checkpoint is None or self.is_deepspeed_enabled:  # DeepSpeed restores both by itself, with the model
+            super()._load_optimizer_and_scheduler(checkpoint)
+            if changed := recipe_changes.changes(self._resumed_recipe, self._recipe()):
+                names = ", ".join(change.name for change in changed)
+                self.say(f"warning: DeepSpeed may go on with the checkpoint's values of what changed: {names}")
+            return
+        assert self.optimizer is not None
+        fresh = recipe_changes.options(self.optimizer.param_groups)
+        scheduler: Any = self.lr_scheduler
+        written: Any = recipe_changes.SchedulerState()
+        self.lr_scheduler = written
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        finally:
+            self.lr_scheduler = scheduler
+        if written.content is None:
+            return
+        groups = self.optimizer.param_groups
+        if self.optimizer.defaults.keys() - groups[0].keys():
+            raise of_another(checkpoint)
+        state = json.loads((Path(checkpoint) / checkpoint_folder.STATE).read_text(encoding="utf-8"))
+        old = self._resumed_recipe or recipe_changes.recipe_of_states(groups, state)
+        new, step = self._recipe(), self.state.global_step
+        for line in recipe_changes.lines(old, new, step) if step < self.state.max_steps else []:
+            self.say(line)
+        recipe_changes.take_options(groups, fresh)
+        if recipe_changes.is_same_schedule(scheduler, old, new, written.content):
+            scheduler.load_state_dict(written.content)
+        else:
+            rates = [group["lr"] for group in fresh]
+            recipe_changes.take_schedule(scheduler, self.optimizer, written.content, step, rates)
+
+    def _recipe(self) -> dict[str, Any]:
+        return recipe_changes.recipe(self.args, getattr(self.model, "config", None), self.state.max_steps)
 
     @property
     def windows_at_once(self) -> int:
@@ -154,6 +195,7 @@ class CheckpointTrainer(Trainer):
                 divided=self.divided is not None,
                 resumable=not self.args.save_only_model,
                 identity=self._identity,
+                recipe=self._recipe(),
                 kit=kit_version(),
                 job=self._job,
                 files=manifest.files_of(written),

@@ -76,8 +76,8 @@ class LineCallback(TrainerCallback):
         if self.nothing_left:
             self.say(
                 f"warning: the checkpoint is at step {state.global_step} and the job ends at step {state.max_steps}, "
-                "so nothing is left to train and the model is the checkpoint's: set overwrite_output_dir to true to "
-                "start from the beginning"
+                "so nothing is left to train and the model is the checkpoint's: raise max_steps or num_train_epochs to "
+                "train on, or set overwrite_output_dir to true to start from the beginning"
             )
         self._begin = self._logged = self.meter.read(state.global_step)
         self._recent.append(self._begin)

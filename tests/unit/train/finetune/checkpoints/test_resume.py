@@ -54,7 +54,9 @@ def test_nothing_left_to_train_is_said(
     assert end.code == 0, end.err
     (line,) = [line for line in end.out.splitlines() if "nothing is left to train" in line]
     assert line.startswith("warning: the checkpoint is at step 20 and the job ends at step ")
+    assert "raise max_steps or num_train_epochs" in line
     assert "set overwrite_output_dir to true" in line
+    assert " → " not in end.out
     assert "train_loss" not in end.out
     assert not {"train_loss", "train_runtime"} & second.metrics().keys()
     written, kept = second.weights(), load_file(folder / "model.safetensors")
