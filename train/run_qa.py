@@ -118,7 +118,7 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     say(f"ranks: {rank.world_size}, {settings.backend}, {on}")
     # Before the model: the answer head starts from random weights, which must be the same on every rank.
     (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
-    loaded = _load(name, recipe, args, rank, say)
+    loaded = _load(name, recipe, args, rank, say, resumes=start.chosen is not None)
     clock.switch("features")
     inputs = job_data.load(sources, recipe, loaded, rank, say)
     trainer = _trainer(loaded, settings, args, inputs, LineCallback(rank, say, clock, recipe.log_seconds))
@@ -229,13 +229,17 @@ def _arguments(training: dict[str, Any]) -> TrainingArguments:
         raise HyperparameterError(f"These hyperparameters don't go together: {text}.") from reason
 
 
-def _load(name: str | Path, recipe: Recipe, args: TrainingArguments, rank: Rank, say: Callable[[str], None]) -> Loaded:
-    """Load the model; transformers' own report on its weights is replaced by one line."""
+def _load(
+    name: str | Path, recipe: Recipe, args: TrainingArguments, rank: Rank, say: Callable[[str], None], *, resumes: bool
+) -> Loaded:
+    """Load the model; transformers' own report on its weights is replaced by one line, or by none where the training
+    `resumes` and a checkpoint's weights take their place.
+    """
     transformers.utils.logging.set_verbosity_error()
     loaded = model.load(name, recipe)
     level = args.get_process_log_level() if rank.leads else logging.ERROR
     transformers.utils.logging.set_verbosity(level)
-    if loaded.fresh:
+    if loaded.fresh and not resumes:
         say(f"model: {', '.join(loaded.fresh)} starts from random weights, all else is pretrained")
     return loaded
 
