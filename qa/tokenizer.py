@@ -17,22 +17,24 @@ class SlowTokenizerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PairTokenizer:
-    """Encodes pairs of texts whole: no truncation, no padding."""
+    """Encodes pairs of texts whole: no truncation, no padding, and no token that a text could spell."""
 
     library: Tokenizer
     token_types: bool
     """Whether the model takes token_type_ids."""
 
     @classmethod
-    def of(cls, tokenizer: Any) -> Self:
+    def of(cls, tokenizer: Any, *, token_types: bool) -> Self:
         """A copy of what a fast tokenizer of transformers holds; SlowTokenizerError for another."""
         if not getattr(tokenizer, "is_fast", False):
             raise SlowTokenizerError(
                 "This model has a slow tokenizer only, without offsets: use a model with a tokenizer.json."
             )
-        return cls._plain(
-            tokenizer.backend_tokenizer.to_str(), token_types="token_type_ids" in tokenizer.model_input_names
-        )
+        fields = json.loads(tokenizer.backend_tokenizer.to_str())
+        named = set(tokenizer.all_special_tokens)
+        for token in fields["added_tokens"]:
+            token["special"] = token["special"] or token["content"] in named
+        return cls(_library(fields), token_types)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -43,18 +45,10 @@ class PairTokenizer:
             raise ValueError(f"it is no tokenizer ({error})") from error
         if not isinstance(fields, dict) or not isinstance(fields.get("token_types"), bool) or "library" not in fields:
             raise ValueError("it is no tokenizer that the kit wrote")
-        return cls._plain(json.dumps(fields["library"]), token_types=fields["token_types"])
-
-    @classmethod
-    def _plain(cls, library: str, *, token_types: bool) -> Self:
         try:
-            plain = Tokenizer.from_str(library)
+            return cls(_library(fields["library"]), fields["token_types"])
         except Exception as error:  # the library raises no other type
             raise ValueError(f"it is no tokenizer ({error})") from error
-        # A tokenizer.json may bring both with it.
-        plain.no_truncation()
-        plain.no_padding()
-        return cls(plain, token_types)
 
     def to_json(self) -> str:
         """The whole tokenizer as text."""
@@ -69,8 +63,7 @@ class PairTokenizer:
         fields = json.loads(self.library.to_str())
         if (fields["post_processor"] or {}).get("type") not in SharingTokenizer.PROCESSORS:
             return self
-        parts = Tokenizer.from_str(json.dumps(fields | {"post_processor": None}))
-        return SharingTokenizer(self.library, self.token_types, parts)
+        return SharingTokenizer(self.library, self.token_types, _library(fields | {"post_processor": None}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +83,41 @@ class SharingTokenizer(PairTokenizer):
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         encoded = dict(zip(texts, self.parts.encode_batch(texts), strict=True))
         return [self.library.post_process(encoded[first], encoded[second]) for first, second in pairs]
+
+
+def _library(fields: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of a tokenizer.json for texts of users: it neither truncates nor pads, and a special token that is
+    spelt in a text, such as `</s>`, is text.
+    """
+    library = Tokenizer.from_str(json.dumps(_without_spelt_tokens(fields)))
+    library.no_truncation()
+    library.no_padding()
+    library.encode_special_tokens = True  # the name means: as text. No tokenizer.json can say it
+    return library
+
+
+def _without_spelt_tokens(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same tokenizer, but special tokens begin with a space in its vocabulary; ids stay the same.
+
+    `encode_special_tokens` is not enough: models that look for whole pieces (Unigram, WordPiece, WordLevel) find
+    `</s>` in their vocabulary all the same. No piece of a text has a space, which is replaced or cut at before. BPE
+    finds only what its merges make.
+    """
+    model = fields["model"]
+    if "merges" in model:
+        return fields
+    special = {token["content"] for token in fields["added_tokens"] if token["special"]}
+
+    def hidden(piece: str) -> str:
+        return f" {piece}" if piece in special and not piece.startswith(" ") else piece
+
+    vocabulary = model["vocab"]
+    model = model | {
+        "vocab": {hidden(piece): number for piece, number in vocabulary.items()}
+        if isinstance(vocabulary, dict)
+        else [[hidden(piece), score] for piece, score in vocabulary]
+    }
+    if "unk_token" in model:
+        model["unk_token"] = hidden(model["unk_token"])
+    added = [token | {"content": hidden(token["content"])} for token in fields["added_tokens"]]
+    return fields | {"model": model, "added_tokens": added}

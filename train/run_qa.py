@@ -237,6 +237,8 @@ def _load(
     """
     transformers.utils.logging.set_verbosity_error()
     loaded = model.load(name, recipe)
+    if not args.do_train:
+        model.check_head(loaded, name)
     level = args.get_process_log_level() if rank.leads else logging.ERROR
     transformers.utils.logging.set_verbosity(level)
     if loaded.fresh and not resumes:

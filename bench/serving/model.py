@@ -49,7 +49,8 @@ def window_lengths(tokenizer: Any, asked: Sequence[Asked]) -> list[int]:
     from berth.qa.windows import make_windows
 
     pairs = [(each.question, each.context) for each in asked]
-    return [len(window.input_ids) for window in make_windows(PairTokenizer.of(tokenizer), pairs, WINDOW, STRIDE)]
+    windows = make_windows(PairTokenizer.of(tokenizer, token_types=True), pairs, WINDOW, STRIDE)
+    return [len(window.input_ids) for window in windows]
 
 
 def flops_by_length(config: Any, lengths: Iterable[int]) -> dict[int, int]:

@@ -75,7 +75,7 @@ def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
     from berth.runtime.engines import pytorch  # seconds of import
 
     engine = pytorch.PyTorchEngine(files, chosen.threads, chosen.precision)
-    return LoadedModel(files, pytorch.load_tokenizer(files), engine)
+    return LoadedModel(files, engine.tokenizer, engine)
 
 
 def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:

@@ -43,10 +43,9 @@ class _Logits(torch.nn.Module):
 def convert(files: ModelFiles, target: Path) -> GraphManifest:
     """Write the graph of the model in `files` into the folder `target`, in place of one that is there.
 
-    GraphError if OpenVINO can't take this model, or computes something else; ModelFilesError as `pytorch.load_model`.
+    GraphError if OpenVINO can't take this model, or computes something else; ModelFilesError as `pytorch.load`.
     """
-    model = pytorch.load_model(files.folder)
-    tokenizer = pytorch.load_tokenizer(files)
+    model, tokenizer = pytorch.load(files)
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if tokenizer.token_types else [])]
     module = _Logits(model, names)
     longest = pytorch.longest_window(model)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from berth.contract.model_config import cannot_answer
 from berth.contract.model_files import CONFIG, NULL_THRESHOLD, TOKENIZERS, WEIGHTS, first_file, model_homes
 
 
@@ -59,6 +60,8 @@ def _read_config(path: Path) -> tuple[Mapping[str, Any], list[str]]:
         return {}, [f"{path} can't be read ({error}): save the model again"]
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         return {}, [f"{path} names no `model_type`: save the model with `save_pretrained`"]
+    if fault := cannot_answer(config):
+        return config, [f"{path.parent}: {fault}"]
     threshold = config.get(NULL_THRESHOLD)
     if threshold is None or (type(threshold) in (int, float) and math.isfinite(threshold)):
         return config, []

@@ -18,6 +18,7 @@ from berth.qa.tokenizer import PairTokenizer, SlowTokenizerError
 from berth.qa.windows import position_count
 from berth.runtime.engines.batches import model_inputs
 from berth.runtime.engines.engine import EngineInfo, RowLogits, WindowTokens
+from berth.runtime.engines.model_check import fault_of, reason_of, takes_token_types, tokenizer_fault
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
 
 ROWS = {"cpu": 4, "cuda": 64}
@@ -47,38 +48,39 @@ def _quiet() -> Iterator[None]:
         logging_of.set_verbosity(before)
 
 
-def _sentence(error: Exception) -> str:
-    """The first line of an error, short enough for a sentence."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:200]}"
+def load(files: ModelFiles) -> tuple[Any, PairTokenizer]:
+    """The model, in float32 on the CPU, and its tokenizer, checked together; ModelFilesError if they can't answer."""
+    model = _load_model(files.folder)
+    tokenizer = _load_tokenizer(files.folder, token_types=takes_token_types(model))
+    if fault := fault_of(model, tokenizer):
+        raise ModelFilesError(f"the model in {files.folder} can't answer questions: {fault}")
+    return model, tokenizer
 
 
-def load_tokenizer(files: ModelFiles) -> PairTokenizer:
-    """The model's fast tokenizer; ModelFilesError if it can't be read or has no offsets."""
+def _load_tokenizer(folder: Path, *, token_types: bool) -> PairTokenizer:
     try:
         with _quiet():
-            return PairTokenizer.of(AutoTokenizer.from_pretrained(files.folder, local_files_only=True))
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            return PairTokenizer.of(tokenizer, token_types=token_types)
     except SlowTokenizerError as error:
         raise ModelFilesError(
-            f"the tokenizer in {files.folder} has no fast version, whose offsets are needed: add a tokenizer.json"
+            f"the tokenizer in {folder} has no fast version, whose offsets are needed: add a tokenizer.json"
         ) from error
     except Exception as error:  # whatever a damaged file makes transformers raise, the user's way out is the same
         raise ModelFilesError(
-            f"the tokenizer in {files.folder} can't be loaded ({_sentence(error)}): save it again"
+            f"the tokenizer in {folder} can't be loaded ({tokenizer_fault(error)}): save it again"
         ) from error
 
 
-def load_model(folder: Path) -> Any:
-    """The model in `folder`, in float32 on the CPU; ModelFilesError if its weights don't fit or hold no
-    question-answering head.
-    """
+def _load_model(folder: Path) -> Any:
+    """ModelFilesError if the weights don't fit or hold no question-answering head."""
     try:
         with _quiet():
             model, report = AutoModelForQuestionAnswering.from_pretrained(
                 folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
             )
     except Exception as error:
-        raise ModelFilesError(f"the model in {folder} can't be loaded ({_sentence(error)}): save it again") from error
+        raise ModelFilesError(f"the model in {folder} can't be loaded ({reason_of(error)}): save it again") from error
     missing = sorted(report["missing_keys"])
     if missing:  # transformers fills them with random numbers and goes on; such answers would only look like answers
         raise ModelFilesError(
@@ -102,14 +104,15 @@ class PyTorchEngine:
     """See engine.Engine. One batch at a time, with all threads."""
 
     def __init__(self, files: ModelFiles, threads: int, precision: str = "") -> None:
-        """Load the weights of `files`; ModelFilesError as `load_model`. `precision` is fp32, bf16 or fp16, or empty for
+        """Load `files`; ModelFilesError as `load`. `precision` is fp32, bf16 or fp16, or empty for
         what fits the device.
         """
         torch.set_num_threads(threads)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         on_gpu = self.device.type == "cuda"
         precision = precision or (gpu_precision(torch.cuda.get_device_capability()) if on_gpu else "fp32")
-        self.model = load_model(files.folder).to(self.device, _DTYPES[precision])
+        model, self.tokenizer = load(files)
+        self.model = model.to(self.device, _DTYPES[precision])
         self.pad_id = self.model.config.pad_token_id or 0
         self.info = EngineInfo(
             description=f"PyTorch {torch.__version__}, {type(self.model).__name__}, {precision} on {self.device}",

@@ -15,8 +15,10 @@ from typing import Any
 
 from berth.contract.archive import ArchiveError, unpack
 from berth.contract.errors import JobError
+from berth.contract.model_config import has_other_head, unusable
 from berth.contract.model_files import NULL_THRESHOLD, WEIGHTS, first_file, model_home, what_is_missing
-from berth.train.finetune.inputs.data import first_line
+from berth.qa.tokenizer import PairTokenizer
+from berth.runtime.engines.model_check import fault_of, reason_of, takes_token_types, tokenizer_fault
 from berth.train.finetune.recipe import Paths, Recipe
 
 # The two dropout rates under the names that the common architectures give them.
@@ -122,7 +124,11 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
     }
     with _reading("config", name, local=local):
         config = AutoConfig.from_pretrained(recipe.config_name or place, **source)
+    if fault := unusable(config.to_dict()):
+        raise ModelLoadError(f"{name}: {fault}.")
     _set_dropout(config, recipe)
+    if has_other_head(config.to_dict()):
+        config.num_labels = 2  # of the head that is made here, whatever the other one had
     if recipe.version_2_with_negative:
         setattr(config, NULL_THRESHOLD, recipe.null_score_diff_threshold)  # for whoever serves the model
     with _reading("tokenizer", name, local=local):
@@ -135,8 +141,23 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             place, config=config, dtype=torch.float32, output_loading_info=True, **source
         )
+    if info["missing_keys"] >= {key for key, _ in model.named_parameters()}:
+        raise ModelLoadError(f"None of the weights of {name} fit its config, {type(model).__name__}: save it again.")
+    with _reading("tokenizer", name, local=local):
+        pairs = PairTokenizer.of(tokenizer, token_types=takes_token_types(model))
+    if fault := fault_of(model.eval(), pairs):
+        raise ModelLoadError(f"{name} can't be used: {fault}.")
     fresh = sorted({key.split(".")[0] for key in info["missing_keys"]})
     return Loaded(model, tokenizer, tuple(fresh))
+
+
+def check_head(loaded: Loaded, name: str | Path) -> None:
+    """For a job that trains nothing: raises ModelLoadError for a model without a head for question answering."""
+    if loaded.fresh:
+        raise ModelLoadError(
+            f"{name} has no weights for {', '.join(loaded.fresh)}, and this job trains nothing: pass a model that was "
+            "fine-tuned for question answering, or a channel train."
+        )
 
 
 @contextlib.contextmanager
@@ -150,7 +171,8 @@ def _reading(what: str, name: str, *, local: bool) -> Iterator[None]:
             if local
             else "check the name, and in a job without a way to the hub pass the model as channel model"
         )
-        raise ModelLoadError(f"The {what} of {name} can't be loaded ({first_line(reason)}): {advice}.") from reason
+        why = tokenizer_fault(reason) if what == "tokenizer" else reason_of(reason)
+        raise ModelLoadError(f"The {what} of {name} can't be loaded ({why}): {advice}.") from reason
 
 
 def _set_dropout(config: Any, recipe: Recipe) -> None:

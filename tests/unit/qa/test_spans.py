@@ -16,6 +16,11 @@ from berth.qa.windows import Window, make_windows
 CONTEXT = "Oslo is the capital of Norway, and Bergen was its capital long before Oslo."
 
 
+def windows_of(tokenizer: Any, pairs: list[tuple[str, str]], *lengths: int, **options: Any) -> list[Window]:
+    """With a tokenizer of transformers."""
+    return make_windows(PairTokenizer.of(tokenizer, token_types=True), pairs, *lengths, **options)
+
+
 def plain_best(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], longest: int) -> list[tuple[float, int, int]]:
     """All allowed spans of one window by the definition, best first."""
     spans = [
@@ -66,7 +71,7 @@ def place(text: str, after: int = 0) -> tuple[int, int]:
 def decode(
     tokenizer: Any, decoding: Decoding, *spans: tuple[int, int, float], null: float = -5.0, **cut: int
 ) -> list[Span]:
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)], **cut)
+    windows = windows_of(tokenizer, [("Which?", CONTEXT)], **cut)
     starts, ends = zip(*(logits_for(window, *spans) for window in windows), strict=True)
     for logits in (*starts, *ends):
         logits[0] = null
@@ -85,7 +90,7 @@ def test_evaluation_compares_sums_of_logits_over_windows(tokenizer: Any) -> None
 
 
 def test_serving_scores_are_products_of_softmaxes(tokenizer: Any) -> None:
-    (window,) = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
+    (window,) = windows_of(tokenizer, [("Which?", CONTEXT)])
     start, end = logits_for(window, (*place("Norway"), 3.0))
     start[1] = end[1] = 50.0  # the question is no part of the softmax
     (found,) = predict([window], [start], [end], [CONTEXT], SERVING)
@@ -104,7 +109,7 @@ def test_serving_adds_up_equal_texts_at_the_first_place(tokenizer: Any) -> None:
 
 def test_serving_widens_to_whole_words_and_evaluation_does_not(tokenizer: Any) -> None:
     context = "It was unbelievableness, indeed"
-    (window,) = make_windows(PairTokenizer.of(tokenizer), [("What?", context)])
+    (window,) = windows_of(tokenizer, [("What?", context)])
     piece = window.context_start + 3  # not the word's first
     logits = np.full(len(window.input_ids), -5.0)
     logits[piece] = 5.0
@@ -158,7 +163,7 @@ def test_served_probabilities_have_the_same_threshold(
 
 
 def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> None:
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)], 16, 4)
+    windows = windows_of(tokenizer, [("Which?", CONTEXT)], 16, 4)
     assert len(windows) > 1
     logits = [np.full(len(w.input_ids), -5.0) for w in windows]
     for height, row in enumerate(logits, start=3):
@@ -175,7 +180,7 @@ def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> N
 def test_many_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -> None:
     rng = np.random.default_rng(0)
     contexts = [" ".join(f"word{i}" for i in range(size)) for size in rng.integers(1, 60, 90)]
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context) for context in contexts], 40, 8)
+    windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 40, 8)
     padded = rng.normal(size=(2, len(windows), 50))
     for row, window in enumerate(windows):
         padded[:, row, len(window.input_ids) :] = np.nan
@@ -191,7 +196,7 @@ def test_many_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -
 def test_scores_are_the_same_to_the_last_bit_next_to_longer_windows(tokenizer: Any) -> None:
     rng = np.random.default_rng(1)
     contexts = [" ".join(f"word{i}" for i in range(size)) for size in (*rng.integers(5, 40, 60), 120)]
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context) for context in contexts], 384, 8)
+    windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 384, 8)
     starts, ends = ([4 * rng.normal(size=len(window.input_ids)) for window in windows] for _ in range(2))
     together = predict(windows, starts, ends, contexts, SERVING)
     for example, window in enumerate(windows[:60]):
@@ -216,7 +221,7 @@ def replace_example(window: Window) -> Window:
     ],
 )
 def test_answers_are_whole_characters_of_the_given_text(tokenizer: Any, context: str, token: int, answer: str) -> None:
-    (window,) = make_windows(PairTokenizer.of(tokenizer), [("What?", context)])
+    (window,) = windows_of(tokenizer, [("What?", context)])
     logits = np.zeros(len(window.input_ids))
     logits[window.context_start + token] = 9.0
     span = predict([window], [logits], [logits], [context], EVALUATION)[0][0]
@@ -238,7 +243,7 @@ def check_spans_in_random_text(tokenizer: Any, decoding: Decoding) -> None:
     numbers = np.random.default_rng(5)
     alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
     contexts = ["".join(rng.choices(alphabet, k=rng.randint(1, 80))) for _ in range(150)]
-    windows = make_windows(PairTokenizer.of(tokenizer), [("What?", context) for context in contexts], 24, 5)
+    windows = windows_of(tokenizer, [("What?", context) for context in contexts], 24, 5)
     logits = numbers.normal(scale=4, size=(2, len(windows), 24))
     for context, spans in zip(contexts, predict(windows, *logits, contexts, decoding), strict=True):
         assert 1 <= len(spans) <= decoding.n_best
@@ -252,14 +257,14 @@ def check_spans_in_random_text(tokenizer: Any, decoding: Decoding) -> None:
 @pytest.mark.parametrize("decoding", [EVALUATION, SERVING], ids=["evaluation", "serving"])
 @pytest.mark.parametrize("context", ["", " \r\n", "\u200b"], ids=["empty", "white-space", "zero-width"])
 def test_a_context_without_tokens_gives_the_empty_answer(tokenizer: Any, context: str, decoding: Decoding) -> None:
-    windows = make_windows(PairTokenizer.of(tokenizer), [("What?", context)])
+    windows = windows_of(tokenizer, [("What?", context)])
     logits = [np.ones(len(windows[0].input_ids))]
     assert predict(windows, logits, logits, [context], decoding) == [[Span(0.0, 0, 0, "")]]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_broken_logits_are_refused(tokenizer: Any, value: float) -> None:
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
+    windows = windows_of(tokenizer, [("Which?", CONTEXT)])
     logits = [np.zeros(len(windows[0].input_ids))]
     broken = [logits[0].copy()]
     broken[0][5] = value
@@ -268,7 +273,7 @@ def test_broken_logits_are_refused(tokenizer: Any, value: float) -> None:
 
 
 def test_masked_logits_are_no_candidates(tokenizer: Any) -> None:
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
+    windows = windows_of(tokenizer, [("Which?", CONTEXT)])
     logits = np.full(len(windows[0].input_ids), -np.inf)
     assert predict(windows, [logits], [logits], [CONTEXT], SERVING) == [[Span(0.0, 0, 0, "")]]
     logits[windows[0].context_start] = 1.0
@@ -276,7 +281,7 @@ def test_masked_logits_are_no_candidates(tokenizer: Any) -> None:
 
 
 def test_misuse_is_refused(tokenizer: Any) -> None:
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", CONTEXT)])
+    windows = windows_of(tokenizer, [("Which?", CONTEXT)])
     with pytest.raises(ValueError, match="1 windows, 0 start"):
         predict(windows, [], [], [CONTEXT], EVALUATION)
     with pytest.raises(ValueError, match="n_best is 0, it must be at least 1"):
@@ -291,7 +296,7 @@ def random_logits(windows: list[Window]) -> list[np.ndarray[Any, Any]]:
 def test_texts_are_counted_before_they_are_cut(tokenizer: Any) -> None:
     """A word of more than 100 characters is one token, so that a few tokens can be any number of characters."""
     context = " ".join(f"{number:0>20000}" for number in range(100))
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context)])
+    windows = windows_of(tokenizer, [("Which?", context)])
     logits = random_logits(windows)
     many = replace(SERVING, n_best=1000, max_answer_tokens=100)
     tracemalloc.start()
@@ -306,7 +311,7 @@ def test_texts_are_counted_before_they_are_cut(tokenizer: Any) -> None:
 
 def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> None:
     contexts = [CONTEXT, CONTEXT.upper(), CONTEXT * 9]
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context) for context in contexts], 40, 8)
+    windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 40, 8)
     logits = random_logits(windows)
     rule = replace(SERVING, n_best=5, no_answer=True)
     answers = predict(windows, logits, logits, contexts, rule)
@@ -319,7 +324,7 @@ def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> Non
 
 def test_marks_behind_a_word_count_as_characters_of_its_answers(tokenizer: Any) -> None:
     context = "a b c" + "\u0301" * 50_000
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context)])
+    windows = windows_of(tokenizer, [("Which?", context)])
     logits = random_logits(windows)
     with pytest.raises(AnswersTooLongError):
         predict(windows, logits, logits, [context], replace(SERVING, n_best=6, most_answer_characters=100_000))
@@ -327,7 +332,7 @@ def test_marks_behind_a_word_count_as_characters_of_its_answers(tokenizer: Any) 
 
 def test_long_windows_and_long_answers_are_decoded_a_few_at_a_time(tokenizer: Any) -> None:
     context = "word " * 20_000
-    windows = make_windows(PairTokenizer.of(tokenizer), [("Which?", context)], 2048, 0)
+    windows = windows_of(tokenizer, [("Which?", context)], 2048, 0)
     logits = random_logits(windows)
     tracemalloc.start()
     predict(windows, logits, logits, [context], replace(SERVING, max_answer_tokens=384))

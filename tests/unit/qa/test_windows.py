@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import processors
 
 from berth.qa.squad import Answer, Example, read
-from berth.qa.tokenizer import PairTokenizer, SharingTokenizer, SlowTokenizerError
+from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows, position_count
 
 
 def windows_of(tokenizer: Any, *arguments: Any, **options: Any) -> list[Window]:
     """With a tokenizer of transformers."""
-    return make_windows(PairTokenizer.of(tokenizer), *arguments, **options)
+    return make_windows(PairTokenizer.of(tokenizer, token_types=True), *arguments, **options)
 
 
 def text_of(window: Window, context: str) -> str:
@@ -131,26 +130,9 @@ def test_pairs_have_no_labels(tokenizer: Any) -> None:
         windows_of(tokenizer, [("What?", "one")], label=True)
 
 
-def test_pairs_that_share_texts_are_encoded_as_by_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
-    pairs = [(example.question, example.context) for example in read(sample / "squad-heldout.json.xz")[:60]]
-    for each in (tokenizer, byte_level):
-        plain = PairTokenizer.of(each)
-        sharing = plain.sharing()
-        assert type(sharing) is SharingTokenizer
-        for one, other in zip(sharing.encode(pairs), plain.encode(pairs), strict=True):
-            for name in ("ids", "type_ids", "offsets", "word_ids", "sequence_ids"):
-                assert getattr(one, name) == getattr(other, name)
-
-
-def test_a_tokenizer_that_may_put_pairs_together_otherwise_shares_nothing(byte_level: Any) -> None:
-    plain = PairTokenizer.of(byte_level)
-    plain.library.post_processor = processors.ByteLevel()
-    assert plain.sharing() is plain
-
-
-def test_a_model_without_token_types_gets_none(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer, "model_input_names", ["input_ids", "attention_mask"])
-    assert windows_of(tokenizer, [("What?", "one")])[0].token_type_ids is None
+def test_a_model_without_token_types_gets_none(tokenizer: Any) -> None:
+    (window,) = make_windows(PairTokenizer.of(tokenizer, token_types=False), [("What?", "one")])
+    assert window.token_type_ids is None
 
 
 def test_words_span_all_their_pieces(tokenizer: Any) -> None:
@@ -268,30 +250,6 @@ def test_half_a_character_is_refused(tokenizer: Any) -> None:
     with pytest.raises(WindowError, match="half a character") as error:
         windows_of(tokenizer, [("What?", "one"), ("What?", "a\ud83d")])
     assert error.value.example == 1
-
-
-def test_a_slow_tokenizer_is_refused() -> None:
-    with pytest.raises(SlowTokenizerError, match="slow tokenizer"):
-        PairTokenizer.of(object())
-
-
-def test_a_tokenizer_comes_back_from_its_text(tokenizer: Any, byte_level: Any) -> None:
-    pairs = [("What is İt?", "Zürich 🙂 cafe\u0301 [SEP] one\r\ntwo" * 40)]
-    for fast in (tokenizer, byte_level):
-        fast.backend_tokenizer.enable_truncation(7)
-        there = PairTokenizer.of(fast)
-        back = PairTokenizer.from_json(there.to_json())
-        assert back.token_types is there.token_types is ("token_type_ids" in fast.model_input_names)
-        (mine,), (theirs,) = back.encode(pairs), there.encode(pairs)
-        assert mine.ids == theirs.ids == fast(*pairs[0], truncation=False)["input_ids"]
-        assert mine.offsets == theirs.offsets
-        assert len(mine.ids) > 100
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "x", '{"token_types": true, "library": {}}'])
-def test_another_text_is_no_tokenizer(text: str) -> None:
-    with pytest.raises(ValueError, match="it is no tokenizer"):
-        PairTokenizer.from_json(text)
 
 
 def test_offsets_stay_inside_any_text(tokenizer: Any) -> None:

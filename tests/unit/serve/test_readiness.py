@@ -1,7 +1,9 @@
 """/ping in process: models that are not served, /ping while the model works, and the log."""
 
 import asyncio
+import json
 import logging
+import shutil
 import subprocess
 import sys
 import threading
@@ -83,10 +85,25 @@ def test_a_model_without_a_head_is_refused(tiny_model: Path, tmp_path: Path) -> 
     AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
     _, client = failed(tmp_path)
+    assert error_of(client.get("/ping"))[2].startswith(f"{tmp_path}: this is a BertModel, and the image answers")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    _, client = failed(tmp_path)
     assert error_of(client.get("/ping"))[2] == (
         f"the weights in {tmp_path} lack qa_outputs.bias, qa_outputs.weight: "
         "fine-tune the model for question answering first"
     )
+
+
+def test_a_model_that_the_check_refuses_never_becomes_ready(tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.add_tokens(["berth"])
+    tokenizer.save_pretrained(tmp_path / "model")
+    _, client = failed(tmp_path / "model")
+    status, kind, sentence = error_of(client.get("/ping"))
+    assert (status, kind) == (503, "not_ready")
+    assert "'berth'" in sentence
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows, position_count
+from berth.runtime.engines.model_check import takes_token_types
 from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS, CalibrationData
 from berth.train.environment import Rank
 from berth.train.finetune import export
@@ -48,7 +49,7 @@ def load(
     """Read every split, by all ranks together; the windows of `train` are made on the way. Raises DataError with all
     faults of this host's files, and after it what berth.qa.windows raises.
     """
-    tokenizer = PairTokenizer.of(loaded.tokenizer).sharing()
+    tokenizer = PairTokenizer.of(loaded.tokenizer, token_types=takes_token_types(loaded.model)).sharing()
     length = window_length(recipe, loaded, say)
     cutting = Cutting(tokenizer, length, recipe.doc_stride)
     windows = WindowFile(cutting)

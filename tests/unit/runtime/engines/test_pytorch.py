@@ -10,6 +10,7 @@ from transformers import AutoModelForQuestionAnswering, RobertaConfig, RobertaFo
 from berth.runtime.engines.engine import EngineInfo, WindowTokens
 from berth.runtime.engines.model_folder import ModelFiles
 from berth.runtime.engines.pytorch import PyTorchEngine, gpu_precision
+from tests.unit.small_models import tiny_tokenizer
 
 
 def row(length: int, vocabulary: int, types: bool = True) -> WindowTokens:
@@ -41,7 +42,7 @@ def test_logits_do_not_depend_on_the_batch(tiny_model: Path) -> None:
 def test_the_longest_window_of_roberta(tmp_path: Path) -> None:
     """RoBERTa's positions begin behind its padding id: of 66 positions 64 can be used."""
     config = RobertaConfig(
-        vocab_size=100,
+        vocab_size=200,
         hidden_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
@@ -50,6 +51,7 @@ def test_the_longest_window_of_roberta(tmp_path: Path) -> None:
         type_vocab_size=1,
     )
     RobertaForQuestionAnswering(config).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
     engine = PyTorchEngine(files(tmp_path), 1)
     assert engine.info.max_length == 64
     (logits,) = engine.logits([row(64, 100, types=False)])

@@ -8,9 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
 
+from berth.qa.squad import Answer, Example
+from berth.qa.tokenizer import PairTokenizer
+from berth.qa.windows import make_windows
+from berth.runtime.engines.model_check import takes_token_types
 from berth.train.finetune import model
 from berth.train.finetune.inputs import job_data
+from berth.train.finetune.inputs.features import Collator, WindowDataset
 from berth.train.finetune.model import Loaded, ModelLoadError
 from berth.train.finetune.recipe import Paths, Recipe
 
@@ -106,3 +114,70 @@ def test_windows_fit_the_models_positions(tokens: int, positions: int | None, le
     loaded = Loaded(bare, SimpleNamespace(model_max_length=tokens, num_special_tokens_to_add=lambda pair: 3), ())
     assert job_data.window_length(Recipe(max_seq_length=384, doc_stride=8), loaded, said.append) == length
     assert said == ([f"warning: the model takes {length} tokens, not max_seq_length 384"] if warned else [])
+
+
+def other_class(tiny_model: Path, folder: Path, name: str, **config: Any) -> Path:
+    """The tiny model as another class of transformers saves it."""
+    shutil.copytree(tiny_model, folder)
+    made = getattr(transformers, f"{name}Config")(**SIZES, **config)
+    getattr(transformers, f"{name}ForQuestionAnswering")(made).save_pretrained(folder)
+    return folder
+
+
+SIZES = {
+    "vocab_size": 25,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 64,
+}
+
+
+def test_token_types_change_the_training_loss_of_albert(tmp_path: Path, tiny_model: Path) -> None:
+    folder = other_class(tiny_model, tmp_path / "model", "Albert", embedding_size=16)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]  # as ALBERT's own has it
+    tokenizer.save_pretrained(folder)
+    loaded = model.load(folder, Recipe())
+    pairs = PairTokenizer.of(loaded.tokenizer, token_types=takes_token_types(loaded.model))
+    question = Example("1", "what is the capital", "paris is the capital of france", (Answer("paris", 0),))
+    batch = Collator(0)([WindowDataset(make_windows(pairs, [question], 64, 8, label=True))[0]])
+    with_types = loaded.model(**batch).loss.item()
+    assert batch.pop("token_type_ids").sum() > 0
+    assert with_types != loaded.model(**batch).loss.item()
+
+
+def test_a_model_that_can_not_be_trained_is_refused_before_data_are_read(tmp_path: Path, tiny_model: Path) -> None:
+    three = other_class(tiny_model, tmp_path / "three", "Bert", num_labels=3)
+    with pytest.raises(ModelLoadError, match="head has 3 outputs"):
+        model.load(three, Recipe())
+    small = other_class(tiny_model, tmp_path / "small", "Bert")
+    config = transformers.BertConfig(**SIZES | {"vocab_size": 10})
+    transformers.BertForQuestionAnswering(config).save_pretrained(small)
+    with pytest.raises(ModelLoadError, match=r"ids up to 2\d .* 10 rows"):
+        model.load(small, Recipe())
+    shutil.copytree(tiny_model, tmp_path / "xlnet")
+    transformers.XLNetConfig().save_pretrained(tmp_path / "xlnet")
+    with pytest.raises(ModelLoadError, match="of type xlnet, which puts"):
+        model.load(tmp_path / "xlnet", Recipe())
+
+
+def test_a_classifier_gets_a_new_head_for_training_alone(tmp_path: Path, tiny_model: Path) -> None:
+    folder = tmp_path / "classifier"
+    shutil.copytree(tiny_model, folder)
+    classifier = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES, num_labels=3))
+    classifier.save_pretrained(folder)
+    loaded = model.load(folder, Recipe())
+    assert loaded.fresh == ("qa_outputs",)
+    assert loaded.model.config.num_labels == loaded.model.qa_outputs.out_features == 2
+    with pytest.raises(ModelLoadError, match="no weights for qa_outputs, and this job trains nothing"):
+        model.check_head(loaded, folder)
+    model.check_head(model.load(tiny_model, Recipe()), tiny_model)
+
+
+def test_weights_of_which_none_fit_are_refused(tmp_path: Path, tiny_model: Path) -> None:
+    folder = other_class(tiny_model, tmp_path / "model", "Bert")
+    save_file({"other.weight": torch.zeros(2)}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelLoadError, match="None of the weights"):
+        model.load(folder, Recipe())

@@ -19,7 +19,7 @@ from tests.unit.small_models import tiny_tokenizer
 
 @pytest.fixture(scope="module")
 def pairs() -> PairTokenizer:
-    return PairTokenizer.of(tiny_tokenizer())
+    return PairTokenizer.of(tiny_tokenizer(), token_types=True)
 
 
 def examples(count: int) -> Iterator[Example]:

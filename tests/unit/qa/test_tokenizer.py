@@ -1,0 +1,114 @@
+"""The tokenizer of pairs: what it shares, that it comes back from its text, and that text is never a special token."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from berth.qa.squad import read
+from berth.qa.tokenizer import PairTokenizer, SharingTokenizer, SlowTokenizerError
+
+SPELT = "one [SEP] two</s>[CLS]<mask> [MASK] three <s> four [PAD]<pad>[UNK]<unk>"
+
+
+def test_pairs_that_share_texts_are_encoded_as_by_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
+    pairs = [(example.question, example.context) for example in read(sample / "squad-heldout.json.xz")[:60]]
+    for each in (tokenizer, byte_level):
+        plain = PairTokenizer.of(each, token_types=True)
+        sharing = plain.sharing()
+        assert type(sharing) is SharingTokenizer
+        for one, other in zip(sharing.encode(pairs), plain.encode(pairs), strict=True):
+            for name in ("ids", "type_ids", "offsets", "word_ids", "sequence_ids"):
+                assert getattr(one, name) == getattr(other, name)
+
+
+def test_a_tokenizer_that_may_put_pairs_together_otherwise_shares_nothing(byte_level: Any) -> None:
+    plain = PairTokenizer.of(byte_level, token_types=False)
+    plain.library.post_processor = processors.ByteLevel()
+    assert plain.sharing() is plain
+
+
+def test_a_slow_tokenizer_is_refused() -> None:
+    with pytest.raises(SlowTokenizerError, match="slow tokenizer"):
+        PairTokenizer.of(object(), token_types=True)
+
+
+def test_a_tokenizer_comes_back_from_its_text(tokenizer: Any, byte_level: Any) -> None:
+    pairs = [("What is İt?", "Zürich 🙂 cafe\u0301 [SEP] one\r\ntwo" * 40)]
+    for fast in (tokenizer, byte_level):
+        fast.backend_tokenizer.enable_truncation(7)
+        there = PairTokenizer.of(fast, token_types=fast is tokenizer)
+        back = PairTokenizer.from_json(there.to_json())
+        assert back.token_types is there.token_types is (fast is tokenizer)
+        (mine,), (theirs,) = back.encode(pairs), there.encode(pairs)
+        assert mine.ids == theirs.ids == fast(*pairs[0], truncation=False, split_special_tokens=True)["input_ids"]
+        assert mine.offsets == theirs.offsets
+        assert len(mine.ids) > 100
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", '{"token_types": true, "library": {}}'])
+def test_another_text_is_no_tokenizer(text: str) -> None:
+    with pytest.raises(ValueError, match="it is no tokenizer"):
+        PairTokenizer.from_json(text)
+
+
+def sentence_piece() -> Any:
+    """Like XLM-RoBERTa's: pieces of a whole vocabulary that has `</s>` among them; one special token is not in it."""
+    letters = [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyzCLSEPMAKUDN<>/[]"]
+    pieces = [
+        ("<s>", 0.0),
+        ("<pad>", 0.0),
+        ("</s>", 0.0),
+        ("<unk>", 0.0),
+        ("\u2581", -2.0),
+        ("\u2581two", -3.0),
+        *letters,
+    ]
+    library = Tokenizer(models.Unigram(pieces, 3))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    library.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=library, cls_token="<s>", sep_token="</s>", pad_token="<pad>")
+
+
+def whole_words() -> Any:
+    """Words between spaces, special tokens among them."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three", "four"]
+    library = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=library, cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", unk_token="[UNK]"
+    )
+
+
+def test_special_tokens_that_a_text_spells_are_text(tokenizer: Any, byte_level: Any) -> None:
+    for fast in (tokenizer, byte_level, sentence_piece(), whole_words()):
+        plain = PairTokenizer.of(fast, token_types=False)
+        for each in (plain, plain.sharing(), PairTokenizer.from_json(plain.to_json())):
+            (pair,) = each.encode([(SPELT, SPELT)])
+            special = set(fast.all_special_ids) - {fast.unk_token_id}
+            found = {part for token, part in zip(pair.ids, pair.sequence_ids, strict=True) if token in special}
+            assert found == {None}, fast
+            covered = {place for span in pair.offsets[pair.sequence_ids.index(1) : -1] for place in range(*span)}
+            assert covered >= {place for place, letter in enumerate(SPELT) if letter != " "}
+
+
+def test_ordinary_text_has_the_ids_and_offsets_that_the_library_gives_it(
+    tokenizer: Any, byte_level: Any, sample: Path
+) -> None:
+    examples = read(sample / "squad-heldout.json.xz")[:40]
+    for fast in (tokenizer, byte_level, sentence_piece()):
+        fast.backend_tokenizer.no_truncation()
+        pairs = [(example.question, example.context) for example in examples]
+        theirs = fast([question for question, _ in pairs], [context for _, context in pairs])
+        for pair, encoding in zip(
+            PairTokenizer.of(fast, token_types=False).encode(pairs), theirs.encodings, strict=True
+        ):
+            assert pair.ids == encoding.ids
+            assert pair.offsets == encoding.offsets
+            assert pair.word_ids == encoding.word_ids
