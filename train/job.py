@@ -17,9 +17,9 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import is_platform, unquote
 from berth.contract.launch_options import MP_PARAMETERS, read_mp_parameters
-from berth.train.host_names import listed
 from berth.contract.own_program import find_program
 from berth.train.config_files import FOLDER, read_object
+from berth.train.host_names import listed
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 

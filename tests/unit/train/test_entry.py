@@ -116,6 +116,13 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit("I was told to stop"))
 print("RUNS", flush=True)
 time.sleep(60)
 """
+HAS_HANDLED = """
+import logging
+try:
+    raise ConnectionError("S3 said 503")
+except ConnectionError:
+    logging.exception("trying again")
+""" + HANDLES.replace('"I was told to stop"', "143")
 
 
 SAVES = """
@@ -197,8 +204,17 @@ def test_a_second_signal_to_one_host_ends_every_program_at_once(tmp_path: Path) 
         (WAITS, signal.SIGINT, (0, 1), 143),
         (HANDLES, signal.SIGTERM, (0, 1), 1),
         (HANDLES, signal.SIGTERM, (1,), 1),
+        (HAS_HANDLED, signal.SIGTERM, (1,), 143),
     ],
-    ids=["every host", "the worker", "the leader", "Ctrl-C", "handled by the program", "handled on the worker"],
+    ids=[
+        "every host",
+        "the worker",
+        "the leader",
+        "Ctrl-C",
+        "handled by the program",
+        "handled on the worker",
+        "after an exception",
+    ],
 )
 def test_a_job_that_is_stopped_blames_nobody(
     tmp_path: Path, program: str, number: int, told: tuple[int, ...], code: int

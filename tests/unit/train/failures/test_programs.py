@@ -97,8 +97,11 @@ def test_the_job_says_what_ended_the_program(case: Case, tmp_path: Path) -> None
     assert not run.report.echo
 
 
-def test_a_stop_is_no_failure_of_an_exception_that_was_handled_before(tmp_path: Path) -> None:
-    run = Run(tmp_path, "handled_then_stopped.py")
+@pytest.mark.parametrize("environment", [{}, {"NO_HANDLER": "1"}], ids=["saves", "has no handler"])
+def test_a_stop_is_not_blamed_on_an_exception_that_was_handled_before(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    run = Run(tmp_path, "handled_then_stopped.py", environment)
     run.until_printed(b"trains")
     asked = time.time()
     run.folder.signal(signal.SIGTERM)
