@@ -6,7 +6,8 @@ log              how a line of the log begins
 memory           what of it this container may use, has used and may still take
 pip_environment  what pip gets on a closed network: certificates, wheels, a warm pool's cache
 software         which software set of docker/pins.toml the image carries
-requirements     pip for a user's requirements.txt
+requirements     pip for a user's requirements.txt; missing_tools knows what it needs that the image lacks,
+                 installed_packages what it replaced
 subprocesses     a command or a function in a child process, with a limit that holds
 gpu              the driver and the GPUs: whether torch can run on them, and what they do
 hints            what helps when a user's program fails

@@ -1,5 +1,6 @@
 """pip for what a user asks for: what it says, readable, and why it failed, in one sentence."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -12,7 +13,12 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from berth.contract.masking import mask_text
-from berth.runtime.pip_environment import CHANNEL, pip_environment, trust
+from berth.runtime.hints.images import this_image
+from berth.runtime.hints.program import PackageNote
+from berth.runtime.hints.replaced_packages import package_note
+from berth.runtime.installed_packages import installed_packages
+from berth.runtime.missing_tools import missing_tool_sentence
+from berth.runtime.pip_environment import CHANNEL, PipEnvironment, pip_environment, trust
 
 FILE = "requirements.txt"
 _UNREACHED = re.compile(
@@ -29,6 +35,8 @@ _PACKAGE = re.compile(r"(?:satisfies the requirement|No matching distribution fo
 _END_OF_BUILD = "[end of output]"
 _PUBLIC_INDEX = "https://pypi.org/simple"
 _LINE_CHARACTERS = 200
+# pip says at the begin from which line a requirement comes, and at the end why a build failed.
+_KEPT_LINES, _TAIL_LINES = 3000, 40
 _VENDOR = "put the wheels next to it and `--no-index` into its first line"
 
 
@@ -53,11 +61,11 @@ def install(
     say: Callable[[str], None],
     wanted: Wanted = REQUIREMENTS,
     certificates: Path | None = None,
-) -> None:
+) -> PackageNote | None:
     """pip install for that interpreter, in `folder`, so that vendored wheels can be named by relative paths, or not at
     all. `say` gets pip's lines; `certificates` is a folder of those that it trusts as well.
 
-    RequirementsError with the reason if it fails.
+    Returns what it replaced in the image; RequirementsError with the reason if it fails.
     """
     settings = pip_environment(folder, os.environ, certificates)
     if missing := next((str(path) for path in settings.certificates if not path.exists()), None):
@@ -65,6 +73,21 @@ def install(
             f"{wanted.name} could not be installed, because the certificate {missing}, which PIP_CERT or "
             "REQUESTS_CA_BUNDLE names, is not there; give its path in the container, or one inside the source folder."
         )
+    before = installed_packages(python)
+    code, output = _run_pip(folder, python, say, wanted, settings)
+    text = _text(folder, wanted)
+    if code != 0:
+        places = {match[1]: match[2] for line in output if (match := _PLACES.match(line))}
+        sentence = missing_tool_sentence(output, wanted.name, text)
+        sentence = sentence or failed_install(output[-_TAIL_LINES:], places, wanted.name, settings.certificates)
+        raise RequirementsError(mask_text(sentence))
+    return package_note(before, installed_packages(python), wanted.name, text, this_image())
+
+
+def _run_pip(
+    folder: Path, python: str, say: Callable[[str], None], wanted: Wanted, settings: PipEnvironment
+) -> tuple[int, list[str]]:
+    """pip's exit code and its last lines."""
     with TemporaryDirectory() as scratch:
         trusted = trust(_one_file(settings.certificates, Path(scratch))) if settings.certificates else {}
         # -P: a user's own module next to requirements.txt must not stand in for one of pip's.
@@ -88,21 +111,23 @@ def install(
             errors="replace",
         )
         assert process.stdout is not None
-        tail: deque[str] = deque(maxlen=40)
-        places: dict[str, str] = {}
+        output: deque[str] = deque(maxlen=_KEPT_LINES)
 
         def lines(stream: Iterable[str]) -> Iterator[str]:
             for line in stream:
-                tail.append(line.rstrip())
-                if found := _PLACES.match(line):
-                    places[found[1]] = found[2]
+                output.append(line.rstrip())
                 yield line.rstrip()
 
         for line in readable(lines(process.stdout)):
             say(mask_text(line))
-        code = process.wait()
-    if code != 0:
-        raise RequirementsError(mask_text(failed_install(tail, places, wanted.name, settings.certificates)))
+        return process.wait(), list(output)
+
+
+def _text(folder: Path, wanted: Wanted) -> str:
+    """What the requirements file says; "" for what is no such file."""
+    with contextlib.suppress(OSError, ValueError):
+        return (folder / wanted.arguments[wanted.arguments.index("-r") + 1]).read_text("utf-8", "replace")
+    return ""
 
 
 def _one_file(certificates: Sequence[Path], scratch: Path) -> Path:

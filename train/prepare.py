@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from berth.contract import variables
 from berth.contract.errors import JobError
 from berth.runtime import requirements
+from berth.runtime.hints.program import PackageNote
 from berth.runtime.pip_environment import CHANNEL
 from berth.runtime.requirements import RequirementsError, Wanted
 from berth.train.failures.explain import CONVERT_LINE_ENDS
@@ -24,14 +25,14 @@ SETUP = "setup.py"
 _SUFFIXES = (".py", ".sh")
 
 
-def prepare(job: Job) -> None:
-    """Fetch, check and install the user's program."""
+def prepare(job: Job) -> PackageNote | None:
+    """Fetch, check and install the user's program. Returns what its requirements replaced in the image."""
     if job.program is None:
-        return
+        return None
     check_name(job.program)
     fetch(job)
     check_program(job)
-    install(job, os.environ)
+    return install(job, os.environ)
 
 
 def check_name(program: str) -> None:
@@ -102,22 +103,28 @@ def is_package(job: Job) -> bool:
     return bool(job.program and job.program.endswith(".py")) and (job.code_dir / SETUP).is_file()
 
 
-def install(job: Job, environ: Mapping[str, str]) -> None:
-    """Install what the program asks for into the image's environment: its requirements, or its own source folder."""
+def install(job: Job, environ: Mapping[str, str]) -> PackageNote | None:
+    """Install what the program asks for into the image's environment: its requirements, or its own source folder.
+
+    What that replaces in the image is logged and returned.
+    """
     with TemporaryDirectory() as scratch:
         wanted = [*_package(job, Path(scratch)), *_requirements(job.code_dir, environ)]
         if not wanted:
-            return
+            return None
         names = " and ".join(item.name for item in wanted)
         get_logger().info("program: installing %s", names)
         what = Wanted(names, tuple(word for item in wanted for word in item.arguments))
         try:
             certificates = job.root / "input" / "data" / CHANNEL
-            requirements.install(
+            note = requirements.install(
                 job.code_dir, sys.executable, lambda line: get_logger().info("pip: %s", line), what, certificates
             )
         except RequirementsError as error:
             raise JobError(str(error)) from None
+    if note:
+        get_logger().warning("warning: %s", note.text)
+    return note
 
 
 def _package(job: Job, scratch: Path) -> list[Wanted]:

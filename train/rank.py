@@ -193,7 +193,9 @@ class RankProcess:
                 ended_at=ended_at,
                 ends=ends.read(self._ends),
                 stderr=self.stderr,
-                context=ProgramContext(Path(self.program.code_dir), self.program.command, self.environment),
+                context=ProgramContext(
+                    Path(self.program.code_dir), self.program.command, self.environment, self.program.package_note
+                ),
                 asked_at=self.signalled_at,
                 killed_for_memory=killed_for_memory,
             )

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from berth.runtime.hints.program import PackageNote
 from berth.train.failure import FailureReport, load_reports
 from berth.train.rank_events import read_events
 
@@ -34,7 +35,8 @@ class Program:
     ranks.
 
     `shell`: the whole process group gets signals, for a shell would die and leave its child behind. `alone`: the job
-    has no other rank or host, so a failure needs not say where it was.
+    has no other rank or host, so a failure needs not say where it was. `package_note`: what the program's
+    requirements.txt replaced in the image.
     """
 
     command: tuple[str, ...]
@@ -48,6 +50,7 @@ class Program:
     prefix_other_ranks: bool
     shell: bool
     alone: bool = True
+    package_note: PackageNote | None = None
 
 
 class RunFolder:
@@ -151,6 +154,8 @@ _END = b"\0berth end\0\n"
 def read_program(folder: Path) -> Program:
     """The wrapper's side: what to run."""
     fields: dict[str, Any] = json.loads((folder / "program.json").read_text("utf-8"))
+    note = fields["package_note"]
+    fields["package_note"] = PackageNote(note["text"], tuple(note["modules"])) if note else None
     return Program(**{**fields, "command": tuple(fields["command"])})
 
 

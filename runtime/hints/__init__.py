@@ -2,7 +2,17 @@
 
 table            the hints in their order; `remedy` and `last_line_remedy` ask them
 program          what a hint may look at: the exception, and how the program was started
-missing_modules  a module that is not installed
+replaced_packages what a requirements.txt replaced in the image
+missing_modules  a module that is not installed; own_modules looks for it in the user's source folder
+relative_imports `from .model import Net` in a program that runs as a script
+images           which profile, or which command, makes an image with the versions that a script wants
 removed_apis     an API that the image's transformers, accelerate, datasets or evaluate does not have
+arguments        what argparse refused
+environment      a variable that the job does not set, such as LOCAL_RANK or a channel's
+places           files and folders that are elsewhere: channels, outputs, the source folder
+tools            a command that the image does not have
+hardware         CUDA where there is none
+sources          the user's own files, parsed
+advice           what other libraries' exceptions advise: cut, or made a line for requirements.txt
 save_strategy    load_best_model_at_end without a matching save strategy
 """

@@ -1,11 +1,16 @@
-"""What to do about a module that a user's program imports and that is not installed."""
+"""What to do about a module that a user's program imports and that is not installed: the user's own files first, then a
+package's line for requirements.txt.
+"""
 
-import difflib
 import importlib.util
 import re
 import sys
+from collections.abc import Sequence
 
+from berth.runtime.hints import own_modules
 from berth.runtime.hints.program import ProgramContext, RaisedException
+
+FILE = "requirements.txt"
 
 _PACKAGES = {
     "Crypto": "pycryptodome",
@@ -19,6 +24,7 @@ _PACKAGES = {
     "fitz": "PyMuPDF",
     "git": "GitPython",
     "jwt": "PyJWT",
+    "opencv-python": "opencv-python-headless",
     "pkg_resources": "setuptools<81",  # newer ones come without it
     "psycopg2": "psycopg2-binary",  # psycopg2 itself is compiled when it is installed
     "skimage": "scikit-image",
@@ -26,21 +32,29 @@ _PACKAGES = {
     "umap": "umap-learn",
     "yaml": "PyYAML",
 }
-"""Module → its line of requirements.txt, where PyPI's package has another name and scripts often import it."""
+"""Module, or package that does not work here → its line of requirements.txt, where scripts often import it."""
+_MISSING = re.compile(r"No module named '?([\w.]+)'?")
+_ERRORS = ("ModuleNotFoundError", "ImportError", "RuntimeError")
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """What to do about `No module named 'lightgbm'`; nothing for a part of what is there, or of the user's own code."""
-    match = re.match(r"No module named '([^']+)'", raised.message)
-    if match is None or raised.kind != "ModuleNotFoundError" or not any(map(context.is_own, raised.files)):
+    """What to do about `No module named 'lightgbm'`; nothing for a part of a package that is installed."""
+    match = _MISSING.search(raised.message)
+    if match is None or raised.name not in _ERRORS or not any(map(context.is_own, raised.files)):
         return ""
     module = match[1].partition(".")[0]
-    code_dir = context.code_dir
-    own = {path.stem for path in code_dir.glob("*.py")} | {path.name for path in code_dir.glob("*/") if path.is_dir()}
-    if module in own or module in sys.modules or importlib.util.find_spec(module) is not None:
+    if found := own_modules.hint(match[1], context):
+        return found
+    if own_modules.is_own(module, context) or module in sys.modules or importlib.util.find_spec(module) is not None:
         return ""
-    if near := difflib.get_close_matches(module, sorted(own), n=1, cutoff=0.8):
-        return f"; did you mean your own {near[0]}?"
-    known = _PACKAGES.get(module)
-    line = f"the line {known}" if known else f"the package that has it ({module}, if it is named so)"
-    return f"; add {line} to requirements.txt next to your program"
+    if module in _PACKAGES:
+        return add_lines([module])
+    before = own_modules.alone(module, context) or ";"
+    return f"{before} add the package that has it ({module}, if it is named so) to {FILE} next to your program"
+
+
+def add_lines(names: Sequence[str]) -> str:
+    """The hint to install packages, which may have the names of modules."""
+    lines = [_PACKAGES.get(name, name) for name in names]
+    which = f"the line {lines[0]}" if len(lines) == 1 else f"the lines {' and '.join(lines)}"
+    return f"; add {which} to {FILE} next to your program"

@@ -24,15 +24,25 @@ class RaisedException:
 
 
 @dataclass(frozen=True, slots=True)
+class PackageNote:
+    """What to say of packages that a requirements.txt replaced, and the modules whose failures it explains."""
+
+    text: str
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramContext:
     """How the failed program was started.
 
     code_dir: the user's source folder. command: the program's command line. environ: the program's environment.
+    package_note: what its requirements.txt replaced in the image.
     """
 
     code_dir: Path
     command: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
+    package_note: PackageNote | None = None
 
     def is_own(self, file: str) -> bool:
         """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name."""

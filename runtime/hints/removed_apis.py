@@ -20,6 +20,7 @@ from typing import Any
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.runtime import software
 from berth.runtime.gpu.driver import torch_cuda
+from berth.runtime.hints.program import ProgramContext, RaisedException
 
 PACKAGES = ("transformers", "accelerate", "datasets", "evaluate")
 _INSIDE = re.compile(rf"/(?:site|dist)-packages/(?:{'|'.join(PACKAGES)})/")
@@ -115,20 +116,16 @@ class _Missing:
     sets: tuple[str, ...]
 
 
-def removed_api_hint(kind: str, message: str, files: Sequence[str], code_dir: Path) -> str:
-    """The end of a failure's sentence, for an exception that the user's own code has raised by what it calls; empty
-    where it is none of a removed API.
-
-    files: those of the traceback's frames.
-    """
-    outside = [file for file in files if not _INSIDE.search(file) and not file.startswith("<")]
-    own = bool(outside) and (outside[-1].startswith(f"{code_dir}/") or not outside[-1].startswith("/"))
-    return _hint(message, code_dir) if own and kind.rpartition(".")[2] in _KINDS else ""
+def exception_hint(raised: RaisedException, context: ProgramContext) -> str:
+    """For an exception of what the user's own code calls; empty where it is none of a removed API."""
+    outside = [file for file in raised.files if not _INSIDE.search(file) and not file.startswith("<")]
+    own = bool(outside) and context.is_own(outside[-1])
+    return _hint(raised.message, context.code_dir) if own and raised.name in _KINDS else ""
 
 
-def removed_option_hint(line: str, code_dir: Path) -> str:
+def line_hint(line: str, context: ProgramContext) -> str:
     """The same for the last line of a program that argparse ended."""
-    return _hint(line, code_dir)
+    return _hint(line, context.code_dir)
 
 
 def _hint(message: str, code_dir: Path) -> str:

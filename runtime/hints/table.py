@@ -4,48 +4,56 @@ A hint gets the failure and the program's context, and returns a text that start
 or "". A hint that raises must not hide the failure that it explains.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from berth.runtime.hints import missing_modules, save_strategy
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
-
-def _removed_api(raised: RaisedException, context: ProgramContext) -> str:
-    # Imported here: it costs 25 ms, which a program that does not fail can do without.
-    from berth.runtime.hints.removed_apis import removed_api_hint
-
-    return removed_api_hint(raised.kind, raised.message, raised.files, context.code_dir)
-
-
-def _removed_option(line: str, context: ProgramContext) -> str:
-    from berth.runtime.hints.removed_apis import removed_option_hint
-
-    return removed_option_hint(line, context.code_dir)
-
-
 _Failure = TypeVar("_Failure", RaisedException, str)
-
-EXCEPTION_HINTS: tuple[Callable[[RaisedException, ProgramContext], str], ...] = (
-    missing_modules.hint,
-    _removed_api,
-    save_strategy.hint,
-)
-LAST_LINE_HINTS: tuple[Callable[[str, ProgramContext], str], ...] = (_removed_option,)
 
 
 def remedy(raised: RaisedException, context: ProgramContext) -> str:
     """What helps against the exception that ended a program; "" if nothing is known."""
-    return _first(EXCEPTION_HINTS, raised, context)
+    # Imported here: a program that does not fail needs none of them.
+    from berth.runtime.hints import (
+        advice,
+        environment,
+        hardware,
+        missing_modules,
+        places,
+        relative_imports,
+        removed_apis,
+        replaced_packages,
+        save_strategy,
+        tools,
+    )
+
+    one_line = replace(raised, message=" ".join(raised.message.split()))
+    hints = (
+        replaced_packages.hint,
+        missing_modules.hint,
+        relative_imports.hint,
+        removed_apis.exception_hint,
+        save_strategy.hint,
+        environment.hint,
+        hardware.hint,
+        tools.exception_hint,
+        places.hint,
+        advice.hint,
+    )
+    return _first(hints, one_line, context)
 
 
 def last_line_remedy(line: str, context: ProgramContext) -> str:
     """What helps where a program ended without an exception, by its last line on stderr; "" if nothing is known."""
-    return _first(LAST_LINE_HINTS, line, context)
+    from berth.runtime.hints import arguments, removed_apis, tools
+
+    return _first((removed_apis.line_hint, arguments.hint, tools.line_hint), line, context)
 
 
 def _first(
-    hints: tuple[Callable[[_Failure, ProgramContext], str], ...], failure: _Failure, context: ProgramContext
+    hints: Sequence[Callable[[_Failure, ProgramContext], str]], failure: _Failure, context: ProgramContext
 ) -> str:
     for hint in hints:
         try:

@@ -32,9 +32,11 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
         say(f"installing {code.requirements}")
         lay_over(place)
         try:
-            requirements.install(code.folder, python, lambda line: say(f"pip: {line}"))
+            note = requirements.install(code.folder, python, lambda line: say(f"pip: {line}"))
         except RequirementsError as error:
             raise ModelFilesError(f"{code.folder}: {error}") from None
+        if note:
+            say(f"warning: {note.text}")
 
     make_once(place, install)
     return python

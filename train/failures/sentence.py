@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 
+from berth.runtime.hints.advice import without_advice
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
 from berth.train.failures.raised import Frame, Raised
@@ -56,7 +57,8 @@ def place(frames: Sequence[Frame], context: ProgramContext) -> str:
 def _named(raised: Raised) -> str:
     # A path of five names that no script writes.
     kind = raised.kind.rpartition(".")[2] if raised.kind.startswith("smdistributed.") else raised.kind
-    return f"{kind}: {raised.message}" if raised.message else kind
+    message = without_advice(" ".join(raised.message.split()))
+    return f"{kind}: {message}" if message else kind
 
 
 def _place(raised: Raised, context: ProgramContext) -> str:

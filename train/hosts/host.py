@@ -16,6 +16,7 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import PEER_TIMEOUT
+from berth.runtime.hints.program import PackageNote, ProgramContext
 from berth.train.environment import host_environment
 from berth.train.failure import FailureFile, FailureReport
 from berth.train.failures.start_errors import passable
@@ -87,8 +88,8 @@ class _Host:
 
     def _prepare(self) -> None:
         try:
-            prepare(self.job)
-            self.run_here.folder.write_program(self._program())
+            note = prepare(self.job)
+            self.run_here.folder.write_program(self._program(note))
             self.events.put(HostPrepared(None))
         except JobError as error:
             self.events.put(HostPrepared(str(error)))
@@ -97,7 +98,7 @@ class _Host:
             problem = f"{type(error).__name__}: {error}"
             self.events.put(HostPrepared(f"the job could not be prepared ({problem}); please report it with this log."))
 
-    def _program(self) -> Program:
+    def _program(self, note: PackageNote | None) -> Program:
         job, plan = self.job, self.plan
         ranks = plan.kind == "mpirun"
         environment = host_environment(job, self.hardware, plan.backend, self.variables, os.environ)
@@ -116,6 +117,7 @@ class _Host:
             prefix_other_ranks=plan.kit,
             shell=plan.shell,
             alone=plan.world_size == 1,
+            package_note=note,
         )
 
     def start(self) -> None:

@@ -1,48 +1,139 @@
-"""A module that is not installed: the line of requirements.txt, or the user's own module that is meant."""
+"""A module that is not installed: the user's own files first, then the line of requirements.txt."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.train.failures.printed import ending_sentence
+from tests.unit.runtime.hints.programs import lay, remedy_of, run
 
-MISSING = """\
-Traceback (most recent call last):
-  File "{code}/train.py", line 7, in <module>
-    import x
-ModuleNotFoundError: No module named '{module}'
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "fd"
+version = "1"
 """
 
 
-ADD_UNKNOWN = (
-    "; add the package that has it (no_such_lightgbm, if it is named so) to requirements.txt next to your program"
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("no_such_lightgbm", "the package that has it (no_such_lightgbm, if it is named so)"),
+        ("no_such_lightgbm.basic", "the package that has it (no_such_lightgbm, if it is named so)"),
+        ("docx", "the line python-docx"),
+        ("umap.plot", "the line umap-learn"),
+    ],
 )
+def test_a_strangers_module_gets_a_line_of_requirements(tmp_path: Path, module: str, line: str) -> None:
+    lay(tmp_path, {"train.py": f"import {module}\n", "other.py": ""})
+    assert remedy_of(tmp_path) == f"; add {line} to requirements.txt next to your program"
 
 
 @pytest.mark.parametrize(
-    ("module", "hint"),
+    ("module", "files", "hint"),
     [
-        ("no_such_lightgbm", ADD_UNKNOWN),
-        ("no_such_lightgbm.basic", ADD_UNKNOWN),
-        ("cv2", "; add the line opencv-python-headless to requirements.txt next to your program"),
-        ("umap.plot", "; add the line umap-learn to requirements.txt next to your program"),
-        ("helpers.rows", ""),
-        ("package.rows", ""),
-        ("json.rows", ""),
-        ("helper", "; did you mean your own helpers?"),
+        (
+            "fraud_detector.data",
+            {"pyproject.toml": PROJECT, "src/fraud_detector/__init__.py": "", "src/fraud_detector/data.py": ""},
+            '; fraud_detector is in src/ of your source folder and is not installed: put a line "." into '
+            "requirements.txt",
+        ),
+        (
+            "fraud_detector",
+            {"pyproject.toml": PROJECT, "src/fraud_detector.py": ""},
+            '; fraud_detector is in src/ of your source folder and is not installed: put a line "." into '
+            "requirements.txt",
+        ),
+        (
+            "fraud_detector",
+            {"setup.py": "from setuptools import setup\nsetup(name='x')\n", "src/fraud_detector/__init__.py": ""},
+            "; fraud_detector is in src/ of your source folder, and setup.py does not install it: give setup() "
+            'package_dir={"": "src"} and packages=find_packages("src")',
+        ),
+        (
+            "rows",
+            {"lib/data/rows.py": ""},
+            "; rows is in lib/data/ of your source folder, where Python does not look: import it as lib.data.rows, or "
+            "set the job's variable PYTHONPATH to {code}/lib/data",
+        ),
+        (
+            "rows",
+            {"my-lib/rows.py": ""},
+            "; rows is in my-lib/ of your source folder, where Python does not look: set the job's variable PYTHONPATH "
+            "to {code}/my-lib",
+        ),
+        ("helper", {"helpers.py": ""}, "; did you mean your own helpers?"),
+        ("utils.rows", {"Utils/rows.py": ""}, "; your source folder has Utils: capitals count, import Utils"),
+        ("my_rows", {"my-rows.py": ""}, "; your source folder's my-rows.py can't be imported: rename it to my_rows.py"),
+        (
+            "helpers.rows",
+            {"helpers/row.py": ""},
+            "; your source folder's helpers/ has no rows.py: did you mean row?",
+        ),
+        (
+            "helpers.rows",
+            {"helpers.py": ""},
+            "; helpers is your own helpers.py, which has no such part: rename it if you mean a package helpers",
+        ),
+        (
+            "own_wheel",
+            {"own_wheel-1.0-py3-none-any.whl": ""},
+            "; put the line ./own_wheel-1.0-py3-none-any.whl into requirements.txt: the wheel is in your source folder "
+            "and not installed",
+        ),
+        (
+            "no_such_lightgbm",
+            {"training/requirements.txt": "numpy\nno-such-lightgbm==4.0\n"},
+            "; training/requirements.txt lists it, and only the requirements.txt at the top of your source folder is "
+            "installed: move it there, or set the job's variable SAGEMAKER_REQUIREMENTS to training/requirements.txt",
+        ),
+        (
+            "own_lines",
+            {},
+            "; if own_lines is a file of yours, give the job the folder that has it (source_dir, or --code): it got "
+            "train.py alone; otherwise add the package that has it (own_lines, if it is named so) to requirements.txt "
+            "next to your program",
+        ),
     ],
 )
-def test_a_missing_module_hints_at_requirements(tmp_path: Path, module: str, hint: str) -> None:
-    (tmp_path / "helpers.py").touch()
-    (tmp_path / "package").mkdir()
-    text = MISSING.format(code=tmp_path, module=module)
-    assert ending_sentence("train.py", 1, text.splitlines(), str(tmp_path)) == (
-        f"ModuleNotFoundError: No module named '{module}' (raised at train.py:7){hint}"
-    )
+def test_the_users_own_files_come_first(tmp_path: Path, module: str, files: dict[str, str], hint: str) -> None:
+    lay(tmp_path, {"train.py": f"import {module}\n", **files})
+    assert remedy_of(tmp_path) == hint.replace("{code}", str(tmp_path))
 
 
-def test_a_program_that_mpi4py_runs_has_a_relative_name() -> None:
-    text = MISSING.format(code="x", module="no_such_lightgbm").replace('"x/', '"')
-    assert ending_sentence("train.py", 1, text.splitlines(), "/opt/ml/code") == (
-        "ModuleNotFoundError: No module named 'no_such_lightgbm' (raised at train.py:7)" + ADD_UNKNOWN
+@pytest.mark.parametrize("place", ["src/fraud_detector/__init__.py", "src/fraud_detector.py"])
+def test_a_line_with_a_dot_installs_what_is_in_src(tmp_path: Path, place: str) -> None:
+    lay(tmp_path, {"pyproject.toml": PROJECT, place: "WORD = 1\n", "requirements.txt": ".\n"})
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    command += ["--target", str(tmp_path / "installed"), "-r", "requirements.txt"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    lay(tmp_path, {"train.py": "import fraud_detector; print(fraud_detector.WORD)"})
+    assert run(tmp_path, environ={"PYTHONPATH": str(tmp_path / "installed")}).stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "files", "right"),
+    [
+        ("train.py", "from .rows import count", {"rows.py": "count = 1"}, "from rows import count"),
+        ("train.py", "from . import rows", {"rows.py": "count = 1"}, "import rows"),
+        (
+            "jobs/train.py",
+            "from .rows import count as c",
+            {"jobs/rows.py": "count = 1"},
+            "from jobs.rows import count as c",
+        ),
+        ("jobs/train.py", "from ..rows import count", {"rows.py": "count = 1"}, "from rows import count"),
+    ],
+)
+def test_a_relative_import_of_a_script(
+    tmp_path: Path, program: str, line: str, files: dict[str, str], right: str
+) -> None:
+    lay(tmp_path, {program: f"{line}\n", **files})
+    assert remedy_of(tmp_path, program=program) == (
+        f'; train.py runs as a script, which is in no package: write "{right}" instead of "{line}"'
     )
+    lay(tmp_path, {program: f"{right}\n"})
+    assert run(tmp_path, program=program).returncode == 0

@@ -1,0 +1,108 @@
+"""What argparse refused: a job passes every hyperparameter as `--name value`."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from berth.runtime.hints.program import ProgramContext
+from berth.runtime.hints.sources import ParserArgument, parser_arguments
+
+_ERROR = re.compile(r"^\S+: error: (?P<message>.*)$")
+_UNRECOGNIZED = re.compile(r"unrecognized arguments: (?P<rest>.*)")
+_REQUIRED = re.compile(r"the following arguments are required: (?P<names>.*)")
+_EXPLICIT = re.compile(r"argument (?P<names>\S+): ignored explicit argument '(?P<value>.*)'")
+_INVALID = re.compile(r"argument (?P<names>\S+): invalid (?P<type>int|float) value: '(?P<value>.*)'")
+_LOCAL_RANK = ("local_rank", "local-rank")
+_FROM_ENVIRONMENT = {
+    "model_dir": "SM_MODEL_DIR",
+    "output_dir": "SM_MODEL_DIR",
+    "output_data_dir": "SM_OUTPUT_DATA_DIR",
+    "checkpoint_dir": "",
+    "hosts": "SM_HOSTS",
+    "current_host": "SM_CURRENT_HOST",
+    "num_gpus": "SM_NUM_GPUS",
+}
+_RANK_DEFAULT = 'int(os.environ.get("LOCAL_RANK", 0))'
+
+
+def hint(line: str, context: ProgramContext) -> str:
+    """What to do about argparse's last line."""
+    match = _ERROR.match(line)
+    if match is None:
+        return ""
+    message, known = match["message"], parser_arguments(context.code_dir)
+    if found := _UNRECOGNIZED.match(message):
+        words = found["rest"].split()
+        return _with_value(_valued_flags(context.command, known)) or _unknown(words, known)
+    if found := _EXPLICIT.match(message):
+        flag = found["names"].rpartition("/")[2].lstrip("-")
+        return _with_value([(flag, f"--{flag}={found['value']}")])
+    if found := _REQUIRED.match(message):
+        return _required([name.rpartition("/")[2].lstrip("-") for name in found["names"].split(", ")], context)
+    if found := _INVALID.match(message):
+        return _invalid(found["names"].rpartition("/")[2].lstrip("-"), found["type"], found["value"])
+    return ""
+
+
+def _valued_flags(command: Sequence[str], known: dict[str, ParserArgument]) -> list[tuple[str, str]]:
+    """Flags without a value that got one, each with how it was passed."""
+    pairs = zip(command, [*command[1:], "--"], strict=True)
+    return [
+        (option, f"--{option} {value}")
+        for word, value in pairs
+        if word.startswith("--") and not value.startswith("-")
+        if (option := word.removeprefix("--")) in known and not known[option].takes_value
+    ]
+
+
+def _with_value(flags: Sequence[tuple[str, str]]) -> str:
+    if not flags:
+        return ""
+    which = " and ".join(f'{name} is passed as "{passed}"' for name, passed in flags)
+    return f'; {which}, but a store_true flag takes no value; use type=lambda v: v.lower() == "true"'
+
+
+def _unknown(words: Sequence[str], known: dict[str, ParserArgument]) -> str:
+    names = [word.lstrip("-").partition("=")[0] for word in words if word.startswith("--")]
+    if not names:
+        return ""
+    if any(name in _LOCAL_RANK for name in names):
+        return (
+            f"; a launcher tells each rank its number by the environment: read {_RANK_DEFAULT} instead of an argument"
+        )
+    advice = []
+    for name in names:
+        near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+        advice.append(f"did you mean {near[0]} for {name}?" if near else f'add parser.add_argument("--{name}")')
+    more = "" if all(each.startswith("did") for each in advice) else ", or call parse_known_args()"
+    return f"; every hyperparameter is passed to the program: {' '.join(advice)}{more}"
+
+
+def _required(names: Sequence[str], context: ProgramContext) -> str:
+    ways = []
+    for name in names:
+        plain = name.replace("-", "_")
+        if name in _LOCAL_RANK:
+            ways.append(f"give {name} default={_RANK_DEFAULT}")
+        elif variable := _FROM_ENVIRONMENT.get(plain) or _channel_variable(plain, context):
+            ways.append(f'give {name} default=os.environ["{variable}"] and required=False')
+        else:
+            ways.append(f"give the job the hyperparameter {name}")
+    return f"; {', '.join(ways)}"
+
+
+def _channel_variable(name: str, context: ProgramContext) -> str:
+    """SM_CHANNEL_TRAIN for `train_dir`, if the job has that channel."""
+    stem = re.sub(r"_(?:dir|path|file|data|data_dir|folder)$", "", name)
+    known = sorted(each for each in context.environ if each.startswith("SM_CHANNEL_"))
+    exact = next((each for each in known if each == f"SM_CHANNEL_{stem.upper()}"), "")
+    near = difflib.get_close_matches(f"SM_CHANNEL_{stem.upper()}", known, n=1, cutoff=0.8)
+    if stem in ("data", "dataset", "input") and len(known) == 1:
+        return known[0]
+    return exact or (near[0] if near else "")
+
+
+def _invalid(name: str, kind: str, value: str) -> str:
+    if kind == "int" and re.fullmatch(r"\d+\.0*", value):
+        return f"; give the job {name} as a whole number, {value.partition('.')[0]}, or use type=float"
+    return f"; the job's hyperparameter {name} is {value!r}: give it a number"

@@ -1,0 +1,65 @@
+"""A variable of the environment that a program reads and that the job does not set."""
+
+import difflib
+import re
+
+from berth.runtime.hints.program import ProgramContext, RaisedException
+
+_OF_RANKS = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+)
+_OF_TORCH = re.compile(r"env:// rendezvous: environment variable (\w+) expected, but not set")
+_CHANNEL, _HYPERPARAMETER = "SM_CHANNEL_", "SM_HP_"
+
+
+def hint(raised: RaisedException, context: ProgramContext) -> str:
+    """Where the value is, or how the job gets the variable."""
+    if found := _OF_TORCH.search(raised.message):
+        return _of_ranks(found[1])
+    name = raised.message.strip("'\"")
+    from_os = bool(raised.files) and (raised.files[-1] == "<frozen os>" or raised.files[-1].endswith("/os.py"))
+    if raised.kind != "KeyError" or not from_os:
+        return ""
+    if name in _OF_RANKS:
+        return _of_ranks(name)
+    if name.startswith(_CHANNEL):
+        return _channel(name, context)
+    if name.startswith(_HYPERPARAMETER):
+        wanted = name.removeprefix(_HYPERPARAMETER).lower()
+        return f"; the job has no hyperparameter {wanted}: give it one{_near(name, context)}"
+    if name.startswith("SM_"):
+        return _near(name, context).replace(", or", ";", 1)
+    return (
+        f'; the job has no such variable: give it one, environment={{"{name}": "…"}} (with build.py run: -e {name}=…)'
+    )
+
+
+def _of_ranks(name: str) -> str:
+    default = "1" if "SIZE" in name else "0"
+    return (
+        f"; the program runs once per host here, without ranks: set the job's variable BERTH_DISTRIBUTION to mpi, or "
+        f'read int(os.environ.get("{name}", {default}))'
+    )
+
+
+def _channel(name: str, context: ProgramContext) -> str:
+    there = sorted(each for each in context.environ if each.startswith(_CHANNEL))
+    if not there:
+        return "; the job has no channels: give it data (fit(inputs), or --data)"
+    wanted = name.removeprefix(_CHANNEL).lower()
+    names = " and ".join(each.removeprefix(_CHANNEL).lower() for each in there)
+    near = difflib.get_close_matches(name, there, n=1, cutoff=0.8)
+    read = f"read {near[0]}, or " if near else ""
+    return f"; the job's channels are {names}: {read}name one {wanted}"
+
+
+def _near(name: str, context: ProgramContext) -> str:
+    prefix = _HYPERPARAMETER if name.startswith(_HYPERPARAMETER) else "SM_"
+    there = sorted(each for each in context.environ if each.startswith(prefix))
+    near = difflib.get_close_matches(name, there, n=1, cutoff=0.8)
+    return f", or read {near[0]}" if near else ""

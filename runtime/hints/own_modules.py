@@ -1,0 +1,120 @@
+"""A missing module that lies in the user's own source folder, where Python does not look for it."""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from berth.contract import variables
+from berth.runtime.hints.program import ProgramContext
+
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+_PROJECT_SOURCES = ("src", "lib", "python")
+_SKIPPED = ("site-packages", "__pycache__", "node_modules", "build")
+_FOLDERS = 1000
+_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)")
+
+
+def hint(module: str, context: ProgramContext) -> str:
+    """What to do about a module, with its dots, that the source folder has in another place or by nearly that name."""
+    code_dir, (top, _, inner) = context.code_dir, module.partition(".")
+    if is_own(top, context):
+        return _inside(code_dir, top, inner)
+    modules = list(_modules(code_dir))
+    if place := next((path for path in modules if path.stem == top), None):
+        return _elsewhere(top, place.parent.relative_to(code_dir), context)
+    if wheel := next((path.name for path in code_dir.glob("*.whl") if _same(path.name.partition("-")[0], top)), None):
+        return f"; put the line ./{wheel} into requirements.txt: the wheel is in your source folder and not installed"
+    if listed := _listed_elsewhere(top, code_dir):
+        return (
+            f"; {listed} lists it, and only the requirements.txt at the top of your source folder is installed: move "
+            f"it there, or set the job's variable {variables.REQUIREMENTS} to {listed}"
+        )
+    if path := next((path for path in modules if _same(path.stem, top)), None):
+        return _nearly(top, path, code_dir)
+    names = sorted({path.stem for path in modules if path.parent == code_dir})
+    near = difflib.get_close_matches(top, names, n=1, cutoff=0.8)
+    return f"; did you mean your own {near[0]}?" if near else ""
+
+
+def is_own(top: str, context: ProgramContext) -> bool:
+    """Whether the source folder has such a module at its top, where Python looks for it."""
+    return (context.code_dir / f"{top}.py").is_file() or (context.code_dir / top).is_dir()
+
+
+def alone(module: str, context: ProgramContext) -> str:
+    """What a program that came without other files may lack: the user's own."""
+    modules = list(_modules(context.code_dir))
+    if len(modules) != 1:
+        return ""
+    return (
+        f"; if {module} is a file of yours, give the job the folder that has it (source_dir, or --code): it got "
+        f"{modules[0].name} alone; otherwise"
+    )
+
+
+def _modules(code_dir: Path) -> Iterator[Path]:
+    """Python files and the folders that hold some, those at the top first."""
+    for _, (folder, folders, files) in zip(range(_FOLDERS), os.walk(code_dir), strict=False):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py") and name != "__init__.py")
+        yield from (path for name in folders if any((path := Path(folder, name)).glob("*.py")))
+
+
+def _elsewhere(module: str, parent: Path, context: ProgramContext) -> str:
+    """The module is in the folder `parent`, relative to the source folder."""
+    where = f"; {module} is in {parent}/ of your source folder"
+    project = next((name for name in _PROJECT_FILES if (context.code_dir / name).is_file()), None)
+    if project == "setup.py":  # it is installed without being asked for
+        return (
+            f'{where}, and setup.py does not install it: give setup() package_dir={{"": "{parent}"}} and '
+            f'packages=find_packages("{parent}")'
+        )
+    if project and parent.parts[0] in _PROJECT_SOURCES:
+        return f'{where} and is not installed: put a line "." into requirements.txt'
+    path = f"set the job's variable PYTHONPATH to {context.code_dir / parent}"
+    if all(part.isidentifier() for part in parent.parts):
+        path = f"import it as {'.'.join(parent.parts)}.{module}, or {path}"
+    return f"{where}, where Python does not look: {path}"
+
+
+def _inside(code_dir: Path, top: str, inner: str) -> str:
+    """A part is missing of a module that is there."""
+    if not inner or (code_dir / f"{top}.py").is_file():
+        tip = f"; {top} is your own {top}.py, which has no such part: rename it if you mean a package {top}"
+        return tip if inner else ""
+    folder = code_dir / top
+    for part in inner.split("."):
+        if (folder / part).is_dir():
+            folder /= part
+            continue
+        names = sorted(path.stem for path in folder.iterdir() if path.is_dir() or path.suffix == ".py")
+        near = difflib.get_close_matches(part, names, n=1, cutoff=0.6)
+        tip = f"did you mean {near[0]}?" if near else "add the file, or correct the name"
+        return f"; your source folder's {folder.relative_to(code_dir)}/ has no {part}.py: {tip}"
+    return ""
+
+
+def _nearly(module: str, path: Path, code_dir: Path) -> str:
+    """Only capitals, or - for _, are different: a file system of Windows or macOS takes either."""
+    shown = path.relative_to(code_dir)
+    if path.stem.isidentifier():
+        return f"; your source folder has {shown}: capitals count, import {'.'.join(shown.with_suffix('').parts)}"
+    return f"; your source folder's {shown} can't be imported: rename it to {module}{path.suffix}"
+
+
+def _listed_elsewhere(module: str, code_dir: Path) -> str:
+    """The requirements file in a folder below that has a package of this name; "" for none."""
+    for path in sorted(code_dir.glob("*/**/requirements*.txt")) + sorted(code_dir.glob("requirements[-_.]?*.txt")):
+        lines = path.read_text("utf-8", "replace").splitlines()
+        if any(_same(match[1], module) for line in lines if (match := _REQUIREMENT.match(line))):
+            return str(path.relative_to(code_dir))
+    return ""
+
+
+def _same(name: str, other: str) -> bool:
+    def plain(text: str) -> str:
+        return text.casefold().replace("-", "_").replace(".", "_")
+
+    return plain(name) == plain(other)

@@ -1,0 +1,93 @@
+"""A file or folder that is not where a program looks for it: channels, outputs, the source folder."""
+
+import difflib
+import re
+from pathlib import Path
+
+from berth.runtime.hints.program import ProgramContext, RaisedException
+
+_PATH = re.compile(
+    r"(?:No such file or directory|Permission denied|Read-only file system|Unable to find|not found)[\s:'\"]+"
+    r"(?P<path>[^'\"]+)['\"]|(?P<quote>['\"])(?P<other>[^'\"]+)(?P=quote)"
+)
+_KINDS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError", "RuntimeError")
+_INPUT, _MODEL, _OUTPUT = Path("/opt/ml/input/data"), Path("/opt/ml/model"), Path("/opt/ml/output")
+_SHOWN = 5
+_LISTED = 2000
+
+
+def hint(raised: RaisedException, context: ProgramContext) -> str:
+    """Where the file is, or where the program may write."""
+    about_files = raised.name == "FileNotFoundError" or "[Errno " in raised.message
+    if raised.name not in _KINDS or not about_files:
+        return ""
+    match = _PATH.search(raised.message)
+    if match is None:
+        return ""
+    text = match["path"] or match["other"]
+    if text.startswith("s3:"):
+        return f"; give the job {text} as a channel, and read it in the channel's folder"
+    path = Path(text)
+    channels = _channels(context)
+    if raised.name == "PermissionError" or "Read-only" in raised.message:
+        return _write(path, channels)
+    if any(path.is_relative_to(folder) for folder in (_MODEL, _OUTPUT, *_outputs(context))):
+        return f'; create the folder first: os.makedirs("{path.parent}", exist_ok=True)' if path.suffix else ""
+    return _missing(path, context, channels)
+
+
+def _channels(context: ProgramContext) -> dict[str, Path]:
+    prefix = "SM_CHANNEL_"
+    return {
+        name.removeprefix(prefix).lower(): Path(folder)
+        for name, folder in sorted(context.environ.items())
+        if name.startswith(prefix)
+    }
+
+
+def _outputs(context: ProgramContext) -> list[Path]:
+    names = ("SM_MODEL_DIR", "SM_OUTPUT_DATA_DIR")
+    return [Path(context.environ[name]) for name in names if context.environ.get(name)]
+
+
+def _write(path: Path, channels: dict[str, Path]) -> str:
+    where = "channels are read-only: " if any(path.is_relative_to(folder) for folder in channels.values()) else ""
+    return f"; {where}write the model to SM_MODEL_DIR (/opt/ml/model) and other results to SM_OUTPUT_DATA_DIR"
+
+
+def _missing(path: Path, context: ProgramContext, channels: dict[str, Path]) -> str:
+    inside = next((name for name, folder in channels.items() if path.is_relative_to(folder)), "")
+    if inside:
+        return _in_channel(path, inside, channels[inside])
+    for name, folder in channels.items():
+        if found := _find(path.name, folder):
+            inner = found.relative_to(folder)
+            return f'; channel {name} has it: os.path.join(os.environ["SM_CHANNEL_{name.upper()}"], "{inner}")'
+    if not path.is_absolute() and (found := _find(path.name, context.code_dir)):
+        return f"; your source folder has it as {found.relative_to(context.code_dir)}"
+    listed = " and ".join(f"{name} ({folder})" for name, folder in channels.items())
+    if path.is_relative_to(_INPUT) and path != _INPUT:
+        wanted = path.relative_to(_INPUT).parts[0]
+        near = difflib.get_close_matches(wanted, channels, n=1, cutoff=0.6)
+        read = f"read SM_CHANNEL_{near[0].upper()}, or " if near else ""
+        has = f"its channels are {listed}: {read}name one {wanted}" if channels else "it has none: give it data"
+        return f"; the job has no channel {wanted}; {has}"
+    if channels:
+        return f"; a job finds its data in its channels, here {listed}, and other files in source_dir"
+    return "; a job finds its data in its channels (fit(inputs), or --data), and other files in source_dir"
+
+
+def _in_channel(path: Path, name: str, folder: Path) -> str:
+    files = sorted(
+        str(each.relative_to(folder))
+        for _, each in zip(range(_LISTED), folder.rglob("*"), strict=False)
+        if each.is_file()
+    )
+    near = difflib.get_close_matches(str(path.relative_to(folder)), files, n=1, cutoff=0.6)
+    has = ", ".join(files[:_SHOWN]) + (" and others" if len(files) > _SHOWN else "") if files else "no file"
+    return f"; channel {name} has {has}" + (f": did you mean {near[0]}?" if near else "")
+
+
+def _find(name: str, folder: Path) -> Path | None:
+    """A file or folder of that name below a folder."""
+    return next((each for _, each in zip(range(_LISTED), folder.rglob("*"), strict=False) if each.name == name), None)

@@ -1,0 +1,51 @@
+"""Programs that fail, run as a job runs them, and what the hints say of their end."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from berth.runtime.hints.program import ProgramContext, RaisedException
+from berth.runtime.hints.table import last_line_remedy, remedy
+
+NOWHERE = ProgramContext(Path("/nowhere"))
+_FRAME = re.compile(r'^\s+File "([^"]+)", line \d+', re.MULTILINE)
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+
+
+def lay(folder: Path, files: Mapping[str, str]) -> None:
+    """Write a user's source folder."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def run(
+    folder: Path, *arguments: str, program: str = "train.py", environ: Mapping[str, str] = {}
+) -> subprocess.CompletedProcess[str]:
+    """The program as its rank starts it: in the source folder, which is on Python's path."""
+    return subprocess.run(
+        [sys.executable, program, *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", **environ},
+        capture_output=True,
+        text=True,
+    )
+
+
+def remedy_of(folder: Path, *arguments: str, program: str = "train.py", environ: Mapping[str, str] = {}) -> str:
+    """What the hints say behind the failure of that program."""
+    ended = run(folder, *arguments, program=program, environ=environ)
+    assert ended.returncode != 0
+    command: Sequence[str] = [sys.executable, program, *arguments]
+    context = ProgramContext(folder, command, {"PYTHONPATH": str(folder), **environ})
+    lines = ended.stderr.strip().splitlines()
+    if "Traceback (most recent call last):" not in lines:
+        return last_line_remedy(lines[-1], context)
+    first = max(index for index, line in enumerate(lines) if line.startswith("  File ")) + 1
+    text = next(index for index in range(first, len(lines)) if not lines[index].startswith(" "))
+    match = _EXCEPTION.match(" ".join(lines[text:]))
+    assert match, lines
+    return remedy(RaisedException(match[1], match[2] or "", _FRAME.findall(ended.stderr)), context)

@@ -1,0 +1,194 @@
+"""A requirement that needs git or a compiler: real runs of pip without them, and others' output."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.missing_tools import Needed, archive_line, missing_tool_sentence, needed_tools
+from berth.runtime.requirements import RequirementsError, install
+
+GITHUB = "https://github.com/huggingface/peft/archive"
+
+
+@pytest.fixture
+def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No git and no compiler, and no network that pip asks for setuptools."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+def failure(folder: Path, text: str) -> str:
+    (folder / "requirements.txt").write_text(text)
+    with pytest.raises(RequirementsError) as caught:
+        install(folder, sys.executable, lambda line: None)
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_repository_becomes_its_archive(tmp_path: Path) -> None:
+    text = (
+        "# what we need\npeft @ git+https://github.com/huggingface/peft@v0.17.1\n"
+        "git+ssh://git@github.com/us/rows.git@main#egg=rows\n"
+    )
+    assert failure(tmp_path, text) == (
+        "requirements.txt could not be installed: line 2 and line 3 need git, which this image does not have; write "
+        f"peft @ {GITHUB}/refs/tags/v0.17.1.zip in line 2 and write rows @ "
+        "https://github.com/us/rows/archive/refs/heads/main.zip in line 3."
+    )
+
+
+def source(folder: Path, name: str) -> str:
+    """A package whose module is compiled, as an archive of its source."""
+    setup = f"from setuptools import Extension, setup\nsetup(name={name!r}, version='1.0', "
+    setup += f"ext_modules=[Extension({name!r}, ['it.c'])])\n"
+    code = '#include <Python.h>\nstatic struct PyModuleDef it = {PyModuleDef_HEAD_INIT, "it", 0, -1, 0};\n'
+    code += f"PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&it); }}\n"
+    archive = folder / f"{name}-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for inner, text in (("setup.py", setup), ("it.c", code)):
+            member = tarfile.TarInfo(f"{name}-1.0/{inner}")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return archive.name
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_package_that_is_compiled_is_built_elsewhere(tmp_path: Path) -> None:
+    sentence = failure(tmp_path, f"\n./{source(tmp_path, 'tinyext')}\n")
+    assert sentence == (
+        "requirements.txt could not be installed: line 2 (./tinyext-1.0.tar.gz) has no wheel for this image, and "
+        "building one needs gcc, which this image does not have; run `pip wheel --no-deps "
+        f'"./tinyext-1.0.tar.gz"` on a machine with Linux, Python {sys.version[:4]} and gcc, and put the wheel next to '
+        "requirements.txt, and its path (./NAME.whl) in place of the line."
+    )
+
+
+LINE = "Collecting {} (from -r requirements.txt (line {}))"
+
+
+@pytest.mark.parametrize(
+    ("output", "needed"),
+    [
+        (
+            [
+                LINE.format("tokenizers==0.13.0", 3),
+                "      error: can't find Rust compiler",
+                "  ERROR: Failed building wheel for tokenizers",
+            ],
+            Needed(("rustc",), "tokenizers", 3),
+        ),
+        (
+            [
+                LINE.format("sentencepiece==0.1.95", 1),
+                "      /bin/sh: 1: pkg-config: not found",
+                "      ./build_bundled.sh: 8: git: not found",
+                "      ./build_bundled.sh: 15: cmake: not found",
+                "      env: 'pkg-config': No such file or directory",
+                "  ERROR: Failed building wheel for sentencepiece",
+            ],
+            Needed(("pkg-config", "git", "cmake"), "sentencepiece", 1),
+        ),
+        (
+            [
+                LINE.format("psycopg2", 1),
+                "      Error: pg_config executable not found.",
+                "ERROR: Failed to build 'psycopg2' when getting requirements to build wheel",
+            ],
+            Needed(("pg_config",), "psycopg2", 1),
+        ),
+        (
+            [
+                LINE.format("rows", 2),
+                "Collecting fast-rows>=1 (from rows->-r requirements.txt (line 2))",
+                "      CMake Error: No CMAKE_CXX_COMPILER could be found.",
+                "  ERROR: Failed building wheel for fast_rows",
+            ],
+            Needed(("g++",), "fast_rows", 2, directly=False),
+        ),
+        (["ERROR: No matching distribution found for nothing", "      train.py: not found"], None),
+    ],
+)
+def test_the_tool_and_the_line_are_in_pips_output(output: list[str], needed: Needed | None) -> None:
+    assert needed_tools(output) == needed
+
+
+def test_who_wants_a_package_that_is_compiled_is_named() -> None:
+    output = [
+        "Collecting fast-rows>=1 (from rows->-r requirements.txt (line 2))",
+        "      error: [Errno 2] No such file or directory: 'gcc'",
+        "  ERROR: Failed building wheel for fast_rows",
+    ]
+    sentence = missing_tool_sentence(output, "requirements.txt", "numpy\nrows==1\n")
+    assert "fast_rows, which line 2 (rows==1) wants, has no wheel" in sentence
+    assert '`pip wheel --no-deps "fast_rows"`' in sentence
+    output = [
+        LINE.format("psycopg2", 1),
+        "Error: pg_config executable not found.",
+        "ERROR: Failed to build 'psycopg2' when",
+    ]
+    assert "write psycopg2-binary instead" in missing_tool_sentence(output, "requirements.txt", "psycopg2\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "archive"),
+    [
+        ("peft @ git+https://github.com/huggingface/peft@v0.17.1", f"peft @ {GITHUB}/refs/tags/v0.17.1.zip"),
+        ("peft@git+https://github.com/huggingface/peft.git@main", f"peft @ {GITHUB}/refs/heads/main.zip"),
+        ("git+https://github.com/huggingface/peft", f"peft @ {GITHUB}/HEAD.zip"),
+        ("git+https://github.com/huggingface/peft/@0a1b2c3d", f"peft @ {GITHUB}/0a1b2c3d.zip"),
+        ("git+https://github.com/huggingface/peft@refs/pull/12/head", f"peft @ {GITHUB}/refs/pull/12/head.zip"),
+        (
+            "-e git+ssh://git@github.com/huggingface/peft.git@feature/x#egg=my-peft",
+            f"my-peft @ {GITHUB}/refs/heads/feature/x.zip",
+        ),
+        ("git+https://token@github.com/huggingface/peft@v1.0  # ours", f"peft @ {GITHUB}/refs/tags/v1.0.zip"),
+        (
+            "git+https://github.com/huggingface/peft@v1.0#egg=peft&subdirectory=python ; python_version > '3'",
+            f"peft @ {GITHUB}/refs/tags/v1.0.zip#subdirectory=python ; python_version > '3'",
+        ),
+        ("git+https://gitlab.com/a/b/rows.git@v1", "rows @ https://gitlab.com/a/b/rows/-/archive/v1/rows-v1.zip"),
+        ("git+https://bitbucket.org/a/rows@v1", "rows @ https://bitbucket.org/a/rows/get/v1.zip"),
+        ("git+https://git.example.com/a/rows@v1", ""),
+        ("peft==0.17.1", ""),
+    ],
+)
+def test_the_archive_of_a_repository(line: str, archive: str) -> None:
+    assert archive_line(line) == archive
+
+
+@pytest.mark.parametrize("below", ["", "python/"])
+def test_pip_takes_such_a_line(tmp_path: Path, below: str) -> None:
+    """An archive as GitHub makes it, with one folder around all."""
+    with zipfile.ZipFile(tmp_path / "v1.0.zip", "w") as archive:
+        archive.writestr(
+            f"rows-1.0/{below}setup.py",
+            "from setuptools import setup\nsetup(name='rows', version='1.0', py_modules=['rows'])",
+        )
+        archive.writestr(f"rows-1.0/{below}rows.py", "")
+    line = archive_line(
+        f"git+https://github.com/us/rows@v1.0#egg=rows&subdirectory={below.rstrip('/')}"
+        if below
+        else "git+https://github.com/us/rows@v1.0"
+    )
+    line = line.replace("https://github.com/us/rows/archive/refs/tags", tmp_path.as_uri())
+    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-build-isolation",
+        "--target",
+        "there",
+        "-r",
+        "requirements.txt",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "there/rows.py").exists()
