@@ -17,10 +17,14 @@ from berth.train.ownership import hand_over, open_to_readers
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the job ended on every host (`report` is None only for code 0), or how one host's part of it did."""
+    """How the job ended on every host (`report` is None only for code 0), or how one host's part of it did.
+
+    leaves_model: whether there is a file in the model folder of any host, or of that one.
+    """
 
     code: int
     report: FailureReport | None = None
+    leaves_model: bool = True
 
 
 def failed(sentence: str, host: str, code: int = 1) -> Outcome:
@@ -63,11 +67,11 @@ def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:
     the failure showed. With one report it fits a line; the reports of all ranks of a host may not.
     """
     if outcome.report is None:
-        return {"code": outcome.code, "report": None}
+        return {"code": outcome.code, "report": None, "leaves_model": outcome.leaves_model}
     report = failure.trimmed(outcome.report)
     fields = report.to_json() | {"age": max(0.0, now - report.when)}
     del fields["when"]
-    return {"code": outcome.code, "report": fields}
+    return {"code": outcome.code, "report": fields, "leaves_model": outcome.leaves_model}
 
 
 def read_outcome(fields: Mapping[str, Any], now: float) -> Outcome:
@@ -76,5 +80,6 @@ def read_outcome(fields: Mapping[str, Any], now: float) -> Outcome:
     """
     report = fields["report"]
     if report is None:
-        return Outcome(fields["code"])
-    return Outcome(fields["code"], FailureReport.from_json({**report, "when": now - report["age"]}))
+        return Outcome(fields["code"], leaves_model=fields["leaves_model"])
+    failure_report = FailureReport.from_json({**report, "when": now - report["age"]})
+    return Outcome(fields["code"], failure_report, fields["leaves_model"])

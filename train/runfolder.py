@@ -23,6 +23,8 @@ from typing import Any
 
 from berth.runtime.hints.program import PackageNote
 from berth.train.failure import FailureReport, load_reports
+from berth.train.failures import ends
+from berth.train.failures.ends import PythonEnd
 from berth.train.rank_events import read_events
 
 RUN_FOLDER = "/run/berth"
@@ -84,6 +86,11 @@ class RunFolder:
     def events(self) -> list[list[str]]:
         """What each rank of this host did to train together with the others."""
         return read_events(self.path / "events")
+
+    def failed_children(self) -> list[PythonEnd]:
+        """Pythons of this host that failed below programs that ended well, the last one last."""
+        found = [end for path in (self.path / "ends").iterdir() for end in ends.read(path).failed_children(0)]
+        return sorted(found, key=lambda end: end.when)
 
     def programs(self) -> list[tuple[int, bool]]:
         """Process ids of the programs that run now, and whether a signal goes to the whole group."""

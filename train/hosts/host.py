@@ -19,6 +19,8 @@ from berth.contract.launch_options import PEER_TIMEOUT
 from berth.runtime.hints.program import PackageNote, ProgramContext
 from berth.train.environment import host_environment
 from berth.train.failure import FailureFile, FailureReport
+from berth.train.failures.ends import PythonEnd
+from berth.train.failures.sentence import exception_sentence
 from berth.train.failures.start_errors import passable
 from berth.train.hardware import Hardware, interface_here
 from berth.train.hosts import rendezvous, ssh
@@ -31,6 +33,7 @@ from berth.train.launch import LocalRun
 from berth.train.log import get_logger
 from berth.train.mpirun import ends_on_failure
 from berth.train.outcome import Outcome, failed, finish, outcome_fields, read_outcome
+from berth.train.output_sizes import size
 from berth.train.plan import Plan
 from berth.train.prepare import is_package, prepare
 from berth.train.rank_events import alone_sentence, largest_group
@@ -140,9 +143,16 @@ class _Host:
     def launcher_output(self) -> list[str]:
         return list(self.run_here.output)
 
+    def leaves_model(self) -> bool:
+        return size(self.context.paths.root / "model").files > 0
+
     def finish(self, outcome: Outcome) -> None:
         events = self.run_here.folder.events()
-        self.context.finish(outcome, plan_notes(self.plan, events, ended_well=outcome.code == 0))
+        notes = plan_notes(self.plan, events, ended_well=outcome.code == 0)
+        if outcome.code == 0 and not outcome.leaves_model:
+            context = ProgramContext(self.job.code_dir)
+            notes.append(empty_model_note(self.run_here.folder.failed_children(), context))
+        self.context.finish(outcome, notes)
 
 
 class LeaderHost(_Host):
@@ -306,6 +316,16 @@ def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]], *, ended_well: bool) 
         # Its program may have started a process for each GPU, such as by torchrun.
         notes = [plan.idle_gpus if largest_group(ranks) < 2 else ""]
     return [note for note in notes if note]
+
+
+def empty_model_note(failed_children: Sequence[PythonEnd], context: ProgramContext) -> str:
+    """That no host leaves a model, and the last exception of a process that the program started and did not heed."""
+    note = "/opt/ml/model is empty, so the job leaves no model"
+    if not failed_children:
+        return note
+    last = failed_children[-1]
+    reason = exception_sentence(last.raised, context) if last.raised is not None else last.text
+    return f"{note}; a process that it started failed: {reason}"
 
 
 def check_alike(ranks: int, backend: str, workers: Mapping[str, Introduction], leader: str) -> None:

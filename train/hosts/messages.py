@@ -130,7 +130,9 @@ _REPORT = _fields(
         "signalled": _truth,
     }
 )
-_OUTCOME = _fields({"code": _whole(0, 255), "report": _optional(_REPORT)})
+_OUTCOME = _fields(
+    {"code": _whole(0, 255), "report": _optional(_REPORT), "leaves_model": _truth}, {"leaves_model": True}
+)
 _KINDS: Mapping[str, Reader] = {
     "hello": _fields(
         {

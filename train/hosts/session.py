@@ -60,6 +60,9 @@ class HostActions(Protocol):
     def launcher_output(self) -> list[str]:
         """The launcher's last lines, for the case that it failed before any rank."""
 
+    def leaves_model(self) -> bool:
+        """Whether there is a file in this host's model folder."""
+
     def finish(self, outcome: Outcome) -> None:
         """Write what is left of the job here, as the last thing."""
 
@@ -95,6 +98,7 @@ class LeaderLoop:
         self.prepared = False
         self.own_code: int | None = None
         self.overdue = False
+        self.models = False
 
     def run(self, timeout: float) -> Outcome:
         """Meet (the workers have `timeout` seconds), run, settle, tell everybody. Never raises for a job's failure."""
@@ -164,6 +168,7 @@ class LeaderLoop:
             case Message(host=host, kind="done", fields=fields):
                 part = read_outcome(fields, time.time())
                 self.done[host] = part.code
+                self.models = self.models or part.leaves_model
                 if part.report is not None:
                     self.reports.append(part.report)
             case _:
@@ -200,7 +205,7 @@ class LeaderLoop:
         if self.own_code == 0 and not any(self.done.values()) and (not self.everywhere or not self.lost):
             if self.programs.told is not None:
                 get_logger().info("the program has ended with exit code 0 after the stop, and so does the job")
-            return Outcome(0)
+            return Outcome(0, leaves_model=self.models or self.host.leaves_model())
         found = self.programs.cause(self.host.reports() + self.reports)
         code = self.own_code or next((code for code in self.done.values() if code), 0)
         if outcome := self.programs.stopped(found, code):
@@ -283,7 +288,7 @@ class WorkerLoop:
         report = self.programs.cause(self.host.reports())
         if (code or report) and (outcome := self.programs.stopped(report, code)):
             report = outcome.report
-        return Outcome(code, report)
+        return Outcome(code, report, self.host.leaves_model())
 
     def _signalled(self, stop: Stop) -> None:
         """One host's signal is enough: the leader tells all others."""

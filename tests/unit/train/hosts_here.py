@@ -72,6 +72,7 @@ class Host:
         self.programs_after = programs_after  # signals that find no program yet
         self.ends_after = ends_after  # signals that the program needs
         self.stopped = 0
+        self.model = True
         self.finished: list[Outcome] = []
         self.signals: list[int] = []
         self.had = 0  # signals that the program has had
@@ -102,6 +103,9 @@ class Host:
 
     def launcher_output(self) -> list[str]:
         return ["-----", "it said this"]
+
+    def leaves_model(self) -> bool:
+        return self.model
 
     def finish(self, outcome: Outcome) -> None:
         self.finished.append(outcome)

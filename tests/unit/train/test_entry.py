@@ -492,6 +492,21 @@ def test_a_command_is_run_instead() -> None:
     assert (done.returncode, done.stdout) == (3, "hello\n")
 
 
+@pytest.mark.parametrize(("leaves", "note"), [("", True), ("localhost", False)])
+def test_a_success_without_a_model_says_so_unless_another_host_has_one(tmp_path: Path, leaves: str, note: bool) -> None:
+    hosts = ["127.0.0.1", "localhost"]
+    for host in hosts:
+        (tmp_path / host / "model").mkdir(parents=True)
+    if leaves:
+        (tmp_path / leaves / "model/model.pt").write_text("weights")
+    processes, failures = start_hosts(tmp_path, hosts)
+    last = [process.communicate(timeout=60)[0].splitlines()[-1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert not any(path.exists() for path in failures)
+    said = "; /opt/ml/model is empty, so the job leaves no model"
+    assert [said in line for line in last] == [note, note], last
+
+
 REMOVED = """
 from transformers import TrainingArguments
 TrainingArguments(output_dir="out", evaluation_strategy="epoch")

@@ -6,6 +6,9 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import read_launch_options
+from berth.runtime.hints.program import ProgramContext
+from berth.train.failures.ends import PythonEnd
+from berth.train.failures.raised import Frame, Raised
 from berth.train.hardware import Hardware
 from berth.train.hosts import host
 from berth.train.hosts.rendezvous import Introduction, kit_version
@@ -66,3 +69,13 @@ def test_what_the_last_line_of_the_log_says(of: Plan, ranks: list[list[str]], no
 def test_a_program_that_failed_is_not_told_that_it_formed_no_group() -> None:
     assert host.plan_notes(plan("train.py", 0, "mpi"), [[], []], ended_well=False) == []
     assert len(host.plan_notes(plan("train.py", 8), [[]], ended_well=False)) == 1
+
+
+def test_a_child_that_failed_below_a_success_without_a_model_is_named() -> None:
+    raised = Raised("ValueError", "label 7 is out of range", (Frame("/opt/ml/code/work.py", 7, ""),))
+    children = [PythonEnd(pid, (1,), pid, "raised", 1, raised=raised) for pid in (7, 8)]
+    context = ProgramContext(Path("/opt/ml/code"))
+    assert host.empty_model_note(children, context).endswith(
+        "; a process that it started failed: ValueError: label 7 is out of range (raised at work.py:7)"
+    )
+    assert host.empty_model_note([], context) == "/opt/ml/model is empty, so the job leaves no model"

@@ -309,3 +309,20 @@ def test_the_first_failure_is_the_cause_whatever_the_hosts_clocks_say(skew: floa
         thread.join(10)
     assert outcome.report is not None
     assert outcome.report.host == blamed
+
+
+@pytest.mark.parametrize(("of_leader", "of_worker"), [(False, False), (False, True), (True, False)])
+def test_whether_any_host_leaves_a_model_is_known_on_all(of_leader: bool, of_worker: bool) -> None:
+    with meeting() as (leader, events):
+        lead = Host(LEADER, events)
+        lead.model = of_leader
+
+        def follow(own: Events) -> Host:
+            host = Host("localhost", own)
+            host.model = of_worker
+            return host
+
+        job = Job(leader, events, lead, follow, everywhere=True)
+        job.wait()
+    expected = Outcome(0, leaves_model=of_leader or of_worker)
+    assert job.outcomes == {"leader": expected, "worker": expected}
