@@ -22,12 +22,13 @@ _OF_TEXT = re.compile(
     r"per|prediction|sep|sequence|size|special|start|stop|target|types?|unk|vocab"
 )
 _WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_NAMED = re.compile(r"([\w-]+)[\"']?\s*[=:]")
+# A name is taken whole, and only from its first character: else a long word costs the square of its length.
+_NAMED = re.compile(r"(?<![\w-])([\w-]++)[\"']?\s*+[=:]")
 # Up to the last @ before the path: a password may hold one, or (against RFC 3986, 3.2.1) a slash after its colon.
-_USER = re.compile(r"(?<=://)(?:[^/?#\s\"']*@|[^/?#\s\"':@]+:(?!\d+/)[^\s\"'@]*@)")
+_USER = re.compile(r"(?<=://)(?:[^/?#\s\"']*@|[^/?#\s\"':@]+:(?!\d+/)[^\s\"'@]{0,1000}@)")
 _BEARER = re.compile(r"\b(bearer|authorization\W+basic)\s+[\w.~+/-]{8,}=*", re.IGNORECASE)
 # `name=value` and `"name": "value"`; prose has colons too ("KeyError: 'a'"), so there the name must be in quotes.
-_IN_TEXT = re.compile(r"(?P<name>[\w-]+)(?:=|[\"']\s*:\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s&,;'\"(){}\[\]]+)")
+_IN_TEXT = re.compile(r"(?<![\w-])(?P<name>[\w-]++)(?:=|[\"']\s*:\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s&,;'\"(){}\[\]]+)")
 
 
 def sounds_secret(name: str) -> bool:

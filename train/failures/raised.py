@@ -16,7 +16,7 @@ _GROUP_BAR = re.compile(r"^ *[|+] ?")
 _AFTER_MESSAGE = re.compile(
     r"^\s*$|^\[(?:rank\d+\]:\s*)?\[?[WEIF]\d|^\[[\w.-]+:\d+\]|^-{10,}|MPI_ABORT|Traceback \(most recent call last\)|"
     r"^(?:The above exception|During handling of the above|Exception ignored in|Error in )|^\S+Warning: |"
-    r": \w+Warning: |\d+%\||\d(?:it|s)/(?:it|s)\]|\[\d\d:\d\d<"
+    r": \w+Warning: |\d%\||\d(?:it|s)/(?:it|s)\]|\[\d\d:\d\d<"
 )
 _MESSAGE_LINES = 10
 

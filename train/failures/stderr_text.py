@@ -17,6 +17,7 @@ _TRACEBACK_LINES = 600
 _BURST_SECONDS = 0.2
 """Between two lines that a program writes in one go."""
 _CLOSING_LINES = 10
+_LINE_CHARACTERS = 8192
 
 
 @dataclass(slots=True)
@@ -28,9 +29,11 @@ class StderrText:
 
     def add(self, line: str, when: float) -> None:
         """The next line, without `[rank0]: `."""
+        begins = raised.begins_traceback(line)
+        line = line[:_LINE_CHARACTERS]
         paused = bool(self.lines) and when - self.lines[-1][1] > _BURST_SECONDS
         self.lines.append((line, when))
-        if raised.begins_traceback(line):
+        if begins:
             self._blocks.append([])
         elif paused and self._blocks:
             self._blocks[-1].append(("", when))  # what comes now is no more of an exception's message

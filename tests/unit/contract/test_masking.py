@@ -75,3 +75,11 @@ def test_variables_for_mpis_ranks_are_shown_by_their_names_alone() -> None:
 )
 def test_a_line_of_somebodys_words(line: str, seen: str) -> None:
     assert mask_text(line) == seen
+
+
+@pytest.mark.timeout(30)  # a search that costs the square of the length takes hours
+@pytest.mark.parametrize("word", ["a", "1", "-", "a=1 ", "'a' ", "bearer ", "://a:", "http://"])
+def test_a_text_of_a_megabyte_is_masked_in_one_pass(word: str) -> None:
+    text = word * (1_000_000 // len(word))
+    assert mask_text(text) == text
+    assert masked(["--p", text]) == ["--p", text]

@@ -1,0 +1,21 @@
+"""Programs that fail as users' do, as jobs of the image: those that need its mpirun, a limit of memory, or its start file.
+
+`python -m bench.failures` runs all of them.
+"""
+
+from pathlib import Path
+
+import docker
+import pytest
+
+from bench import failures
+from bench.failing.cases import CASES, Case
+from tests.images.train.conftest import IMAGE
+
+CHOSEN = [case for case in CASES if case.in_image or case.program in ("torchrun.sh", "subprocess_check.py")]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.program) for case in CHOSEN])
+def test_the_job_says_what_ended_the_program(case: Case, client: docker.DockerClient, tmp_path: Path) -> None:
+    end = failures.run(client, IMAGE, case, tmp_path)
+    assert failures.right(case, end), f"{end.code}: {end.sentence}\n{end.log}"
