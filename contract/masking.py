@@ -28,7 +28,9 @@ _NAMED = re.compile(r"(?<![\w-])([\w-]++)[\"']?\s*+[=:]")
 _USER = re.compile(r"(?<=://)(?:[^/?#\s\"']*@|[^/?#\s\"':@]+:(?!\d+/)[^\s\"'@]{0,1000}@)")
 _BEARER = re.compile(r"\b(bearer|authorization\W+basic)\s+[\w.~+/-]{8,}=*", re.IGNORECASE)
 # `name=value` and `"name": "value"`; prose has colons too ("KeyError: 'a'"), so there the name must be in quotes.
-_IN_TEXT = re.compile(r"(?<![\w-])(?P<name>[\w-]++)(?:=|[\"']\s*:\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s&,;'\"(){}\[\]]+)")
+_IN_TEXT = re.compile(
+    r"(?<![\w-])(?P<name>[\w-]++)(?:=|[\"']\s*:\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s&,;'\"(){}\[\]]+)"
+)
 
 
 def sounds_secret(name: str) -> bool:

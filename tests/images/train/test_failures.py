@@ -1,4 +1,4 @@
-"""Programs that fail as users' do, as jobs of the image: those that need its mpirun, a limit of memory, or its start file.
+"""Programs that fail as users' do, as jobs of the image: those that need its mpirun, its start file, or a limit.
 
 `python -m bench.failures` runs all of them.
 """
