@@ -72,6 +72,30 @@ def test_hosts_with_different_files_train_together(
     assert unexpected_lines(ran.log) == []
 
 
+ADDS_UP = """
+import os, torch
+import torch.distributed as dist
+from mpi4py import MPI
+dist.init_process_group(os.environ["BERTH_BACKEND"])
+total = torch.ones(1) * dist.get_rank()
+dist.all_reduce(total)
+print("sums", MPI.COMM_WORLD.allreduce(dist.get_rank()), int(total), os.environ["SM_CURRENT_HOST"], flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_four_hosts_add_up_over_the_networks_that_the_user_leaves(user_job: Callable[..., Any]) -> None:
+    """The plan's own lists of interfaces beside these made mpirun refuse to start, or hang."""
+    options = "-mca btl_tcp_if_exclude lo,docker0 -x OMPI_MCA_oob_tcp_if_exclude=lo,docker0"
+    asked = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": options}
+    ran = user_job({"train.py": ADDS_UP}, "train.py", asked, hosts=4)
+    assert ran.outcome.exit_code == 0, ran.log
+    for host in ("algo-1", "algo-2", "algo-3", "algo-4"):
+        assert [line for line in ran.of(host) if line.startswith("sums")] == [f"sums 6 6 {host}"]
+    assert "so mpirun does not get the plan's btl_tcp_if_include eth0" in ran.log
+    assert "so mpirun does not get the plan's oob_tcp_if_include eth0" in ran.log
+
+
 SSHD = """
 import json, shutil, socket, subprocess, sys, time
 from pathlib import Path
