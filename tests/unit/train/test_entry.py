@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -107,6 +108,33 @@ def test_workers_failure_is_every_hosts_failure(tmp_path: Path) -> None:
             "localhost: ValueError: no rows (raised at qa.py:3 in fail)",
             "localhost, exit code 1",
         ]
+
+
+PRINTS = """
+for number in range(40_000):
+    print(f"line {number:5} {'x' * 60}", flush=number == 0)
+"""
+
+
+@pytest.mark.slow
+def test_a_log_that_nobody_reads_for_longer_than_the_peer_timeout_ends_no_job(tmp_path: Path) -> None:
+    """2.8 MB a host, more than the pipes between a program and the log hold: then the program waits, and all live."""
+    hosts = ["127.0.0.1", "localhost"]
+    processes, _ = start_hosts(tmp_path, hosts, PRINTS, BERTH_PEER_TIMEOUT="4")
+    with contextlib.ExitStack() as stack:
+        for process in processes:
+            stack.callback(process.kill)
+        while len(list(tmp_path.glob("run-*/pids/*"))) < len(hosts):
+            assert [process.poll() for process in processes] == [None, None]
+            time.sleep(0.05)
+        time.sleep(5)  # nobody reads
+        assert [process.poll() for process in processes] == [None, None]
+        with ThreadPoolExecutor() as pool:
+            texts = [said for said, _ in pool.map(lambda process: process.communicate(timeout=60), processes)]
+    assert [process.returncode for process in processes] == [0, 0], texts
+    for text in texts:
+        assert text.count("\nline ") == 40_000
+        assert "no sign of life" not in text
 
 
 WAITS = "import time; print('RUNS', flush=True); time.sleep(60)"
