@@ -151,7 +151,7 @@ JOB_TESTS := faults hosts checkpoints interrupts stops
 .PHONY: jobs
 jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; two hours
 	@code=0; $(PYTHON) -m pytest $(JOB_TESTS:%=tests/images/train/test_%.py) || code=$$?; \
-	$(call write_result,faults); $(call write_result,kills); exit $$code
+	$(call write_result,faults); $(call write_result,peers); $(call write_result,kills); exit $$code
 
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check

@@ -184,8 +184,13 @@ class HostConnection:
     def _watch(self) -> None:
         """Warn once when half of the time has passed in silence, and tell when the host is heard from again."""
         quiet_since: float | None = None
+        looked_at = time.monotonic()
         while not self._closed.wait(min(HEARTBEAT_SECONDS, self.silence / 4)):
             heard_at, now = self._heard_at, time.monotonic()
+            stood_still = now - looked_at > self.silence / 2
+            looked_at = now
+            if stood_still:
+                continue  # this host itself did: what the other has sent meanwhile is still to be read
             if quiet_since is None and now - heard_at >= self.silence / 2:
                 quiet_since = heard_at
                 get_logger().warning(

@@ -67,7 +67,9 @@ def test_silence_is_warned_of_at_half_of_the_time_and_then_ends_the_job(
     process.send_signal(signal.SIGSTOP)
     assert events.get(timeout=10) == Lost(WORKER, "no sign of life for 2 s")
     assert time.monotonic() - began > SILENCE
-    assert await_log(capfd, "no sign of life from host").count("warning: ") == 1
+    text = await_log(capfd, "no sign of life from host localhost")
+    # The other host, which writes to the same log, does not complain of this one after it has stood still itself.
+    assert text.count("warning: ") == 1
 
 
 def test_a_host_that_is_gone_is_noticed_at_once(peer: tuple[Leader, Events, subprocess.Popen[bytes]]) -> None:

@@ -1,0 +1,221 @@
+"""A job of two hosts, one of which hardly runs: do the signs of life go on, and is the job warned, or ended, rightly?
+
+Usage: python -m bench.peers [--seconds 30] [--image NAME] > bench/results/DATE-peers.md   (as root)
+
+While the job's program runs, one host gets next to no CPU, is at its memory limit and reads gigabytes through what is
+left for the page cache, or stands still (docker pause). How long each host heard nothing of the other is read from the
+kernel, for the rendezvous' own connection. Ends with exit code 1 if a job did not end as it should.
+"""
+
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+from docker.models.containers import Container
+
+from bench import machine, program
+from bench.jobs.containers import await_end, host_options, pids, started_hosts
+from berth.common import engine
+from berth.images import pins
+from berth.local import opt_ml
+from berth.train.hosts.rendezvous import PORT
+
+LIMIT_SECONDS = 180.0
+PEER_TIMEOUT = 12
+MEMORY_MB = 256
+_CPU_PERIOD = 100_000
+_LAST_RECEIVED = re.compile(r"\blastrcv:(\d+)")
+PROGRAM = f"""
+import multiprocessing, os, pathlib, time
+end = time.monotonic() + float(os.environ["SECONDS"])
+print("RUNS", flush=True)
+
+def spin():
+    while time.monotonic() < end:
+        pass
+
+def free():
+    counters = dict(line.split() for line in open(LIMITED) if line.startswith("total_"))
+    return {MEMORY_MB << 20} - int(counters["total_rss"])
+
+LIMITED = "/sys/fs/cgroup/memory/memory.stat"
+if os.environ.get("LOAD") == "cpu":
+    for _ in range(8):
+        multiprocessing.Process(target=spin).start()
+elif os.environ.get("LOAD") == "memory":
+    held = []
+    while free() > 12 << 20:
+        held.append(os.urandom(1 << 20))
+    files = [path for path in pathlib.Path("/opt/berth/lib").rglob("*.so*") if path.is_file()]
+    while time.monotonic() < end:
+        for path in files:
+            with path.open("rb") as file:
+                while file.read(1 << 20) and time.monotonic() < end:
+                    pass
+time.sleep(max(0, end - time.monotonic()))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`what` is done to `host` while the program runs: `load` inside of it, `cpu` is all of a core that it gets (0: as
+    much as there is), `pause` seconds of standing still. `lost`: whether the job must end by that.
+    """
+
+    what: str
+    host: str = "algo-2"
+    load: str = ""
+    cpu: float = 0.0
+    pause: float = 0.0
+    lost: bool = False
+
+
+CASES = (
+    Case("nothing"),
+    Case("5 % of a core, 8 processes spin", load="cpu", cpu=0.05),
+    Case("5 % of a core, 8 processes spin", "algo-1", load="cpu", cpu=0.05),
+    Case(f"at its limit of {MEMORY_MB} MB, files are read", load="memory"),
+    Case(f"at its limit of {MEMORY_MB} MB, files are read", "algo-1", load="memory"),
+    Case("stands still for 9 s", pause=9.0),
+    Case("stands still for 9 s", "algo-1", pause=9.0),
+    Case("stands still for 20 s", pause=20.0, lost=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a case went. `silence`: the seconds for which each host heard nothing of the other, at most."""
+
+    case: Case
+    silence: Mapping[str, float]
+    codes: Mapping[str, int]
+    log: str
+
+    @property
+    def warnings(self) -> int:
+        return self.log.count("warning: no sign of life from host")
+
+    @property
+    def again(self) -> int:
+        return self.log.count("is heard from again")
+
+    @property
+    def right(self) -> bool:
+        if self.case.lost:
+            return set(self.codes.values()) == {1} and f"host {self.case.host} was lost" in self.log
+        return set(self.codes.values()) == {0} and self.warnings == self.again
+
+
+def render(title: str, setting: str, results: Sequence[Result]) -> str:
+    """The page of results."""
+    head = "| host | what is done to it | silence on algo-1, s | on algo-2, s | warnings | heard again | exit codes |"
+    rows = [
+        f"| {each.case.host} | {each.case.what} | {each.silence['algo-1']:.1f} | {each.silence['algo-2']:.1f} | "
+        f"{each.warnings} | {each.again} | {', '.join(map(str, each.codes.values()))}{'' if each.right else ' WRONG'} |"
+        for each in results
+    ]
+    wrong = sum(not each.right for each in results)
+    lines = [f"# Hosts that hardly run, {title}", "", setting, "", head, "|---|---|---:|---:|---:|---:|---|", *rows]
+    return "\n".join([*lines, "", f"{wrong} of {len(results)} jobs did not end as they should."])
+
+
+@contextmanager
+def measured(containers: Mapping[str, Container]) -> Iterator[dict[str, float]]:
+    """While the block runs: the most seconds for which each host's connection had received nothing."""
+    silence = dict.fromkeys(containers, 0.0)
+    over = threading.Event()
+
+    def look(name: str, pid: int) -> None:
+        command = ["nsenter", "-t", str(pid), "-n", "ss", "-tinH", "state", "established"]
+        ports = [f"( sport = :{PORT} or dport = :{PORT} )"]
+        while not over.wait(0.2):
+            said = subprocess.run([*command, *ports], capture_output=True, text=True).stdout
+            silence[name] = max([silence[name], *(int(each) / 1000 for each in _LAST_RECEIVED.findall(said))])
+
+    threads = [threading.Thread(target=look, args=(name, pids(each, "berth")[0])) for name, each in containers.items()]
+    for thread in threads:
+        thread.start()
+    try:
+        yield silence
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def run(client: DockerClient, image: str, case: Case, seconds: float, folder: Path) -> Result:
+    """One job of two hosts."""
+    names = opt_ml.host_names(2)
+
+    def options(name: str) -> dict[str, Any]:
+        config = opt_ml.HostConfig(name, names, "local", {"sagemaker_program": "train.py"}, {})
+        load = {"LOAD": case.load} if name == case.host else {}
+        variables = {"BERTH_PEER_TIMEOUT": str(PEER_TIMEOUT), "SECONDS": str(seconds), **load}
+        made = host_options(folder / name, config, variables)
+        (folder / name / "code").mkdir(exist_ok=True)
+        (folder / name / "code" / "train.py").write_text(PROGRAM, "utf-8")
+        limited = case.load == "memory" and name == case.host
+        return {**made, **({"mem_limit": f"{MEMORY_MB}m", "memswap_limit": f"{MEMORY_MB}m"} if limited else {})}
+
+    with contextlib.redirect_stdout(None), started_hosts(client, image, names, options) as containers:
+        await_programs(containers)
+        with measured(containers) as silence:
+            press(containers[case.host], case, seconds)
+            for container in containers.values():
+                await_end(container, LIMIT_SECONDS)
+        codes = {name: int(each.wait()["StatusCode"]) for name, each in containers.items()}
+        log = "".join(each.logs().decode(errors="replace") for each in containers.values())
+    print(f"{case}: {codes}\n{log}", file=sys.stderr)
+    return Result(case, silence, codes, log)
+
+
+def await_programs(containers: Mapping[str, Container]) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not all(b"RUNS" in each.logs() for each in containers.values()):
+        if time.monotonic() > deadline:
+            raise SystemExit("the programs did not start")
+        time.sleep(0.2)
+
+
+def press(container: Container, case: Case, seconds: float) -> None:
+    """Do to a host what the case says, and undo it before the program ends."""
+    if case.cpu:
+        container.update(cpu_period=_CPU_PERIOD, cpu_quota=int(case.cpu * _CPU_PERIOD))
+        time.sleep(seconds)
+        container.update(cpu_period=_CPU_PERIOD, cpu_quota=-1)
+    if case.pause:
+        container.pause()
+        time.sleep(case.pause)
+        container.unpause()
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("peers", __doc__)
+    parser.add_argument("--seconds", type=program.positive, default=30, help="of each program (default: %(default)s)")
+    parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
+    options = parser.parse_args(words)
+    with contextlib.closing(engine.connect()) as client, tempfile.TemporaryDirectory(prefix="berth-peers-") as scratch:
+        setting = program.setting("peers", words, client, machine.cores_of(None))
+        results = [
+            run(client, options.image, case, options.seconds, Path(scratch) / str(number))
+            for number, case in enumerate(CASES)
+        ]
+    told = (
+        f"BERTH_PEER_TIMEOUT is {PEER_TIMEOUT} s, so a warning comes at {PEER_TIMEOUT // 2} s; each second has a beat."
+    )
+    print(render(time.strftime("%Y-%m-%d"), f"{setting}.\n{told}", results))
+    return 1 if any(not each.right for each in results) else 0
+
+
+if __name__ == "__main__":
+    program.end_with(main)
