@@ -1,18 +1,23 @@
 """Hosts with two network cards in one subnet, in network namespaces: which of its addresses a host is met at."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from berth.train.hosts import ssh
 from berth.train.hosts.lookup import interface_addresses
+from berth.train.hosts.rendezvous import Introduction
+from tests.unit.train.test_entry import START, lay_out
 
 # Not where this machine's user may make no interface; whoever changes this code runs it as root, and so does CI.
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
 SUBNET = "10.77.0"
 LEADER = {"eth0": f"{SUBNET}.1", "eth1": f"{SUBNET}.11"}
@@ -78,6 +83,7 @@ def meet(namespaces: tuple[str, str], interface: str) -> tuple[str, str]:
         return leads.communicate(timeout=30)[0], joins.stdout + joins.stderr
 
 
+@needs_root
 def test_a_worker_comes_from_the_address_of_the_interface_that_the_job_names(namespaces: tuple[str, str]) -> None:
     """Without one the kernel takes the first card of the subnet, and the leader can't know whose address that is."""
     of_leader, of_worker = meet(namespaces, "")
@@ -89,6 +95,46 @@ def test_a_worker_comes_from_the_address_of_the_interface_that_the_job_names(nam
     assert "could not reach" not in of_worker
 
 
+@needs_root
+@pytest.mark.slow
+def test_a_job_whose_resourceconfig_names_an_interface_runs_over_it(
+    namespaces: tuple[str, str], tmp_path: Path
+) -> None:
+    hosts = [LEADER["eth1"], WORKER["eth1"]]
+    started = []
+    for name, host in zip(namespaces, hosts, strict=True):
+        root = lay_out(tmp_path, host, hosts)
+        resources = {"hosts": hosts, "current_host": host, "network_interface_name": "eth1"}
+        (root / "input/config/resourceconfig.json").write_text(json.dumps(resources))
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            sys.executable,
+            "-P",
+            "-c",
+            START,
+            root,
+            tmp_path / f"run-{host}",
+            "7717",
+        ]
+        environ = {**os.environ, "SAGEMAKER_BASE_DIR": str(root), "BERTH_RENDEZVOUS_TIMEOUT": "20"}
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        started.append(subprocess.Popen(command, env=environ, text=True, **output))  # type: ignore[call-overload]
+    texts = [process.communicate(timeout=60)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], texts
+    assert f"rendezvous: {WORKER['eth1']} has joined" in texts[0]
+
+
+def test_mpiruns_ssh_comes_from_the_address_that_the_worker_lets_in() -> None:
+    met_at = {"algo-2": ssh.MetAt(WORKER["eth1"], LEADER["eth1"])}
+    config = ssh.client_config(Path("/k"), {"algo-2": Introduction("algo-2", 1, "key", 2222)}, met_at)
+    for line in (f"HostName {WORKER['eth1']}", f"BindAddress {LEADER['eth1']}", "Port 2222"):
+        assert f"  {line}\n" in config
+
+
+@needs_root
 def test_an_interface_without_an_address_is_the_reason(namespaces: tuple[str, str]) -> None:
     ip("-n", namespaces[1], "link", "add", "eth2", "type", "veth", "peer", "name", "eth3")
     _, of_worker = meet(namespaces, "eth2")
