@@ -8,6 +8,7 @@ pip_environment  what pip gets on a closed network: certificates, wheels, a warm
 software         which software set of docker/pins.toml the image carries
 requirements     pip for a user's requirements.txt; missing_tools knows what it needs that the image lacks,
                  installed_packages what it replaced
+whole_files      files and folders that nobody sees half of
 subprocesses     a command or a function in a child process, with a limit that holds
 gpu              the driver and the GPUs: whether torch can run on them, and what they do
 hints            what helps when a user's program fails

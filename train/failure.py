@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.masking import mask_text
+from berth.runtime import whole_files
 from berth.train.failures.codes import signal_name
 from berth.train.failures.native import bus_error_sentence
 from berth.train.failures.sentence import one_line
@@ -93,7 +94,7 @@ def write_failure(sentence: str) -> bool:
     """
     path = os.environ.get(FAILURE_FILE_VARIABLE)
     if path:
-        Path(path).write_text(sentence, encoding="utf-8")
+        whole_files.write(Path(path), sentence)
     return bool(path)
 
 
@@ -140,10 +141,7 @@ def load_reports(folder: Path) -> list[FailureReport]:
 
 def save_report(folder: Path, report: FailureReport) -> None:
     """Leave the report of one rank for this host's entry."""
-    target = folder / f"rank-{report.rank or 0}.json"
-    part = target.with_suffix(".part")
-    part.write_text(json.dumps(trimmed(report).to_json()), "utf-8")
-    part.rename(target)
+    whole_files.write(folder / f"rank-{report.rank or 0}.json", json.dumps(trimmed(report).to_json()))
 
 
 def trimmed(report: FailureReport) -> FailureReport:

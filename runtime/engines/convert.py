@@ -7,7 +7,6 @@ when all of it is, and not before. The graph computes in float32, as the model: 
 import os
 import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import openvino
 import torch
 
 from berth.qa.tokenizer import PairTokenizer
+from berth.runtime import whole_files
 from berth.runtime.engines import pytorch
 from berth.runtime.engines.graph import NO_MODEL, TOKENIZER, GraphError, GraphManifest, hash_sources, write_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
@@ -60,14 +60,11 @@ def convert(files: ModelFiles, target: Path) -> GraphManifest:
         pad_id=model.config.pad_token_id or 0,
         inputs=tuple(names),
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as part:
-        _compare(module, graph, _probe(names, 3, min(33, longest), model.config.vocab_size))
-        _write(Path(part), graph, tokenizer, manifest)
+    _compare(module, graph, _probe(names, 3, min(33, longest), model.config.vocab_size))
+    with whole_files.scratch(target) as part:
+        _write(part, graph, tokenizer, manifest)
         shutil.rmtree(target, ignore_errors=True)
-        Path(part).rename(target)
-        Path(part).mkdir()  # for the context manager to remove
-    target.chmod(0o755)
+        part.rename(target)
     return manifest
 
 

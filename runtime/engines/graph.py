@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.model_files import CONFIG, TOKENIZERS, WEIGHTS
+from berth.runtime import whole_files
 from berth.runtime.engines.model_folder import ModelFilesError
 
 FOLDER = "openvino"
@@ -63,9 +64,7 @@ class GraphManifest:
 
 def write_manifest(folder: Path, manifest: GraphManifest) -> None:
     """Write graph.json into the graph's folder, as a whole."""
-    part = folder / f"{MANIFEST}.part"
-    part.write_text(json.dumps(asdict(manifest), indent=1) + "\n", "utf-8")
-    part.rename(folder / MANIFEST)
+    whole_files.write(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
 def read_manifest(folder: Path) -> GraphManifest:

@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -25,6 +24,7 @@ from berth.qa.spans import EVALUATION, LogitsError, Span, predict
 from berth.qa.squad import DataError, Example, read
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Serving, Window, WindowError, make_windows
+from berth.runtime import whole_files
 from berth.runtime.cpus import has_vnni, model_threads
 from berth.runtime.engines import graph
 from berth.runtime.engines.batches import model_inputs
@@ -74,16 +74,16 @@ def add_int8(folder: Path, data: CalibrationData, settings: WindowSettings, limi
     windows = make_windows(tokenizer, asked, length, stride, serving=shrink)
     shown = make_windows(tokenizer, sample(data.calibration, CALIBRATION_QUESTIONS), length, stride, serving=shrink)
     shown = random.Random(0).sample(shown, min(len(shown), CALIBRATION_QUESTIONS))
-    with tempfile.TemporaryDirectory(prefix=".int8-", dir=folder) as part:
+    with whole_files.scratch(folder / "int8") as part:
         say(f"int8: NNCF quantises the graph by {len(shown)} windows of the calibration data")
         # With 8 bits, what is measured on a CPU whose products overflow would be what nobody gets elsewhere.
         weight_bits = FULL_WEIGHT_BITS if has_vnni() else FULL_WEIGHT_BITS - 1
         int8 = quantised(folder, manifest, shown, weight_bits)
-        openvino.save_model(int8, Path(part) / "int8.xml", compress_to_fp16=False)
+        openvino.save_model(int8, part / "int8.xml", compress_to_fp16=False)
         found = compare(
             {
                 name: _answers(OpenVINOEngine(at, manifest, name, model_threads()), windows, asked, settings, say)
-                for name, at in (("fp32", folder), ("int8", Path(part)))
+                for name, at in (("fp32", folder), ("int8", part))
             },
             asked,
             no_answer=settings.decoding.no_answer,
@@ -91,10 +91,12 @@ def add_int8(folder: Path, data: CalibrationData, settings: WindowSettings, limi
         say(f"int8: {found.sentence()}")
         if reason := refusal(found, limits):
             raise GraphError(reason)
+        others = {name: known for name, known in manifest.precisions.items() if name != "int8"}
+        write_manifest(folder, replace(manifest, precisions=others))  # a kill between the two files is no int8 graph
         for name in ("int8.xml", "int8.bin"):
-            (Path(part) / name).replace(folder / name)
+            (part / name).replace(folder / name)
     known = {**found.record(), "weight_bits": weight_bits}
-    write_manifest(folder, replace(manifest, precisions={**manifest.precisions, "int8": known}))
+    write_manifest(folder, replace(manifest, precisions={**others, "int8": known}))
     return found
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from berth.runtime import whole_files
 from berth.train.environment import Rank
 from berth.train.finetune.recipe import Paths
 from berth.train.finetune.reporting import curve, report, summary
@@ -85,4 +86,5 @@ def _numbers(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write_curve(folder: Path, log: TrainerLog) -> None:
     if any("loss" in entry for entry in log):
-        (folder / "training.svg").write_text(curve.draw(history(log), f"training to step {log[-1]['step']}"), "utf-8")
+        drawn = curve.draw(history(log), f"training to step {log[-1]['step']}")
+        whole_files.write(folder / "training.svg", drawn)

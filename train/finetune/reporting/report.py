@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from berth.contract.masking import mask_text
+from berth.runtime import whole_files
 from berth.runtime.log import ERROR_PREFIX
 from berth.train.failure import write_failure
 from berth.train.failures.sentence import SENTENCE_CHARACTERS
@@ -69,9 +70,9 @@ def number(value: float) -> str:
 
 
 def save(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Write JSON that people can read."""
+    """Write JSON that people can read, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    whole_files.write(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _write(line: str, stream: TextIO) -> None:

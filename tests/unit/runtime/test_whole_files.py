@@ -1,0 +1,56 @@
+"""What is written aside and renamed is there whole or not at all."""
+
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from berth.runtime import whole_files
+
+
+def test_an_error_leaves_the_earlier_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    whole_files.write(path, "[1]")
+    assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444
+    with pytest.raises(UnicodeEncodeError):
+        whole_files.write(path, "x" * 100_000 + "\ud800")
+    assert path.read_text() == "[1]"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_this_hosts_leftovers_are_removed(tmp_path: Path) -> None:
+    """Several hosts share folders in the SDK's local mode, and one may write when another has ended."""
+    kept = [tmp_path / ".berth-partial-algo-9-00112233-model", tmp_path / "model/.hidden", tmp_path / "model/x"]
+    (tmp_path / "model").mkdir()
+    for path in kept:
+        path.touch()
+    child = os.fork()
+    if not child:  # killed in the middle, as by SIGKILL
+        (tmp_path / "model/openvino").mkdir()
+        with (
+            whole_files.scratch(tmp_path / "model/weights") as folder,
+            whole_files.scratch(tmp_path / "model/openvino/int8"),
+        ):
+            (folder / "half").touch()
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(list((tmp_path / "model").glob(".berth-partial-*"))) == 1
+    whole_files.remove_leftovers(tmp_path)
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)
+    assert not list((tmp_path / "model/openvino").iterdir())
+
+
+@pytest.mark.parametrize("moment", ["open", "os.rename"])
+def test_a_killed_writer_leaves_the_earlier_file(moment: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    whole_files.write(path, "{}")
+    child = os.fork()
+    if not child:
+        sys.addaudithook(lambda event, _: os.kill(os.getpid(), signal.SIGKILL) if event == moment else None)
+        whole_files.write(path, '{"f1": 90}')
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert path.read_text() == "{}"
