@@ -26,10 +26,13 @@ TOKENIZERS = (
 
 
 def model_homes(folder: Path) -> list[Path]:
-    """The folder itself if it holds a config.json, else all those right below that do, by their names."""
+    """The folder itself if it holds a config.json, else all those right below that do, by their names.
+
+    Not hidden ones: what is being written, or was when a job was killed, is in one.
+    """
     if (folder / CONFIG).is_file():
         return [folder]
-    return sorted(entry for entry in folder.glob("*") if (entry / CONFIG).is_file())
+    return sorted(entry for entry in folder.glob("[!.]*") if (entry / CONFIG).is_file())
 
 
 def model_home(folder: Path) -> Path | None:

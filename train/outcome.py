@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from berth.runtime import whole_files
 from berth.train import failure
 from berth.train.failure import FailureFile, FailureReport
 from berth.train.log import get_logger
@@ -49,6 +50,8 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Seque
         except OSError as error:
             get_logger().error("%s can't be written (%s)", failure_file.path, error.strerror)
     failure_file.give_up_room()
+    for name in ("model", "output"):
+        whole_files.remove_leftovers(root / name)  # of a rank that was killed
     warning, in_short = checkpoints_warning(root)
     if warning:
         get_logger().warning("warning: %s", warning)

@@ -32,11 +32,10 @@ from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
 from berth.train.config_files import read_object, wants_checkpoints
 from berth.train.environment import Rank, set_library_variables
-from berth.train.finetune import export, model, ranks
+from berth.train.finetune import export, model, ranks, saved_model
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import choice, global_batch
 from berth.train.finetune.checkpoints.choice import Start
-from berth.train.finetune.checkpoints.saving import cause, is_write_error
 from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator
@@ -326,33 +325,17 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
 
 def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: Callable[[str], None]) -> None:
     """Write model and tokenizer, by rank 0; a model that is spread over ranks is gathered by Trainer."""
-    leads = trainer.rank.leads
-    try:
-        if leads:
-            folder.mkdir(parents=True, exist_ok=True)
-            _clear_weights(folder)  # in local mode the folder still holds what the last job wrote
+
+    def save(into: Path) -> None:
         if trainer.sharded:
-            trainer.save_model(str(folder))
-        elif leads:
-            trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(folder)
-            loaded.tokenizer.save_pretrained(folder)
-    except Exception as error:
-        if not is_write_error(error):
-            raise
-        if leads:
-            with suppress(OSError):  # read-only
-                _clear_weights(folder)  # half of a model is none
-        raise JobError(
-            f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
-            "with checkpoints, started again, it goes on from the last of them."
-        ) from error
+            trainer.save_model(str(into))
+        else:
+            trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(into)
+            loaded.tokenizer.save_pretrained(into)
+
+    if trainer.rank.leads or trainer.sharded:
+        saved_model.write(folder, save)
     say(f"model: written to {folder}")
-
-
-def _clear_weights(folder: Path) -> None:
-    for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
-        for stale in folder.glob(pattern):
-            stale.unlink()
 
 
 def _predict(

@@ -10,5 +10,6 @@ checkpoints/                what a training leaves for a next one, and how that 
 stopping, stop_signal       SIGTERM and saves by time: what becomes of them in a training
 agreement                   what all ranks do at the same step
 reporting/                  lines, figures, curve and trace: what a job tells of itself
+saved_model                 the model's files, all of them or none
 export                      the model's graphs for OpenVINO, in fp32 and in int8
 """

@@ -1,7 +1,5 @@
 """What keeps a checkpoint from being written, and which rank of a job deletes those that are one too many."""
 
-import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +10,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
-from berth.contract.errors import JobError
-from berth.train import run_qa
 from berth.train.environment import Rank
 from berth.train.finetune.checkpoints.saving import CheckpointTrainer, cause, is_write_error
-from berth.train.finetune.model import Loaded
 
 
 @pytest.mark.parametrize(
@@ -55,16 +50,3 @@ def test_a_disk_that_takes_no_file_is_known_whatever_a_library_raises(write: Cal
 
 def test_other_errors_are_not_taken_for_a_full_disk() -> None:
     assert not any(is_write_error(each) for each in (KeyError("name"), ValueError("(os error 2)"), Exception("no")))
-
-
-def test_half_a_model_that_is_spread_over_ranks_is_a_sentence_and_goes(tmp_path: Path) -> None:
-    """As fsdp leaves it on GPUs, where Trainer gathers and writes it."""
-
-    def save_model(folder: str) -> None:
-        (Path(folder) / "model-00001-of-00002.safetensors").write_bytes(b"half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    trainer = SimpleNamespace(rank=Rank(), sharded=True, save_model=save_model)
-    with pytest.raises(JobError, match=r"The model can't be written to .* \(No space left on device\): give the job a"):
-        run_qa._save(trainer, Loaded(None, None, ()), tmp_path / "model", print)
-    assert not list((tmp_path / "model").iterdir())
