@@ -1,0 +1,241 @@
+"""A checkpoint of some gigabytes: run_qa is killed while it writes one, and goes on from the one before.
+
+Usage: python -m bench.large_checkpoint [--layers 24] > bench/results/DATE-large-checkpoint.md
+
+The model is a BERT of bert-large's width with random weights: 335 million with 24 layers, so that weights and AdamW's
+state are 4 GB. One job of two steps runs to its end. Another is killed by SIGKILL in the middle of its second
+checkpoint, and started again. Both must end with the same weights. Wants four times the checkpoint's size on the disk,
+and twice in memory. Ends with exit code 1 if anything was lost.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bench import program
+from bench.jobs import kept, small
+from bench.machine import as_text, cores_of, this_cpu
+from berth.common.errors import UserError
+from berth.images import build, pins
+from berth.local.demo import pretrained_model
+
+WIDTH = 1024
+HYPERPARAMETERS = {
+    "do_train": "true",
+    "per_device_train_batch_size": "1",
+    "max_steps": "2",
+    "save_steps": "1",
+    "save_total_limit": "2",
+    "max_seq_length": "64",
+    "doc_stride": "16",
+    "log_seconds": "0",
+    "export_openvino": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a job: its exit code, its log, its seconds, and its peak memory in bytes."""
+
+    code: int
+    log: str
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Three starts: of a job that ran through, of one that was killed, and of that one again. Sizes are bytes.
+
+    left: the whole checkpoints after the kill; half: what was written of the next one; metrics: of both jobs.
+    """
+
+    model: int
+    checkpoint: int
+    whole: Start
+    killed: Start
+    again: Start
+    half: int
+    left: Sequence[str]
+    metrics: tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
+def write_model(folder: Path, layers: int) -> None:
+    """A wide BERT with random weights."""
+    import torch
+    from transformers import BertConfig, BertForQuestionAnswering
+
+    torch.manual_seed(0)
+    pretrained = pretrained_model()
+    config = BertConfig.from_pretrained(
+        pretrained,
+        num_hidden_layers=layers,
+        hidden_size=WIDTH,
+        intermediate_size=4 * WIDTH,
+        num_attention_heads=WIDTH // 64,
+    )
+    BertForQuestionAnswering(config).save_pretrained(folder)
+    for name in small.TOKENIZER_FILES:
+        (folder / name).write_bytes((pretrained / name).read_bytes())
+
+
+def lay_out(base: Path, model: Path) -> Path:
+    """An /opt/ml below `base`."""
+    (base / "input/config").mkdir(parents=True)
+    (base / "input/config/hyperparameters.json").write_text(json.dumps(HYPERPARAMETERS))
+    (base / "input/data/train").mkdir(parents=True)
+    (base / "input/data/train/train.json").write_text(json.dumps(small.excerpt("train", 20)))
+    (base / "input/data/model").symlink_to(model)
+    (base / "checkpoints").mkdir()
+    return base
+
+
+def run(base: Path, kill_when: Callable[[], bool] = lambda: False) -> Start:
+    """Start the job in `base`, and kill it as soon as `kill_when` says so."""
+    began, memory, log = time.monotonic(), 0, base / "log"
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "berth.train.run_qa"],
+            env=outside | {"SAGEMAKER_BASE_DIR": str(base), "HF_HUB_OFFLINE": "1"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        while process.poll() is None:
+            memory = max(memory, _peak(process.pid))
+            if kill_when():
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    return Start(process.returncode, log.read_text(), time.monotonic() - began, memory)
+
+
+def _peak(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("VmHWM:")), 0)
+
+
+def size(folder: Path) -> int:
+    """The bytes below a folder whose files may come and go."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return total
+
+
+def measure(folder: Path, layers: int) -> Measured:
+    """Run both jobs below a folder; UserError if the one that nobody kills fails."""
+    write_model(folder / "model", layers)
+    through, stopped = (lay_out(folder / name, folder / "model") for name in ("through", "stopped"))
+    whole = run(through)
+    if whole.code:
+        raise UserError(f"run_qa ended with {whole.code}: {whole.log[-2000:]}")
+    checkpoint = size(next((through / "checkpoints").glob("checkpoint-2-*")))
+    kept_here = stopped / "checkpoints"
+
+    def is_half_written() -> bool:
+        return sum(size(path) for path in kept_here.glob(".partial-*/checkpoint-2")) > checkpoint / 2
+
+    killed = run(stopped, is_half_written)
+    half = sum(size(path) for path in kept_here.glob(".partial-*"))
+    left = kept.whole(kept_here)
+    again = run(stopped)
+    metrics = (_metrics(through), _metrics(stopped))
+    return Measured(size(folder / "model"), checkpoint, whole, killed, again, half, left, metrics)
+
+
+def _metrics(base: Path) -> dict[str, Any]:
+    path = base / "model/metrics.json"
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
+
+
+def faults(found: Measured) -> list[str]:
+    """What was lost, in sentences; empty if nothing."""
+    lost = []
+    if found.again.code:
+        lost.append(f"the second start ended with {found.again.code}: {found.again.log[-2000:]}")
+    if found.killed.code != -signal.SIGKILL or [name.split("-")[1] for name in found.left] != ["1"]:
+        lost.append(f"after the kill (exit code {found.killed.code}) the whole checkpoints are {list(found.left)}")
+    if "going on from" not in found.again.log:
+        lost.append("the second start did not go on from a checkpoint")
+    through, stopped = (metrics.get("weights_sha256") for metrics in found.metrics)
+    if through != stopped:
+        lost.append(f"the weights are not those of the job that ran through: {stopped}, not {through}")
+    return lost
+
+
+def render(title: str, setting: str, found: Measured, lost: Sequence[str]) -> str:
+    """A page of the figures."""
+    seconds = found.metrics[0]["seconds"]
+    rows = [
+        ("the model's files", f"{found.model / 1e9:.2f} GB"),
+        ("a checkpoint: model, AdamW's state, manifest", f"{found.checkpoint / 1e9:.2f} GB"),
+        ("the job that ran through: two steps, two checkpoints, the model", f"{found.whole.seconds:.0f} s"),
+        ("its steps", f"{seconds.get('training', 0):.0f} s"),
+        ("its saves (two checkpoints, the model)", f"{seconds.get('saving', 0):.0f} s"),
+        ("its peak memory", f"{found.whole.memory / 1e9:.2f} GB"),
+        ("written of the second checkpoint at the kill", f"{found.half / 1e9:.2f} GB"),
+        ("the second start: one step, a checkpoint, the model", f"{found.again.seconds:.0f} s"),
+        ("its peak memory", f"{found.again.memory / 1e9:.2f} GB"),
+        ("weights of both jobs", "differ" if lost else f"equal, sha256 {found.metrics[0]['weights_sha256'][:12]}"),
+    ]
+    said = [line for line in found.again.log.splitlines() if line.startswith(("going on", "step", "train_", "done"))]
+    return "\n".join(
+        [
+            f"# {title}",
+            "",
+            f"{setting}.",
+            "",
+            "| | |",
+            "|---|---:|",
+            *(f"| {name} | {value} |" for name, value in rows),
+            "",
+            "What the second start said:",
+            "",
+            "```",
+            *said,
+            "```",
+            *lost,
+        ]
+    )
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("large_checkpoint", __doc__)
+    parser.add_argument("--layers", type=program.positive, default=24, help="default: %(default)s")
+    options = parser.parse_args(words)
+    setting = (
+        f"`{shlex.join(['python', '-m', 'bench.large_checkpoint', *words])}`, {this_cpu()}, cores "
+        f"{as_text(cores_of(None))} of {os.cpu_count()}, torch {metadata.version('torch')}, transformers "
+        f"{metadata.version('transformers')}, kit {build.revision(pins.ROOT)}"
+    )
+    with tempfile.TemporaryDirectory(prefix="berth-large-checkpoint-") as scratch:
+        found = measure(Path(scratch), options.layers)
+        lost = faults(found)
+        page = render(f"A checkpoint of some gigabytes, {time.strftime('%Y-%m-%d')}", setting, found, lost)
+    print(page.replace(scratch, "FOLDER"))
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    program.end_with(main)
