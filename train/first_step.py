@@ -8,11 +8,11 @@ berth.train.rank_events says. Called by berth.train.rank_hook.
 
 import functools
 import zlib
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from types import CodeType, ModuleType
 from typing import Any
 
-from berth.train.rank_events import EXCHANGED, WEIGHTS
+from berth.train.rank_events import EXCHANGED, WEIGHTS, note
 
 _EXCHANGES = (
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single"),
@@ -34,17 +34,26 @@ class FirstStep:
         """Of torch.distributed.distributed_c10d, before others take its functions."""
         for name in _EXCHANGES:
             if hasattr(module, name):
-                setattr(module, name, self._noting(getattr(module, name)))
+                setattr(module, name, self._noting(getattr(module, name), module.torch))
 
-    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _noting(self, original: Callable[..., Any], torch: Any) -> Callable[..., Any]:
         @functools.wraps(original)
         def exchange(*args: Any, **kwargs: Any) -> Any:
-            if not (self._exchanged or self._done):
+            if not (_compiling(torch) or self._exchanged or self._done):
                 self._exchanged = True
                 self._say(EXCHANGED)
             return original(*args, **kwargs)
 
         return exchange
+
+    def hide(self, module: ModuleType) -> None:
+        """Of torch._dynamo.eval_frame: torch.compile must not compile the code of this watch, as it does not torch's.
+
+        Otherwise each exchange would break a graph once more.
+        """
+        watching = [FirstStep._noting, FirstStep.watch_optimizers, _compiling, _recording, digest, note, self._say]
+        for code in (code for function in watching for code in _codes(function.__code__)):
+            module.skip_code(code)
 
     def watch_optimizers(self, module: ModuleType) -> None:
         """Of torch.optim.optimizer; before 2.0 torch has no such hook, and nothing is noted."""
@@ -58,10 +67,9 @@ class FirstStep:
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             nonlocal depth
             depth -= 1
-            if self._done or depth:
-                return
             try:
-                if _recording(torch):
+                # First: what is compiled must not depend on `_done`, or it is compiled again.
+                if _recording(torch) or self._done or depth:
                     return
                 self._done = True
                 seen = digest([each for group in optimizer.param_groups for each in group["params"]], torch.float64)
@@ -74,11 +82,28 @@ class FirstStep:
         module.register_optimizer_step_post_hook(after_step)
 
 
+def _compiling(torch: Any) -> bool:
+    """Whether torch.compile traces this call, which then must leave nothing in the graph; False in a torch without it.
+
+    The compiler takes it for a constant.
+    """
+    compiler: Any = getattr(torch, "compiler", None)
+    return hasattr(compiler, "is_compiling") and bool(compiler.is_compiling())
+
+
 def _recording(torch: Any) -> bool:
     """Whether torch.compile traces what runs, which then writes no file, or CUDA records it, which reads no weight."""
-    if torch.compiler.is_compiling():
+    if _compiling(torch):
         return True
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of all functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def digest(parameters: list[Any], precise: Any) -> str:

@@ -69,6 +69,7 @@ def _watch(path: str) -> None:
     register("torch.distributed.distributed_c10d", lambda module: _watch_groups(module, say))
     register("torch.distributed.distributed_c10d", first_step.watch_exchanges)
     register("torch.optim.optimizer", first_step.watch_optimizers)
+    register("torch._dynamo.eval_frame", first_step.hide)
     register("accelerate.state", lambda module: _watch_accelerate(module, say))
     # Importing it joins the others: it calls MPI_Init.
     register("mpi4py.MPI", lambda _: say(MPI))
