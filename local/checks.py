@@ -15,7 +15,7 @@ from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Opt
 from berth.contract.launch_options import read_launch_options
 from berth.contract.own_program import find_program, without_run_qa
 from berth.contract.schema import SchemaError, read_schema
-from berth.contract.splits import SPLITS
+from berth.contract.splits import SPLITS, check_names
 from berth.images import pins
 from berth.images.selection import SelectedImage
 from berth.local import opt_ml
@@ -39,9 +39,11 @@ def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str])
         name = next((name for name in source.channels if name in channels), None)
         if name is not None and wanted and f"{split}_file" not in hyperparameters:
             try:
-                files.find(channels[name])
+                data = files.find(channels[name]).data
             except DataError as error:
                 raise UserError(str(error)) from None
+            if channels[name].is_dir() and (refusal := check_names(split, channels[name], data).refusal):
+                raise UserError(refusal)
 
 
 def check_shares(channels: Mapping[str, Path], divided: Collection[str], hosts: int) -> None:

@@ -36,6 +36,14 @@ LIKE_QUESTIONS = (
 )
 
 
+METADATA = frozenset(
+    f"{stem}.json"
+    for stem in (
+        *("config", "croissant", "datapackage", "dataset_dict", "dataset_info", "dataset_infos", "info", "license"),
+        *("manifest", "meta", "metadata", "readme", "schema", "state", "statistics", "stats"),
+    )
+)
+"""Names of files that tools put next to data, and that hold no questions; read only if there is no other file."""
 _ARTICLE = "article"
 
 
@@ -51,15 +59,22 @@ class Row(NamedTuple):
     fields: Mapping[str, Any]
 
 
-def find(path: Path) -> list[Path]:
-    """The data files of `path`: itself, or those below a folder, sorted by name; hidden ones are left out.
+class Found(NamedTuple):
+    """The files of a folder, hidden ones left out: `data`, and `others` that are no data by their names."""
+
+    data: list[Path]
+    others: list[Path]
+
+
+def find(path: Path) -> Found:
+    """The data files of `path`: itself, or those below a folder, sorted by name.
 
     Raises DataError where there is nothing to read.
     """
     if path.is_file():
         if _kind(path) is None:
             raise DataError(f"{path} is no data file by its name: it must end in {_SUFFIXES}.")
-        return [path]
+        return Found([path], [])
     if not path.is_dir():
         raise DataError(f"{path} does not exist: pass a data file, or a folder that holds some ({_SUFFIXES}).")
     below = [p for p in sorted(path.rglob("*")) if p.is_file()]
@@ -67,11 +82,12 @@ def find(path: Path) -> list[Path]:
     arrow = [p for p in below if p.suffix == ".arrow"]
     if arrow:  # Dataset.save_to_disk, whose state.json and dataset_info.json are no data
         raise DataError(f"{arrow[0]} is an Arrow file of datasets' save_to_disk: save it with to_parquet or to_json.")
-    files = [p for p in below if _kind(p) is not None]
-    if not files:
+    data = [p for p in below if _kind(p) is not None]
+    if not data:
         there = ", ".join(p.name for p in below[:3]) or "nothing"
         raise DataError(f"{path} holds no data file ({_SUFFIXES}), it holds {there}: put the SQuAD file there.")
-    return files
+    questions = [p for p in data if p.name.lower() not in METADATA] or data
+    return Found(questions, [p for p in below if p not in questions])
 
 
 def rows(path: Path) -> Iterator[Row | Fault]:
@@ -97,8 +113,8 @@ def rows(path: Path) -> Iterator[Row | Fault]:
 
 _TEXT_KINDS = (".json", ".jsonl")
 _PACKINGS = (".gz", ".xz")
-_COLUMNS = ("id", "question", "context")
-_MORE_COLUMNS = ("answers", "is_impossible")
+_COLUMNS = ("question", "context")
+_MORE_COLUMNS = ("id", "answers", "is_impossible")
 _CHUNK = 1 << 20
 """Bytes that are read at a time."""
 _SUFFIXES = ".json, .jsonl (also with .gz or .xz) or .parquet"

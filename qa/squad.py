@@ -5,13 +5,14 @@ sorts out questions whose answers are not where the data says. Both go through d
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from berth.qa.answers import Answer, answers_of, has_texts, is_misplaced, misplacement, says_impossible, whole_number
 from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
 from berth.qa.files import NOT_JSON, Row, find, like, rows
 
@@ -22,23 +23,13 @@ _NO_ANSWER = (
     "set version_2_with_negative to True if the data has questions that the context does not answer, otherwise remove "
     "the question",
 )
-_NO_TEXT = ("an answer has no text", "write the text of every answer, or remove the question")
-_MISPLACED = (
-    "an answer's text is not at its answer_start",
+_COUNT_CHARACTERS = (
     "count answer_start in characters of the context as it stands in the file (not in bytes, and before any change of "
-    "white space or line ends)",
+    "white space or line ends)"
 )
+_KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 MISPLACED_LIMIT = 0.10
 """Above this share of questions whose answers are not at their offsets, the offsets of the whole data set are wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A gold answer."""
-
-    text: str
-    start: int
-    """Offset of its first character in the context, in characters (code points)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +57,8 @@ class QuestionReader:
     """The questions of a data file or of the data files in a folder, one after another, in order.
 
     To be gone through once, to the end or not, and to be checked afterwards. A file that is not SQuAD or is empty
-    raises DataError while it is read. Whether answers stand at their offsets is left to `AnswerCheck`, but with
-    `offsets` those that do not are told beside other faults.
+    raises DataError while it is read. With `offsets`, as for training, every answer needs one; whether it is right is
+    left to `AnswerCheck`, but wrong ones are told beside other faults.
     """
 
     def __init__(self, path: Path, *, version_2_with_negative: bool = False, offsets: bool = False) -> None:
@@ -78,18 +69,28 @@ class QuestionReader:
         self._hashes = array("q")
         self._twice: set[int] = set()
         self._seen: dict[str, Where] = {}
+        self.counts: Counter[Path] = Counter()
+        """Good questions of each file that was begun."""
+        self._made = 0
+        self._first_made = ""
+        self._unused = 0
+
+    def files(self) -> Iterable[tuple[Path, Iterable[Row | Fault]]]:
+        """Each file with its rows; may be asked for again."""
+        return ((file, rows(file)) for file in find(self.path).data)
 
     def __iter__(self) -> Iterator[Example]:
         """Up to the first fault: what follows it is looked at for more faults only."""
         for example in self._examples():
             self._hashes.append(hash(example.id))
+            self.counts[example.where.file if example.where else self.path] += 1
             if not self._faults:
                 yield example
 
     def check(self) -> None:
-        """Raises DataError that names every question, of those that were read, that lacks its id, its text or its
-        context, whose id comes twice (the metrics go by id), or that has no answer although `version_2_with_negative`
-        is off.
+        """Raises DataError that names every question, of those that were read, that lacks its text or its context, the
+        id of which can't be one or comes twice (the metrics go by id), or that lacks an answer although
+        `version_2_with_negative` is off.
         """
         if twice := self._ids_that_come_twice():
             self._faults, self._twice = Faults(), twice
@@ -98,6 +99,21 @@ class QuestionReader:
         if self._faults:
             raise DataError(self._faults.sentence())
 
+    def notes(self) -> list[str]:
+        """What was done to the questions, in lines for the log."""
+        lines = []
+        if self._made:
+            lines.append(
+                f"{counted(self._made, 'question')} without an id: file and place stand for it, such as "
+                f"{self._first_made!r}"
+            )
+        if self._unused:
+            lines.append(
+                f"{counted(self._unused, 'question')} with is_impossible true and answers all the same: taken as "
+                "without an answer"
+            )
+        return lines
+
     def _ids_that_come_twice(self) -> set[int]:
         """Their hashes: the ids themselves would fill the memory where the files do not."""
         found = np.sort(np.frombuffer(self._hashes, np.int64))
@@ -105,9 +121,9 @@ class QuestionReader:
 
     def _examples(self) -> Iterator[Example]:
         """Every good question; the others are noted as faults."""
-        for file in find(self.path):
+        for file, content in self.files():
             first_fault, parsed, empty = None, False, True
-            for row in rows(file):
+            for row in content:
                 empty = False
                 parsed = parsed or isinstance(row, Row) or not row.what.startswith(NOT_JSON)
                 found = self._example(row)
@@ -127,7 +143,7 @@ class QuestionReader:
     def _example(self, row: Row | Fault) -> Example | list[Fault]:
         if not isinstance(row, Row):
             return [row]
-        found = _example(row, version_2_with_negative=self.version_2_with_negative)
+        found = self._read(row)
         if not isinstance(found, Example):
             return found
         where = row.where
@@ -139,13 +155,33 @@ class QuestionReader:
             self._faults.add(_misplaced_fault(found), forbids=False)
         return found
 
+    def _read(self, row: Row) -> Example | list[Fault]:
+        fields, where = row.fields, row.where
+        id_, wrong = _id(fields.get("id"))
+        faults = [(wrong, "give every question a text or a whole number as its id, or none to any")] if wrong else []
+        faults += [fault for key in ("question", "context") if (fault := _text_fault(row, key))]
+        answers = answers_of(fields, offsets=self.offsets)
+        if isinstance(answers, str):
+            faults.append((answers, like(where)))
+        elif not answers and not self.version_2_with_negative:
+            faults.append(_NO_ANSWER)
+        if faults or isinstance(answers, str):
+            return [Fault(where, id_, *fault) for fault in faults]
+        self._unused += says_impossible(fields) and has_texts(fields)
+        return Example(id_ or self._made_id(where), fields["question"], fields["context"], answers, where)
+
+    def _made_id(self, where: Where) -> str:
+        """Of a question that has none: `part.json, row 3`."""
+        name = where.file.name if where.file == self.path else str(where.file.relative_to(self.path))
+        made = f"{name}, {where.place}"
+        self._made += 1
+        self._first_made = self._first_made or made
+        return made
+
 
 def misplaced(example: Example) -> bool:
     """Whether an answer's text is not (or is nothing) at its offset in the context."""
-    return any(
-        not answer.text or answer.start < 0 or not example.context.startswith(answer.text, answer.start)
-        for answer in example.answers
-    )
+    return any(is_misplaced(answer, example.context) for answer in example.answers)
 
 
 class AnswerCheck:
@@ -180,15 +216,18 @@ class AnswerCheck:
         raise DataError(
             f"In {self.source} {self.skipped} of {counted(self.seen, 'question')} "
             f"{'has' if self.skipped == 1 else 'have'} an answer whose text is not at its answer_start "
-            f"({self._places()}): {_MISPLACED[1]}."
+            f"({self._places()}), the first {_misplacement(self._first[0])}: {_COUNT_CHARACTERS}."
         )
 
     def note(self) -> str:
-        """`1 question skipped, whose answer is not at its answer_start: train.jsonl, line 8 (id q8)`; empty if none."""
+        """`1 question skipped, whose answer is not at its answer_start: train.jsonl, line 8 (id q8), the first …`; else
+        empty.
+        """
         if not self.skipped:
             return ""
         count = counted(self.skipped, "question")
-        return f"{count} skipped, whose answer is not at its answer_start: {self._places()}"
+        first = _misplacement(self._first[0])
+        return f"{count} skipped, whose answer is not at its answer_start: {self._places()}, the first {first}"
 
     def _places(self) -> str:
         """The places of up to ten questions, by file, and the number of the rest."""
@@ -201,8 +240,13 @@ class AnswerCheck:
 
 
 def _misplaced_fault(example: Example) -> Fault:
-    empty = any(not answer.text for answer in example.answers)
-    return Fault(example.where or Where(Path(), ""), example.id, *(_NO_TEXT if empty else _MISPLACED))
+    what = f"an answer's text is not at its answer_start: {_misplacement(example)}"
+    return Fault(example.where or Where(Path(), ""), example.id, what, _COUNT_CHARACTERS)
+
+
+def _misplacement(example: Example) -> str:
+    answer = next(answer for answer in example.answers if is_misplaced(answer, example.context))
+    return misplacement(answer, example.context)
 
 
 def is_unicode(text: str) -> bool:
@@ -214,61 +258,27 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _example(row: Row, *, version_2_with_negative: bool) -> Example | list[Fault]:
-    fields = row.fields
-    id_ = fields.get("id")
-    if isinstance(id_, int) and not isinstance(id_, bool):
-        id_ = str(id_)
-    faults: list[tuple[str, str]] = []
-    if not isinstance(id_, str) or not id_:
-        id_ = ""
-        faults.append(('the question has no "id"', like(row.where)))
-    faults += [wrong for key in ("question", "context") if (wrong := _text_fault(row, key))]
-    impossible = fields.get("is_impossible") is True
-    answers = _answers(fields, impossible=impossible)
-    if isinstance(answers, str):
-        faults.append((answers, like(row.where)))
-    elif impossible and answers:
-        faults.append(('"is_impossible" is true, yet there are answers', "correct one of the two"))
-    elif not answers and not version_2_with_negative:
-        faults.append(_NO_ANSWER)
-    if faults or isinstance(answers, str):
-        return [Fault(row.where, id_, *fault) for fault in faults]
-    return Example(id_, fields["question"], fields["context"], answers, row.where)
+def _id(value: object) -> tuple[str, str]:
+    """The id as text, empty if there is none; and what is wrong with it."""
+    if value is None or value == "" or value != value:  # a table's hole is NaN
+        return "", ""
+    if (number := whole_number(value)) is not None:
+        return str(number), ""
+    if isinstance(value, str):
+        return value, ""
+    if isinstance(value, float):
+        return "", f"the id {value} is no whole number"
+    return "", f"the id is {_KINDS.get(type(value), 'no text')}"
 
 
 def _text_fault(row: Row, key: str) -> tuple[str, str] | None:
     value = row.fields.get(key)
-    if not isinstance(value, str) or not value.strip():
-        return f'"{key}" is missing or empty', like(row.where)
+    if value is None:
+        return f'"{key}" is missing', like(row.where)
+    if not isinstance(value, str):
+        return f'"{key}" is {_KINDS.get(type(value), "no text")}, not a text', like(row.where)
+    if not value.strip():
+        return f'"{key}" is empty', like(row.where)
     if not is_unicode(value):
         return f'"{key}" holds half a character (an unpaired surrogate)', "write the text as UTF-8"
     return None
-
-
-def _answers(fields: Mapping[str, Any], *, impossible: bool) -> tuple[Answer, ...] | str:
-    """From `[{"text", "answer_start"}, …]` (official) or `{"text": […], "answer_start": […]}` (flat rows); a text that
-    says what is wrong.
-    """
-    value = fields.get("answers")
-    if value is None and impossible:
-        return ()
-    pairs: Iterable[tuple[object, object]] | None = None
-    if isinstance(value, list) and all(isinstance(answer, dict) for answer in value):
-        pairs = [(answer.get("text"), answer.get("answer_start")) for answer in value]
-    elif isinstance(value, dict):
-        texts, starts = value.get("text"), value.get("answer_start")
-        if isinstance(texts, list) and isinstance(starts, list):
-            if len(texts) != len(starts):
-                return f'"answers" has {counted(len(texts), "text")} and {counted(len(starts), "answer_start")}'
-            pairs = list(zip(texts, starts, strict=True))
-    if value is None:
-        return '"answers" is missing'
-    if pairs is None:
-        return '"answers" has another shape'
-    answers = []
-    for text, start in pairs:
-        if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
-            return 'an answer needs a string "text" and a whole number "answer_start"'
-        answers.append(Answer(text, start))
-    return tuple(answers)

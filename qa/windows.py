@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Encoding
 
+from berth.qa.answers import UNKNOWN
 from berth.qa.squad import Example, is_unicode
 from berth.qa.tokenizer import PairTokenizer
 
@@ -119,7 +120,8 @@ def cut_windows(
     """Windows of all examples, or (question, context) pairs, in order; every example has at least one.
 
     `max_length` and `stride` (the overlap of neighbours) are in tokens. With `label`, each window carries the position
-    of its example's first answer, whose text must stand at its offset (`squad.AnswerCheck`). Questions are never cut.
+    of its example's first answer, whose text must stand at its offset (`squad.AnswerCheck`), or none if the data do
+    not say where that is. Questions are never cut.
 
     Raises WindowError when settings make no sense, when a text is not valid Unicode, and when a question leaves no more
     than `stride` tokens for a context that needs more: windows could not advance. Raises TooManyWindowsError over the
@@ -144,9 +146,10 @@ def cut_windows(
                 name = example.id if isinstance(example, Example) else f"number {index + 1}"
                 raise WindowError(_too_long(name, room, max_length, stride, length_name), index)
             counter.add(_begins(size, room, advancing), others + min(size, room), index)
-            answer = _first_answer(example) if label else None
+            labelled = label and not _lacks_offset(example)
+            answer = _first_answer(example) if labelled else None
             pair = _Pair(index, encoding, token_types=tokenizer.token_types)
-            yield from _cut(pair, room, advancing, answer, label=label)
+            yield from _cut(pair, room, advancing, answer, label=labelled)
 
 
 class _Counter:
@@ -174,6 +177,10 @@ def _begins(size: int, room: int, stride: int) -> range:
 def _pair(example: Example | tuple[str, str]) -> tuple[str, str]:
     question, context = (example.question, example.context) if isinstance(example, Example) else example
     return question.lstrip(), context  # as the SQuAD recipe: one of its questions begins with 25,000 spaces
+
+
+def _lacks_offset(example: Example | tuple[str, str]) -> bool:
+    return isinstance(example, Example) and bool(example.answers) and example.answers[0].start == UNKNOWN
 
 
 def _first_answer(example: Example | tuple[str, str]) -> tuple[int, int] | None:

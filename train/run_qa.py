@@ -133,8 +133,8 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
         if trainer.stopping.told and trainer.stopping.leaves_model and rank.leads:
             records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
         trainer.stopping.end(paths.model)
-        for left_out in filter(None, (each.skipped for each in inputs.questions.values())):
-            say(left_out)
+        for note in (note for each in inputs.questions.values() for note in each.notes):
+            say(note)
         ranks.end_group()
         if not rank.leads:
             return

@@ -85,6 +85,14 @@ def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
             checks.check_data(channels, told)
 
 
+def test_data_to_validate_on_next_to_data_to_train_on_are_refused(tmp_path: Path) -> None:
+    for name in ("train-v1.1.json", "dev-v1.1.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"dev-v1\.1\.json in .* by its name validation data"):
+        checks.check_data({"train": tmp_path}, {})
+    checks.check_data({"train": tmp_path}, {"train_file": "train-v1.1.json"})
+
+
 def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None:
     with pytest.raises(UserError) as refused:
         checks.check_memory(1000, 1, 40.0, 19_100.0)

@@ -7,12 +7,14 @@ import tracemalloc
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
 from berth.qa import files
+from berth.qa.answers import UNKNOWN, misplacement
 from berth.qa.squad import Answer, AnswerCheck, DataError, Example, QuestionReader, read
 
 CONTEXT = "Emoji 👩‍💻 and cafe\u0301:\r\n Oslo is in Norway.\u2028The end."
@@ -112,38 +114,102 @@ def test_a_folder_is_read_file_by_file_without_hidden_and_other_files(tmp_path: 
     (tmp_path / "README.md").write_text("not data")
     (tmp_path / "_SUCCESS").touch()
     write(tmp_path / ".ipynb_checkpoints" / "a.json", "broken")
+    for metadata in ("dataset_infos.json", "b/state.json", "LICENSE"):
+        write(tmp_path / metadata, {"description": "SQuAD"})
+    assert read(tmp_path) == EXPECTED
+    others = [str(path.relative_to(tmp_path)) for path in files.find(tmp_path).others]
+    assert others == ["LICENSE", "README.md", "_SUCCESS", "b/state.json", "dataset_infos.json"]
+
+
+def test_a_name_of_metadata_is_data_where_nothing_else_is(tmp_path: Path) -> None:
+    write(tmp_path / "state.json", official(EXPECTED))
     assert read(tmp_path) == EXPECTED
 
 
 def test_one_row_alone(tmp_path: Path) -> None:
     assert read(write(tmp_path / "train.json", flat(EXPECTED)[0])) == EXPECTED[:1]
-    with pytest.raises(DataError, match=r't\.json, row 1: the question has no "id"'):
-        read(write(tmp_path / "t.json", flat(EXPECTED)[0] | {"id": None}))
-
-
-def test_ids_may_be_numbers(tmp_path: Path) -> None:
-    row = flat(EXPECTED[:1])[0] | {"id": 7}
-    assert read(write(tmp_path / "t.jsonl", json.dumps(row)))[0].id == "7"
-
-
-@pytest.mark.parametrize(
-    "unanswerable",
-    [
-        {"answers": []},
-        {"answers": [], "is_impossible": True, "plausible_answers": [{"text": "Oslo", "answer_start": OSLO}]},
-        {"answers": {"text": [], "answer_start": []}},
-        {"is_impossible": True},
-    ],
-    ids=["no-answers", "official", "flat", "impossible-alone"],
-)
-def test_version_2_reads_questions_without_answers(tmp_path: Path, unanswerable: dict[str, object]) -> None:
-    path = write(tmp_path / "t.json", [{"id": "q1", "question": "Why?", "context": CONTEXT} | unanswerable])
-    assert read(path, version_2_with_negative=True) == [Example("q1", "Why?", CONTEXT, ())]
-    with pytest.raises(DataError, match=r"t\.json, row 1 \(id q1\): the question has no answer; set version_2"):
-        read(path)
+    with pytest.raises(DataError, match=r't\.json, row 1 \(id q1\): "question" is missing'):
+        read(write(tmp_path / "t.json", flat(EXPECTED)[0] | {"question": None}))
 
 
 ROW = flat(EXPECTED)[0]
+UNANSWERABLE: dict[str, dict[str, object]] = {
+    "an empty list": {"answers": []},
+    "official": {
+        "answers": [],
+        "is_impossible": True,
+        "plausible_answers": [{"text": "Oslo", "answer_start": OSLO}],
+    },
+    "flat": {"answers": {"text": [], "answer_start": []}},
+    "impossible alone": {"is_impossible": True},
+    "impossible in words": {"is_impossible": "true", "answers": []},
+    "impossible as a number": {"is_impossible": 1.0, "answers": []},
+    "impossible with an answer": {"is_impossible": True, "answers": [{"text": "Oslo", "answer_start": OSLO}]},
+    "an empty text": {"answers": {"text": [""], "answer_start": [0]}},
+    "an empty text, official": {"answers": [{"text": "", "answer_start": -1}]},
+    "white space": {"answers": {"text": [" "], "answer_start": [-1]}},
+    "a null text": {"answers": {"text": [None], "answer_start": [None]}},
+    "null": {"answers": None},
+    "one text": {"answers": {"text": "", "answer_start": -1}},
+    "nowhere": {"answers": {"text": ["no answer"], "answer_start": [-1]}},
+}
+
+
+@pytest.mark.parametrize("unanswerable", UNANSWERABLE.values(), ids=UNANSWERABLE.keys())
+@pytest.mark.parametrize("offsets", [True, False])
+def test_every_way_to_say_that_there_is_no_answer(
+    tmp_path: Path, unanswerable: dict[str, object], offsets: bool
+) -> None:
+    path = write(tmp_path / "t.json", [{"id": "q1", "question": "Why?", "context": CONTEXT} | unanswerable])
+    (example,) = read(path, version_2_with_negative=True, offsets=offsets)
+    assert example == Example("q1", "Why?", CONTEXT, ())
+    with pytest.raises(DataError, match=r"t\.json, row 1 \(id q1\): the question has no answer; set version_2"):
+        read(path, offsets=offsets)
+
+
+def test_an_empty_text_beside_another_is_no_answer(tmp_path: Path) -> None:
+    rows = [ROW | {"answers": {"text": ["", "Oslo"], "answer_start": [0, float(OSLO)]}}]
+    assert read(write(tmp_path / "t.json", rows))[0].answers == (Answer("Oslo", OSLO),)
+
+
+def test_answers_that_are_impossible_all_the_same_are_counted(tmp_path: Path) -> None:
+    rows = [ROW | {"is_impossible": True}, ROW | {"id": "q2", "is_impossible": False}]
+    reader = QuestionReader(write(tmp_path / "t.json", rows), version_2_with_negative=True)
+    assert [len(example.answers) for example in reader] == [0, 2]
+    assert reader.notes() == ["1 question with is_impossible true and answers all the same: taken as without an answer"]
+
+
+def test_only_training_needs_offsets(tmp_path: Path) -> None:
+    for number, answers in enumerate(
+        ([{"text": "Oslo"}], {"text": ["Oslo"]}, {"text": ["Oslo"], "answer_start": [None]})
+    ):
+        path = write(tmp_path / f"{number}.json", [ROW | {"answers": answers}])
+        assert read(path)[0].answers == (Answer("Oslo", UNKNOWN),)
+        with pytest.raises(DataError, match='whole number "answer_start"'):
+            read(path, offsets=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("t.json", [{"id": None}, {"id": ""}, {}]), ("t.jsonl", None), ("t.parquet", [{}, {}, {}])],
+)
+def test_questions_without_ids_get_their_places(tmp_path: Path, name: str, content: Any) -> None:
+    bare = {name: value for name, value in ROW.items() if name != "id"}
+    rows = [bare | change for change in content or [{}, {"id": float("nan")}, {}]]
+    write(tmp_path / "data" / name, rows if content else "".join(json.dumps(row) + "\n" for row in rows))
+    word = "line" if name == "t.jsonl" else "row"
+    for path in (tmp_path / "data", tmp_path / "data" / name):
+        reader = QuestionReader(path, offsets=True)
+        assert [example.id for example in reader] == [f"{name}, {word} {number}" for number in (1, 2, 3)]
+        reader.check()
+        assert reader.notes() == [f"3 questions without an id: file and place stand for it, such as '{name}, {word} 1'"]
+
+
+@pytest.mark.parametrize(("given", "id_"), [(7, "7"), (12.0, "12"), (1e15, "1000000000000000"), ("x", "x")])
+def test_ids_may_be_numbers(tmp_path: Path, given: object, id_: str) -> None:
+    assert read(write(tmp_path / "t.jsonl", json.dumps(ROW | {"id": given})))[0].id == id_
+
+
 HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
 
 
@@ -172,21 +238,27 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param(
             "t.jsonl",
             '{"id": "a"}\n',
-            r'line 1 \(id a\): "question" is missing or empty, and "context" is missing or empty, and "answers" is '
-            "missing; rows look",
+            r'line 1 \(id a\): "question" is missing, and "context" is missing, and "answers" is missing; rows look',
             id="all-of-one-row",
         ),
-        pytest.param("t.json", [ROW | {"id": None}], r'row 1: the question has no "id"; rows look', id="id-null"),
-        pytest.param("t.json", [ROW | {"id": ""}], r'the question has no "id"', id="id-empty"),
-        pytest.param("t.json", [ROW | {"id": True}], r'the question has no "id"', id="id-bool"),
-        pytest.param("t.json", [ROW | {"context": " "}], r'"context" is missing or empty', id="context-blank"),
+        pytest.param("t.json", [ROW | {"id": 12.5}], r"row 1: the id 12\.5 is no whole number; give", id="id-fraction"),
+        pytest.param("t.json", [ROW | {"id": True}], "the id is true or false", id="id-bool"),
+        pytest.param("t.json", [ROW | {"id": ["q1"]}], "the id is a list", id="id-list"),
+        pytest.param("t.json", [ROW | {"id": {"$oid": "q1"}}], "the id is an object", id="id-object"),
+        pytest.param("t.json", [ROW | {"context": " "}], r'"context" is empty', id="context-blank"),
+        pytest.param("t.json", [ROW | {"context": 7}], r'"context" is a number, not a text', id="context-number"),
         pytest.param("t.json", [ROW | {"answers": "Oslo"}], r'"answers" has another shape', id="answers-text"),
-        pytest.param("t.json", [ROW | {"answers": None}], r'"answers" is missing; rows', id="answers-null"),
+        pytest.param("t.json", [ROW | {"answers": None}], "the question has no answer", id="answers-null"),
         pytest.param(
             "t.json", [ROW | {"answers": {"text": ["a"], "answer_start": []}}], "1 text and 0 answer_", id="lengths"
         ),
-        pytest.param("t.json", [ROW | {"answers": [{"text": "a"}]}], r'whole number "answer_start"', id="no-start"),
-        pytest.param("t.json", [ROW | {"is_impossible": True}], r'"is_impossible" is true, yet', id="contradiction"),
+        pytest.param(
+            "t.json",
+            [ROW | {"answers": [{"text": "a", "answer_start": 1.5}]}],
+            r'whole number "answer_start"',
+            id="start",
+        ),
+        pytest.param("t.json", [ROW | {"is_impossible": True}], "the question has no answer", id="contradiction"),
         pytest.param("t.json", [ROW, ROW], r"row 2: the id 'q1' stands at row 1 too; give", id="duplicate"),
         pytest.param("t.jsonl", HALF, r'line 1 \(id q1\): "context" holds half a character', id="surrogate"),
         pytest.param("t.txt", "x", r"t\.txt is no data file by its name: it must end in \.json", id="suffix"),
@@ -208,8 +280,8 @@ def test_faults_are_refused_with_one_sentence(tmp_path: Path, name: str, content
 
 def test_official_layout_names_the_place(tmp_path: Path) -> None:
     data = official(EXPECTED)
-    del data["data"][0]["paragraphs"][1]["qas"][0]["id"]  # type: ignore[index]
-    with pytest.raises(DataError, match=r't\.json, article 1, paragraph 2, question 1: the question has no "id"'):
+    data["data"][0]["paragraphs"][1]["qas"][0]["id"] = 1.5  # type: ignore[index]
+    with pytest.raises(DataError, match=r"t\.json, article 1, paragraph 2, question 1: the id 1\.5 is no whole number"):
         read(write(tmp_path / "t.json", data))
 
 
@@ -305,7 +377,8 @@ def test_answers_beside_their_offsets_are_skipped_and_named(tmp_path: Path) -> N
     answers.check()
     assert answers.note() == (
         "2 questions skipped, whose answer is not at its answer_start: "
-        f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1)"
+        f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1), the first 'Oslo', at {OSLO + 1} there stands 'slo ' (the "
+        f"text stands at {OSLO})"
     )
     one = AnswerCheck()
     assert list(one.kept(examples[:1])) == []
@@ -326,8 +399,9 @@ def refused(examples: list[Example], *, all_read: bool = True) -> str:
 def test_too_many_answers_beside_their_offsets_are_refused() -> None:
     told = refused(numbered(20, wrong=5))
     assert told.startswith("In train 5 of 20 questions have an answer whose text is not ")
-    assert "(id q4)): " in told
-    assert "(id q9); and 3 more): count answer_start" in refused(numbered(20, wrong=13))
+    assert "(id q4)), the first 'Oslo', at " in told
+    assert "(id q9); and 3 more), the first" in refused(numbered(20, wrong=13))
+    assert ": count answer_start in characters" in told
     assert not refused(numbered(20, wrong=2))
     assert not refused(numbered(12, wrong=10), all_read=False), "ten of the first few are no share of all"
     assert refused(numbered(12, wrong=11), all_read=False)
@@ -335,7 +409,7 @@ def test_too_many_answers_beside_their_offsets_are_refused() -> None:
 
 BROKEN: dict[str, dict[str, object]] = {
     "without an answer": {"answers": []},
-    "without an id": {"id": ""},
+    "with a list for an id": {"id": [1]},
     "with a number for a question": {"question": 7},
     "with answers in a text": {"answers": "Oslo"},
     "with an answer beside its offset": {"answers": {"text": ["Oslo"], "answer_start": [OSLO + 1]}},
@@ -356,15 +430,17 @@ def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, n
     row = '{"id": …, "question": …, "context": …, "answers": {"text": […], "answer_start": […]}}'
     assert told == (
         f"7 rows can't be used: {path}, {word} 1 (id bad0): the question has no answer; "
-        f'{word} 2: the question has no "id"; '
-        f'{word} 3 (id bad2): "question" is missing or empty; '
+        f"{word} 2: the id is a list; "
+        f'{word} 3 (id bad2): "question" is a number, not a text; '
         f'{word} 4 (id bad3): "answers" has another shape; '
-        f"{word} 5 (id bad4): an answer's text is not at its answer_start; "
+        f"{word} 5 (id bad4): an answer's text is not at its answer_start: 'Oslo', at {OSLO + 1} there stands 'slo ' "
+        f"(the text stands at {OSLO}); "
         f"{word} 7: the id 'q0' stands at {word} 6 too; "
         f"{word} 8 (id bad8): the question has no answer. "
         "Set version_2_with_negative to True if the data has questions that the context does not answer, otherwise "
-        f"remove the question; rows look like {row}; count answer_start in characters of the context as it stands in "
-        "the file (not in bytes, and before any change of white space or line ends); give every question its own id."
+        "remove the question; give every question a text or a whole number as its id, or none to any; rows look like "
+        f"{row}; count answer_start in characters of the context as it stands in the file (not in bytes, and before "
+        "any change of white space or line ends); give every question its own id."
     )
     assert "\n" not in told
     with pytest.raises(DataError, match=r"^6 rows can't be used"):  # in data to evaluate on, offsets don't count
@@ -380,12 +456,6 @@ def test_the_remedy_is_of_the_files_own_layout(tmp_path: Path) -> None:
     assert "rows look like" not in str(error.value)
     with pytest.raises(DataError, match=r't\.jsonl is empty: pass rows, one a line, like \{"id": …, "question"'):
         read(write(tmp_path / "t.jsonl", ""))
-
-
-def test_an_answer_without_text_is_not_called_misplaced(tmp_path: Path) -> None:
-    rows = [ROW | {"id": "a", "answers": {"text": [""], "answer_start": [0]}}, ROW | {"id": "b", "answers": []}]
-    with pytest.raises(DataError, match=r"row 1 \(id a\): an answer has no text; row 2 \(id b\): the question has no"):
-        read(write(tmp_path / "t.json", rows), offsets=True)
 
 
 def test_an_id_that_comes_twice_in_a_row_that_is_misplaced_is_a_fault(tmp_path: Path) -> None:
@@ -472,3 +542,19 @@ def test_questions_without_answers_are_kept() -> None:
     example = Example("q", "Why?", CONTEXT, ())
     assert list(AnswerCheck().kept([example])) == [example]
     AnswerCheck().check()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Answer("jane roe", 4), "'jane roe', at 4 there stands 'Jane Roe' (the case differs)"),
+        (Answer("Jane Roe", 5), "'Jane Roe', at 5 there stands 'ane Roe ' (the text stands at 4)"),
+        (
+            Answer("jane roe", 5),
+            "'jane roe', at 5 there stands 'ane Roe ' (the text stands at 4 in another case, as 'Jane Roe')",
+        ),
+        (Answer("John", 99), "'John', at 99 there is none of its 16 characters (the text is nowhere in the context)"),
+    ],
+)
+def test_what_stands_where_a_misplaced_answer_should(answer: Answer, told: str) -> None:
+    assert misplacement(answer, "By  Jane Roe now") == told

@@ -16,7 +16,8 @@ from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, 
 
 def windows_of(tokenizer: Any, *arguments: Any, **options: Any) -> list[Window]:
     """With a tokenizer of transformers."""
-    return make_windows(PairTokenizer.of(tokenizer, token_types=True), *arguments, **options)
+    token_types = "token_type_ids" in tokenizer.model_input_names
+    return make_windows(PairTokenizer.of(tokenizer, token_types=token_types), *arguments, **options)
 
 
 def text_of(window: Window, context: str) -> str:

@@ -4,10 +4,11 @@ SageMaker puts each channel into a folder of its own. `find` decides, per split,
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from berth.contract.splits import SPLITS
+from berth.contract.splits import SPLITS, check_names
+from berth.qa import files
 from berth.qa.faults import DataError
 from berth.train.config_files import read_object
 from berth.train.finetune.recipe import Paths, Recipe
@@ -16,7 +17,7 @@ from berth.train.finetune.recipe import Paths, Recipe
 @dataclass(frozen=True, slots=True)
 class DataSource:
     """Where one split comes from: `path` of a file or folder, or `dataset` of the hub. `divided`: this host has some of
-    its files.
+    its files. `warning`: what the names of its files say against it.
     """
 
     split: str
@@ -24,6 +25,7 @@ class DataSource:
     path: Path | None = None
     dataset: str | None = None
     divided: bool = False
+    warning: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -74,17 +76,32 @@ def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str], parts:
     if file:
         path = _file(file, channel, paths)
         of_part = channel in parts and path.is_relative_to(paths.channels / str(channel))
-        return DataSource(split, f"{split} data: file {file}", path=path, divided=of_part)
+        return _in_files(DataSource(split, f"{split} data: file {file}", path=path, divided=of_part))
     if channel:
         instead = f" (not dataset_name {recipe.dataset_name})" if recipe.dataset_name else ""
         note = f"{split} data: channel {channel}{instead}"
-        return DataSource(split, note, path=paths.channels / channel, divided=channel in parts)
+        return _in_files(DataSource(split, note, path=paths.channels / channel, divided=channel in parts))
     if recipe.dataset_name:
         return DataSource(split, f"{split} data: {recipe.dataset_name} of the hub", dataset=recipe.dataset_name)
     raise DataError(
         f"There is no {split} data: pass a folder with SQuAD files as channel {' or '.join(SPLITS[split].channels)}, "
         f"or {split}_file, or dataset_name, or set {SPLITS[split].task} to false."
     )
+
+
+def _in_files(source: DataSource) -> DataSource:
+    """The same, its file names checked: a file that was named is meant, whatever it is called."""
+    path = source.path
+    if path is None or not path.is_dir():
+        return source
+    try:
+        found = files.find(path).data
+    except DataError:  # told where it is read, with the faults of other splits
+        return source
+    refusal, warning = check_names(source.split, path, found)
+    if refusal:
+        raise DataError(refusal)
+    return replace(source, warning=warning)
 
 
 def _file(given: str, channel: str | None, paths: Paths) -> Path:

@@ -72,7 +72,7 @@ def load_all(
         passed = Passed()
         together = _put_together(split, loaded[split].examples, rank, say)
         examples.extend(passed.through(together[: limits[split]]))
-        loaded[split] = Questions(passed.count, passed.digest, examples, loaded[split].skipped)
+        loaded[split] = Questions(passed.count, passed.digest, examples, loaded[split].notes)
     return loaded
 
 

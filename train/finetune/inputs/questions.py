@@ -4,13 +4,15 @@ Nothing here holds all of what is trained on, which may be more than fits into m
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from berth.qa.faults import counted
-from berth.qa.squad import Answer, AnswerCheck, DataError, Example, QuestionReader
+from berth.qa.faults import SHOWN, Fault, Where, counted
+from berth.qa.files import Row, find
+from berth.qa.squad import AnswerCheck, DataError, Example, QuestionReader
 from berth.train.finetune.inputs.data import DataSource, first_line
 from berth.train.finetune.recipe import Recipe
 
@@ -20,13 +22,13 @@ HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test":
 @dataclass(frozen=True, slots=True)
 class Questions:
     """The questions of a split that are used: how many, a digest of them and of their order, the questions themselves
-    unless they were taken, and in words which were left out (empty where none was). `divided`: other hosts have others.
+    unless they were taken, and what the log ends with, such as which were left out. `divided`: other hosts have others.
     """
 
     count: int
     digest: str
     examples: list[Example]
-    skipped: str = ""
+    notes: tuple[str, ...] = ()
     divided: bool = False
 
 
@@ -53,15 +55,18 @@ def load(
     all_read = passed.count != limit
     reader.check()
     answers.check(all_read=all_read)
-    note = f"train data: {answers.note()}" if answers.skipped else ""
-    if note:
-        say(note)
+    for line in _read_lines(source, reader):
+        say(f"{source.split} data: {line}")
+    notes = [f"warning: {source.warning}"] if source.warning else []
+    notes += [f"train data: {answers.note()}"] if answers.skipped else []
+    for line in notes:
+        say(line)
     there = counted(passed.count + answers.skipped, "question")
     say(
         f"{source.split} data: "
         + (f"{passed.count} of {there}" if all_read else f"the first {counted(limit or 0, 'question')}")
     )
-    return Questions(passed.count, passed.digest, examples, note, source.divided)
+    return Questions(passed.count, passed.digest, examples, tuple(notes), source.divided)
 
 
 class Passed:
@@ -105,11 +110,29 @@ def load_all(
     return loaded
 
 
-def _reader(source: DataSource, recipe: Recipe) -> "QuestionReader | HubReader":
-    negative = recipe.version_2_with_negative
+def _reader(source: DataSource, recipe: Recipe) -> QuestionReader:
+    settings = {"version_2_with_negative": recipe.version_2_with_negative, "offsets": source.split == "train"}
     if source.path is None:
-        return HubReader(_from_hub(source, recipe), str(source.dataset), version_2_with_negative=negative)
-    return QuestionReader(source.path, version_2_with_negative=negative, offsets=source.split == "train")
+        return HubReader(_from_hub(source, recipe), str(source.dataset), **settings)
+    return QuestionReader(source.path, **settings)
+
+
+def _read_lines(source: DataSource, reader: QuestionReader) -> list[str]:
+    """Which files were read, with their counts, which were not, and what was done to the questions."""
+    lines = reader.notes()
+    if source.path is not None and source.path.is_dir():
+        folder = source.path
+        read = [f"{file.relative_to(folder)} ({counted(count, 'question')})" for file, count in reader.counts.items()]
+        lines.insert(0, f"read {_some(read)}")
+        if others := [str(file.relative_to(folder)) for file in find(folder).others]:
+            lines.insert(1, f"not read, as no data by their names: {_some(others)}")
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of many."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def _from_hub(source: DataSource, recipe: Recipe) -> Iterable[Mapping[str, Any]]:
@@ -134,43 +157,14 @@ def _from_hub(source: DataSource, recipe: Recipe) -> Iterable[Mapping[str, Any]]
     return rows
 
 
-class HubReader:
-    """Rows of a hub data set in SQuAD's columns as examples, to be gone through and checked as QuestionReader is."""
+class HubReader(QuestionReader):
+    """Rows of a hub data set in SQuAD's columns, read and checked as those of a file."""
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]], name: str, *, version_2_with_negative: bool) -> None:
+    def __init__(self, rows: Iterable[Mapping[str, Any]], name: str, **settings: bool) -> None:
+        super().__init__(Path(name), **settings)
         self.rows = rows
-        self.name = name
-        self.version_2_with_negative = version_2_with_negative
-        self._count = 0
-        self._unanswered = 0
 
-    def __iter__(self) -> Iterator[Example]:
-        """Up to the first without an answer where each needs one. Raises DataError where the columns are others."""
-        for row in self.rows:
-            self._count += 1
-            example = self._example(row)
-            if not example.answers and not self.version_2_with_negative:
-                self._unanswered += 1
-            if not self._unanswered:
-                yield example
-
-    def check(self) -> None:
-        """Raises DataError where questions lack an answer, or there is none."""
-        if self._unanswered:
-            raise DataError(
-                f"{counted(self._unanswered, 'question')} of {self.name} without an answer: set "
-                "version_2_with_negative to true."
-            )
-        if not self._count:
-            raise DataError(f"dataset_name {self.name} has no questions: name another.")
-
-    def _example(self, row: Mapping[str, Any]) -> Example:
-        try:
-            texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
-            answers = tuple(Answer(str(text), int(start)) for text, start in zip(texts, starts, strict=True))
-            return Example(str(row["id"]), row["question"], row["context"], answers)
-        except (KeyError, TypeError, ValueError) as reason:
-            raise DataError(
-                f"dataset_name {self.name} is not laid out like SQuAD (id, question, context, answers with text and "
-                "answer_start): convert it, or name another."
-            ) from reason
+    def files(self) -> Iterable[tuple[Path, Iterable[Row | Fault]]]:
+        """The data set as one file."""
+        numbered = (Row(Where(self.path, f"row {number}"), row) for number, row in enumerate(self.rows, start=1))
+        return [(self.path, numbered)]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from berth.qa.squad import DataError
-from berth.train.finetune.inputs.data import DataSource
+from berth.train.finetune.inputs import questions
+from berth.train.finetune.inputs.data import DataSource, find
 from berth.train.finetune.inputs.questions import load, load_all
-from berth.train.finetune.recipe import Recipe
+from berth.train.finetune.recipe import Paths, Recipe
 
 CONTEXT = "Oslo is in Norway."
 
@@ -40,10 +41,10 @@ def test_a_question_that_is_left_out_is_named_and_counted(tmp_path: Path) -> Non
     read = load(source(tmp_path, "train", rows(300, _8=MOVED)), Recipe(), None, said.append)
     skipped = (
         "train data: 1 question skipped, whose answer is not at its answer_start: "
-        f"{tmp_path}/train.jsonl, line 8 (id q8)"
+        f"{tmp_path}/train.jsonl, line 8 (id q8), the first 'Oslo', at 1 there stands 'slo ' (the text stands at 0)"
     )
     assert said == ["train data: channel train", skipped, "train data: 299 of 300 questions"]
-    assert (len(read.examples), read.skipped) == (299, skipped)
+    assert (len(read.examples), read.notes) == (299, (skipped,))
 
 
 def test_a_limit_and_one_question_alone(tmp_path: Path) -> None:
@@ -66,6 +67,62 @@ def test_faults_of_every_split_and_of_both_kinds_are_told_in_one_run(tmp_path: P
     told = str(error.value)
     assert (
         "train.jsonl, line 3 (id q3): the question has no answer; line 8 (id q8): an answer's text is not at its "
-        "answer_start. "
+        "answer_start: 'Oslo', at 1 "
     ) in told
-    assert 'validation.jsonl, line 1 (id q1): "question" is missing or empty' in told
+    assert 'validation.jsonl, line 1 (id q1): "question" is empty' in told
+
+
+def channel(base: Path, **contents: str) -> tuple[Paths, frozenset[str]]:
+    """A job whose channel train has files by these names, without their suffix."""
+    folder = base / "input/data/train"
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / f"{name}.jsonl").write_text(content)
+    return Paths(base), frozenset({"train"})
+
+
+def test_data_to_validate_on_are_not_trained_on(tmp_path: Path) -> None:
+    where = channel(tmp_path, train_1=rows(3), dev_1=rows(2))
+    with pytest.raises(DataError, match=r"dev_1\.jsonl in .*train, by its name validation data"):
+        find("train", Recipe(), *where)
+    named = find("train", Recipe(train_file="train_1.jsonl"), *where)
+    assert load(named, Recipe(), None, lambda _: None).count == 3
+
+
+def test_data_to_validate_on_alone_are_warned_of_at_the_begin_and_in_the_end(tmp_path: Path) -> None:
+    said: list[str] = []
+    read = load(find("train", Recipe(), *channel(tmp_path, dev=rows(2))), Recipe(), None, said.append)
+    assert read.count == 2
+    (warning,) = read.notes
+    assert warning.startswith("warning: the train data are dev.jsonl in ")
+    assert warning in said
+
+
+def test_the_log_names_each_file_with_its_questions_and_what_was_not_read(tmp_path: Path) -> None:
+    where = channel(tmp_path, a=rows(3), b=rows(1, _1={"id": "other"}))
+    (tmp_path / "input/data/train/README.md").write_text("not data")
+    (tmp_path / "input/data/train/dataset_infos.json").write_text("{}")
+    said: list[str] = []
+    load(find("train", Recipe(), *where), Recipe(), None, said.append)
+    assert "train data: read a.jsonl (3 questions), b.jsonl (1 question)" in said
+    assert "train data: not read, as no data by their names: README.md, dataset_infos.json" in said
+
+
+def test_many_files_are_folded(tmp_path: Path) -> None:
+    contents = {f"part{n:02}": rows(1, _1={"id": f"q{n}"}) for n in range(12)}
+    said: list[str] = []
+    load(find("train", Recipe(), *channel(tmp_path, **contents)), Recipe(), None, said.append)
+    assert any(line.endswith("part09.jsonl (1 question) and 2 more") for line in said)
+
+
+def test_a_data_set_of_the_hub_knows_the_same_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [
+        {"id": 1.0, "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}},
+        {"question": "Why?", "context": CONTEXT, "answers": {"text": [""], "answer_start": [0]}},
+    ]
+    monkeypatch.setattr(questions, "_from_hub", lambda source, recipe: made)
+    source = DataSource("train", "train data: squad of the hub", dataset="squad")
+    read = load(source, Recipe(version_2_with_negative=True), None, lambda _: None)
+    assert [(each.id, len(each.answers)) for each in read.examples] == [("1", 1), ("squad, row 2", 0)]
+    with pytest.raises(DataError, match="squad, row 2: the question has no answer"):
+        load(source, Recipe(), None, lambda _: None)

@@ -1,0 +1,114 @@
+"""Gold answers as data write them, among them the ways to write "the context does not answer", and where they are."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+UNKNOWN = -1
+"""The start of an answer whose offset the data do not have; only data to train on need it."""
+_QUOTED = 60
+"""Characters of a text that a sentence quotes."""
+_NEEDS = 'an answer needs a string "text" and a whole number "answer_start"'
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A gold answer."""
+
+    text: str
+    start: int
+    """Offset of its first character in the context, in characters (code points); UNKNOWN if the data do not say."""
+
+
+def says_impossible(fields: Mapping[str, Any]) -> bool:
+    """Whether a row says `is_impossible`, which counts whatever its answers are (some tools put plausible ones there).
+
+    Tables bring it as a number or a word as well.
+    """
+    return str(fields.get("is_impossible")).lower() in ("true", "1", "1.0")
+
+
+def answers_of(fields: Mapping[str, Any], *, offsets: bool) -> tuple[Answer, ...] | str:
+    """The answers of a row, none if its context does not answer; a text that says what is wrong with them.
+
+    Layouts: `[{"text", "answer_start"}, …]` (official), `{"text": […], "answer_start": […]}` (flat rows), and one text
+    with one start. No answer: `is_impossible`, null, an empty list, an empty text at any offset, and the offset -1 of a
+    text that is not in the context. Without `offsets`, an answer may lack its "answer_start".
+    """
+    if says_impossible(fields):
+        return ()
+    value = fields.get("answers")
+    if value is None:
+        return () if "answers" in fields else '"answers" is missing'
+    pairs = _pairs(value)
+    if isinstance(pairs, str):
+        return pairs
+    answers = []
+    for text, start in pairs:
+        if text is None or (isinstance(text, str) and not text.strip()):
+            continue
+        at = UNKNOWN if start is None and not offsets else whole_number(start)
+        if not isinstance(text, str) or at is None:
+            return _NEEDS
+        if start is not None and at < 0 and text not in str(fields.get("context")):
+            continue
+        answers.append(Answer(text, at))
+    return tuple(answers)
+
+
+def has_texts(fields: Mapping[str, Any]) -> bool:
+    """Whether a row has an answer with a text, whatever else it says."""
+    pairs = _pairs(fields.get("answers"))
+    return not isinstance(pairs, str) and any(isinstance(text, str) and text.strip() for text, _ in pairs)
+
+
+def _pairs(value: object) -> Iterable[tuple[object, object]] | str:
+    """Text and start of each answer."""
+    if isinstance(value, list) and all(isinstance(answer, dict) for answer in value):
+        return [(answer.get("text"), answer.get("answer_start")) for answer in value]
+    if isinstance(value, dict) and "text" in value:
+        texts, starts = value["text"], value.get("answer_start")
+        if not isinstance(texts, list):
+            return [(texts, starts)]
+        if starts is None:
+            return [(text, None) for text in texts]
+        if isinstance(starts, list) and len(texts) == len(starts):
+            return list(zip(texts, starts, strict=True))
+        if isinstance(starts, list):
+            return f'"answers" has {len(texts)} text and {len(starts)} answer_start'
+    return '"answers" has another shape'
+
+
+def whole_number(value: object) -> int | None:
+    """An integer, also of a float without a fraction, which tables make of integers; None for anything else."""
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def is_misplaced(answer: Answer, context: str) -> bool:
+    """Whether the text is not (or is nothing) at its offset in the context."""
+    return not answer.text or answer.start < 0 or not context.startswith(answer.text, answer.start)
+
+
+def misplacement(answer: Answer, context: str) -> str:
+    """A misplaced answer, and what is at its offset: `'jane roe', at 4 there stands 'Jane Roe' (the case differs)`."""
+    there = context[answer.start : answer.start + len(answer.text)] if answer.start >= 0 else ""
+    stands = f"there stands {_quoted(there)}" if there else f"there is none of its {len(context)} characters"
+    return f"{_quoted(answer.text)}, at {answer.start} {stands} ({_elsewhere(answer.text, context, there)})"
+
+
+def _elsewhere(text: str, context: str, there: str) -> str:
+    if there.lower() == text.lower():
+        return "the case differs"
+    if (at := context.find(text)) >= 0:
+        return f"the text stands at {at}"
+    lower = context.lower()
+    if len(lower) == len(context) and (at := lower.find(text.lower())) >= 0:
+        return f"the text stands at {at} in another case, as {_quoted(context[at : at + len(text)])}"
+    return "the text is nowhere in the context"
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _QUOTED else f"{text[: _QUOTED - 1]}…")

@@ -1,0 +1,61 @@
+"""Which split a data file is of by its name, and what comes of another split's file."""
+
+from pathlib import PurePath
+
+import pytest
+
+from berth.contract.splits import NameCheck, check_names, split_of
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train-v1.1.json", "train"),
+        ("dev-v2.0.json", "validation"),
+        ("plain_text/validation-00000-of-00001.parquet", "validation"),
+        ("data/test-00000-of-00001.parquet", "test"),
+        ("SQuAD.Eval.jsonl.gz", "validation"),
+        ("val2.json", "validation"),
+        ("dev/part.json", "validation"),
+        ("dev/train.json", "train"),
+        ("train_test_mix.json", "train"),
+        ("contest.json", ""),
+        ("latest/device.json", ""),
+        ("part.json", ""),
+    ],
+)
+def test_the_split_that_a_name_says(name: str, split: str) -> None:
+    assert split_of(PurePath(name)) == split
+
+
+FOLDER = PurePath("/opt/ml/input/data/train")
+
+
+def check(split: str, *names: str) -> NameCheck:
+    return check_names(split, FOLDER, [FOLDER / name for name in names])
+
+
+def test_a_file_of_another_split_next_to_its_own_is_refused() -> None:
+    assert check("train", "dev-v1.1.json", "train-v1.1.json") == NameCheck(
+        f"The train data would have dev-v1.1.json in {FOLDER}, by its name validation data, next to train-v1.1.json: "
+        "put validation data into the channel validation, a folder of its own, or name the file or subfolder to take "
+        "by train_file."
+    )
+    snapshot = [f"data/{name}-0000{n}-of-00002.parquet" for name in ("train", "validation") for n in (0, 1)]
+    assert "data/validation-00000-of-00002.parquet, data/validation-00001" in check("train", *snapshot).refusal
+    assert "by their names train data" in check("validation", *snapshot).refusal
+
+
+def test_files_of_another_split_alone_are_warned_of() -> None:
+    assert check("train", "dev-v1.1.json") == NameCheck(
+        warning=f"the train data are dev-v1.1.json in {FOLDER}, by its name validation data"
+    )
+
+
+def test_files_that_say_nothing_or_their_own_split() -> None:
+    for split, names in {
+        "train": ["a.json", "b.json", "train.json"],
+        "validation": ["dev.json", "test.json", "a.json"],
+        "test": ["test.json"],
+    }.items():
+        assert check(split, *names) == NameCheck()
