@@ -2,8 +2,9 @@
 
 One decoder, two uses. `EVALUATION` is the SQuAD recipe's: a span's score is the sum of its two logits, compared over
 all windows. `SERVING` is that of the question-answering pipeline that transformers 5.3 removed: softmax of the start
-times softmax of the end inside each window, spans widened to whole words, equal texts merged (what 4.57 did). Both are
-exhaustive over all spans of up to `max_answer_tokens`; the recipe itself looks at the 20 best starts and ends only.
+times softmax of the end inside each window, spans widened to whole words, equal texts merged (what 4.57 did; but it
+widened to the whole sentence in scripts without spaces, where a span stays as it is here). Both are exhaustive over all
+spans of up to `max_answer_tokens`; the recipe itself looks at the 20 best starts and ends only.
 
 A span's answer is always `context[start:end]`, in characters of the context as it was given.
 """
@@ -64,7 +65,7 @@ class Decoding:
     n_best: int
     """Spans returned per example, at most."""
     align_to_words: bool
-    """Widen a span that begins or ends inside a word to the whole word."""
+    """Widen a span that begins or ends inside a word to the whole word (`Window.words`)."""
     no_answer: bool = False
     """Whether "the context does not say" (SQuAD v2.0) is an answer; its score is that of [CLS] as start and end, the
     lowest over the windows."""

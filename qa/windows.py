@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tokenizers import Encoding
 
 from berth.qa.answers import UNKNOWN
+from berth.qa.scripts import unspaced
 from berth.qa.squad import Example, is_unicode
 from berth.qa.tokenizer import PairTokenizer
 
@@ -69,7 +70,7 @@ class Window:
     offsets: IntArray
     """(tokens, 2): first character and the one after the last, in the context as given; 0, 0 outside the context."""
     words: IntArray
-    """(tokens, 2): the same for the whole word that a token is a part of."""
+    """(tokens, 2): the same for the whole word that a token is a part of; in scripts without spaces the token alone."""
     context_start: int
     """The context's tokens are those at context_start ≤ i < context_end, possibly none."""
     context_end: int
@@ -148,7 +149,7 @@ def cut_windows(
             counter.add(_begins(size, room, advancing), others + min(size, room), index)
             labelled = label and not _lacks_offset(example)
             answer = _first_answer(example) if labelled else None
-            pair = _Pair(index, encoding, token_types=tokenizer.token_types)
+            pair = _Pair(index, encoding, _pair(example)[1], token_types=tokenizer.token_types)
             yield from _cut(pair, room, advancing, answer, label=labelled)
 
 
@@ -204,7 +205,7 @@ def _encode(tokenizer: PairTokenizer, pairs: list[tuple[str, str]], first: int) 
 class _Pair:
     """One encoded pair as arrays, over the whole context."""
 
-    def __init__(self, index: int, encoding: Encoding, *, token_types: bool) -> None:
+    def __init__(self, index: int, encoding: Encoding, context: str, *, token_types: bool) -> None:
         self.index = index
         self.ids = np.array(encoding.ids, np.int32)
         self.types = np.array(encoding.type_ids, np.int32) if token_types else None
@@ -218,7 +219,7 @@ class _Pair:
         if size:
             inside = slice(self.begin, self.end)
             self.offsets[inside] = encoding.offsets[inside]
-            self.words = _word_spans(self.offsets, encoding.word_ids, inside)
+            self.words = _word_spans(self.offsets, encoding.word_ids, inside, context)
 
     def answer_tokens(self, answer: tuple[int, int]) -> tuple[int, int] | None:
         """First and last token that touch the answer's characters; None if none does (it is only white space)."""
@@ -228,12 +229,18 @@ class _Pair:
         return (self.begin + first, self.begin + last) if first <= last else None
 
 
-def _word_spans(offsets: IntArray, word_ids: list[int | None], inside: slice) -> IntArray:
-    """For each context token the characters of its whole word; the token's own where the tokenizer knows no words."""
+def _word_spans(offsets: IntArray, word_ids: list[int | None], inside: slice, context: str) -> IntArray:
+    """For each context token the characters of its whole word; the token's own where the tokenizer knows no words, and
+    in scripts without spaces, where what it takes for a word can be the whole sentence.
+    """
     ids = word_ids[inside]
     if None in ids:
         return offsets
     numbers = np.array(ids)
+    if (characters := unspaced(context)) is not None:
+        before = np.r_[0, np.cumsum(characters)]
+        alone = before[offsets[inside, 1]] > before[offsets[inside, 0]]
+        numbers = np.r_[0, np.cumsum((numbers[1:] != numbers[:-1]) | alone[1:] | alone[:-1])]
     spans = np.zeros_like(offsets)
     first = inside.start + np.searchsorted(numbers, numbers, side="left")
     last = inside.start + np.searchsorted(numbers, numbers, side="right") - 1

@@ -1,0 +1,91 @@
+"""Answers in scripts without spaces: no longer than their tokens, whatever the tokenizer takes for a word."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from berth.qa.scripts import unspaced
+from berth.qa.spans import EVALUATION, SERVING, predict
+from berth.qa.tokenizer import PairTokenizer
+from berth.qa.windows import Window, make_windows
+
+PIECES = [
+    "東京",
+    "タワー",
+    "は",
+    "港区",
+    "に",
+    "ある",
+    "。",
+    "Tok",
+    "yo",
+    "สถา",
+    "นี",
+    "รถไฟ",
+    "north",
+    "ern",
+    "서울",
+    "에",
+]
+
+
+@pytest.fixture(scope="module")
+def sentence_piece() -> Any:
+    """Like XLM-RoBERTa's: what stands between two spaces is a word."""
+    special = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
+    library = Tokenizer(models.Unigram([*special, ("\u2581", -2.0), *((piece, -3.0) for piece in PIECES)], 3))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return PairTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=library), token_types=False)
+
+
+def answers(window: Window, context: str, wanted: str) -> list[str]:
+    """What the endpoint and the job's evaluation make of logits that point at the tokens of `wanted`."""
+    begin = context.index(wanted)
+    logits = np.full((2, 1, len(window.input_ids)), -9.0)
+    for token in np.flatnonzero(window.context_mask):
+        first, last = window.offsets[token]
+        logits[0, 0, token] += 20 * (first == begin)
+        logits[1, 0, token] += 20 * (last == begin + len(wanted))
+    return [predict([window], *logits, [context], rule)[0][0].answer for rule in (SERVING, EVALUATION)]
+
+
+@pytest.mark.parametrize(
+    ("context", "wanted"),
+    [
+        ("東京タワーは港区にある。", "港区"),
+        ("東京タワーはTokyoにある。", "Tokyo"),
+        ("สถานีรถไฟ", "รถไฟ"),
+    ],
+    ids=["Japanese", "Latin letters among them", "Thai"],
+)
+def test_the_endpoint_answers_as_the_jobs_evaluation(sentence_piece: Any, context: str, wanted: str) -> None:
+    (window,) = make_windows(sentence_piece, [("ern", context)])
+    assert answers(window, context, wanted) == [wanted, wanted]
+
+
+@pytest.mark.parametrize(
+    ("context", "wanted", "word"), [("northern Tokyo", "yo", "Tokyo"), ("서울에 Tokyo", "서울", "서울에")]
+)
+def test_scripts_with_spaces_are_widened_as_before(sentence_piece: Any, context: str, wanted: str, word: str) -> None:
+    (window,) = make_windows(sentence_piece, [("ern", context)])
+    assert answers(window, context, wanted) == [word, wanted]
+
+
+def test_a_part_of_a_latin_word_between_others_is_widened_to_that_word(sentence_piece: Any) -> None:
+    context = "東京Tokyoにある"
+    (window,) = make_windows(sentence_piece, [("ern", context)])
+    assert answers(window, context, "yo") == ["Tokyo", "yo"]
+
+
+def test_which_characters_have_no_spaces_between_words() -> None:
+    assert unspaced("Tokyo") is None
+    assert unspaced("Zürich, 서울") is None
+    found = unspaced("a東ｱア。ไกAé")
+    assert found is not None
+    assert found.tolist() == [False, True, True, True, True, True, True, False, False]
