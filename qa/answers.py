@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+MISSING = '"answers" is missing'
 UNKNOWN = -1
 """The start of an answer whose offset the data do not have; only data to train on need it."""
 _QUOTED = 60
@@ -32,15 +33,15 @@ def says_impossible(fields: Mapping[str, Any]) -> bool:
 def answers_of(fields: Mapping[str, Any], *, offsets: bool) -> tuple[Answer, ...] | str:
     """The answers of a row, none if its context does not answer; a text that says what is wrong with them.
 
-    Layouts: `[{"text", "answer_start"}, …]` (official), `{"text": […], "answer_start": […]}` (flat rows), and one text
-    with one start. No answer: `is_impossible`, null, an empty list, an empty text at any offset, and the offset -1 of a
-    text that is not in the context. Without `offsets`, an answer may lack its "answer_start".
+    Layouts: `[{"text", "answer_start"}, …]` (official), `{"text": […], "answer_start": […]}` (flat rows), one text with
+    one start, and bare texts. No answer: `is_impossible`, null or anything empty, an empty text at any offset, and the
+    offset -1 of a text that is not in the context. Without `offsets`, an answer may lack its "answer_start".
     """
     if says_impossible(fields):
         return ()
     value = fields.get("answers")
-    if value is None:
-        return () if "answers" in fields else '"answers" is missing'
+    if not value and value in (None, "", [], {}):
+        return () if "answers" in fields else MISSING
     pairs = _pairs(value)
     if isinstance(pairs, str):
         return pairs
@@ -67,6 +68,8 @@ def _pairs(value: object) -> Iterable[tuple[object, object]] | str:
     """Text and start of each answer."""
     if isinstance(value, list) and all(isinstance(answer, dict) for answer in value):
         return [(answer.get("text"), answer.get("answer_start")) for answer in value]
+    if isinstance(value, list) and all(text is None or isinstance(text, str) for text in value):
+        return [(text, None) for text in value]
     if isinstance(value, dict) and "text" in value:
         texts, starts = value["text"], value.get("answer_start")
         if not isinstance(texts, list):

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from berth.qa.answers import Answer, answers_of, has_texts, is_misplaced, misplacement, says_impossible, whole_number
+from berth.qa.answers import (
+    MISSING,
+    Answer,
+    answers_of,
+    has_texts,
+    is_misplaced,
+    misplacement,
+    says_impossible,
+    whole_number,
+)
 from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
 from berth.qa.files import NOT_JSON, Row, find, like, rows
 
@@ -58,11 +67,15 @@ class QuestionReader:
 
     To be gone through once, to the end or not, and to be checked afterwards. A file that is not SQuAD or is empty
     raises DataError while it is read. With `offsets`, as for training, every answer needs one; whether it is right is
-    left to `AnswerCheck`, but wrong ones are told beside other faults.
+    left to `AnswerCheck`, but wrong ones are told beside other faults. Without `answers`, as for predictions, none of
+    the questions needs any; `scored` tells whether they have them.
     """
 
-    def __init__(self, path: Path, *, version_2_with_negative: bool = False, offsets: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, version_2_with_negative: bool = False, offsets: bool = False, answers: bool = True
+    ) -> None:
         self.path = path
+        self.answers = answers
         self.version_2_with_negative = version_2_with_negative
         self.offsets = offsets
         self._faults = Faults()
@@ -71,6 +84,7 @@ class QuestionReader:
         self._seen: dict[str, Where] = {}
         self.counts: Counter[Path] = Counter()
         """Good questions of each file that was begun."""
+        self._unscored = 0
         self._made = 0
         self._first_made = ""
         self._unused = 0
@@ -98,6 +112,16 @@ class QuestionReader:
                 pass
         if self._faults:
             raise DataError(self._faults.sentence())
+        if self._unscored and self.scored:
+            raise DataError(
+                f'{self.path} has {counted(self._unscored, "question")} without "answers" and others with them: give '
+                "them to all, to have exact match and F1, or to none."
+            )
+
+    @property
+    def scored(self) -> bool:
+        """Whether the questions that were read say what is right, so that predictions can be measured."""
+        return self._unscored < self.counts.total()
 
     def notes(self) -> list[str]:
         """What was done to the questions, in lines for the log."""
@@ -161,12 +185,16 @@ class QuestionReader:
         faults = [(wrong, "give every question a text or a whole number as its id, or none to any")] if wrong else []
         faults += [fault for key in ("question", "context") if (fault := _text_fault(row, key))]
         answers = answers_of(fields, offsets=self.offsets)
+        unscored = answers == MISSING and not self.answers
+        if unscored:
+            answers = ()
         if isinstance(answers, str):
             faults.append((answers, like(where)))
-        elif not answers and not self.version_2_with_negative:
+        elif not (answers or unscored or self.version_2_with_negative):
             faults.append(_NO_ANSWER)
         if faults or isinstance(answers, str):
             return [Fault(where, id_, *fault) for fault in faults]
+        self._unscored += unscored
         self._unused += says_impossible(fields) and has_texts(fields)
         return Example(id_ or self._made_id(where), fields["question"], fields["context"], answers, where)
 

@@ -345,7 +345,9 @@ def _predict(
     with trainer.lines.clock.during("features"):
         questions = inputs.question_set("test")
     result = trainer.answer(questions)
-    for name in ("exact_match", "f1"):
+    if not result.scores:
+        say("test data: without answers, so the predictions are not measured")
+    for name in sorted(result.scores.keys() & {"exact_match", "f1"}):
         say(f"test_{name}: {report.number(result.scores[name])}")
     _write(trainer.rank, paths.output_data / "test_predictions.json", result.predictions)
     return {f"test_{name}": value for name, value in result.scores.items()}

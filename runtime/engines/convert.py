@@ -20,6 +20,7 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.runtime import whole_files
 from berth.runtime.engines import pytorch
 from berth.runtime.engines.graph import NO_MODEL, TOKENIZER, GraphError, GraphManifest, hash_sources, write_manifest
+from berth.runtime.engines.model_check import reason_of
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 from berth.runtime.engines.openvino import get_core
 
@@ -75,10 +76,7 @@ def _trace(module: _Logits, example: Sequence[torch.Tensor]) -> openvino.Model:
             warnings.simplefilter("ignore")
             return openvino.convert_model(module, example_input=tuple(example))
     except Exception as error:  # whatever a model of any kind makes the tracer or the converter raise
-        line = str(error).strip().splitlines() or [""]
-        raise GraphError(
-            f"OpenVINO can't convert {type(module.model).__name__} ({type(error).__name__}: {line[0][:200]})"
-        ) from error
+        raise GraphError(f"OpenVINO can't convert {type(module.model).__name__} ({reason_of(error)})") from error
 
 
 def _probe(names: Sequence[str], rows: int, tokens: int, vocabulary: int) -> list[torch.Tensor]:

@@ -38,6 +38,7 @@ from berth.runtime.engines.graph import (
     read_manifest,
     write_manifest,
 )
+from berth.runtime.engines.model_check import reason_of
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 from berth.runtime.engines.openvino import OpenVINOEngine, get_core
 from berth.runtime.engines.quantization import (
@@ -129,10 +130,7 @@ def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window], 
                 ),
             )
     except Exception as error:  # NNCF's own, OpenVINO's and numpy's
-        line = (str(error).strip().splitlines() or [""])[0]
-        raise GraphError(
-            f"NNCF can't quantise {manifest.architecture} ({type(error).__name__}: {line[:200]})"
-        ) from error
+        raise GraphError(f"NNCF can't quantise {manifest.architecture} ({reason_of(error)})") from error
 
 
 def heads(model: Any) -> list[str]:

@@ -25,10 +25,11 @@ from berth.train.finetune.reporting.progress import LineCallback
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Questions to answer, and their windows."""
+    """Questions to answer, and their windows; `scored`: whether they have answers to measure by."""
 
     examples: list[Example]
     windows: list[Window]
+    scored: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,8 @@ class Evaluator:
         contexts = [example.context for example in questions.examples]
         spans = predict(questions.windows, start, end, contexts, self.decoding)
         predictions = {example.id: best[0].answer for example, best in zip(questions.examples, spans, strict=True)}
+        if not questions.scored:
+            return {}, predictions
         scores = metrics.evaluate(
             predictions, questions.examples, version_2_with_negative=True if self.decoding.no_answer else None
         )

@@ -150,6 +150,8 @@ UNANSWERABLE: dict[str, dict[str, object]] = {
     "white space": {"answers": {"text": [" "], "answer_start": [-1]}},
     "a null text": {"answers": {"text": [None], "answer_start": [None]}},
     "null": {"answers": None},
+    "an empty object": {"answers": {}},
+    "an empty text alone": {"answers": [""]},
     "one text": {"answers": {"text": "", "answer_start": -1}},
     "nowhere": {"answers": {"text": ["no answer"], "answer_start": [-1]}},
 }
@@ -187,6 +189,25 @@ def test_only_training_needs_offsets(tmp_path: Path) -> None:
         assert read(path)[0].answers == (Answer("Oslo", UNKNOWN),)
         with pytest.raises(DataError, match='whole number "answer_start"'):
             read(path, offsets=True)
+
+
+def test_only_measuring_needs_answers(tmp_path: Path) -> None:
+    bare = {name: value for name, value in ROW.items() if name != "answers"}
+    path = write(tmp_path / "t.json", [bare, bare | {"id": "q2"}])
+    reader = QuestionReader(path, answers=False)
+    assert [example.answers for example in reader] == [(), ()]
+    reader.check()
+    assert not reader.scored
+    with pytest.raises(DataError, match='"answers" is missing'):
+        read(path)
+    reader = QuestionReader(write(tmp_path / "some.json", [bare, ROW | {"id": "q2"}]), answers=False)
+    assert len(list(reader)) == 2
+    with pytest.raises(DataError, match=r'some\.json has 1 question without "answers" and others with them'):
+        reader.check()
+    reader = QuestionReader(write(tmp_path / "all.json", [ROW]), answers=False)
+    assert len(list(reader)) == 1
+    reader.check()
+    assert reader.scored
 
 
 @pytest.mark.parametrize(

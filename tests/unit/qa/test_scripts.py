@@ -12,24 +12,8 @@ from berth.qa.spans import EVALUATION, SERVING, predict
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Window, make_windows
 
-PIECES = [
-    "東京",
-    "タワー",
-    "は",
-    "港区",
-    "に",
-    "ある",
-    "。",
-    "Tok",
-    "yo",
-    "สถา",
-    "นี",
-    "รถไฟ",
-    "north",
-    "ern",
-    "서울",
-    "에",
-]
+JAPANESE = ["東京", "タワー", "は", "港区", "に", "ある", "。"]
+PIECES = [*JAPANESE, "Tok", "yo", "สถา", "นี", "รถไฟ", "north", "ern", "서울", "에"]
 
 
 @pytest.fixture(scope="module")

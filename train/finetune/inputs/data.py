@@ -111,8 +111,3 @@ def _file(given: str, channel: str | None, paths: Paths) -> Path:
         if place.exists():
             return place
     raise DataError(f"File {given} is not there: looked at {' and '.join(str(place) for place in places)}.")
-
-
-def first_line(reason: BaseException) -> str:
-    """The first line of an exception's text without closing stops, its type where it says nothing."""
-    return (str(reason).strip().splitlines() or [type(reason).__name__])[0].rstrip(".:")

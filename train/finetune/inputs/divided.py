@@ -72,7 +72,8 @@ def load_all(
         passed = Passed()
         together = _put_together(split, loaded[split].examples, rank, say)
         examples.extend(passed.through(together[: limits[split]]))
-        loaded[split] = Questions(passed.count, passed.digest, examples, loaded[split].notes)
+        scored = all(_of_each_host(loaded[split].scored, rank).values())
+        loaded[split] = Questions(passed.count, passed.digest, examples, loaded[split].notes, scored=scored)
     return loaded
 
 

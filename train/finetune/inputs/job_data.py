@@ -34,9 +34,8 @@ class JobData:
     def question_set(self, split: str) -> QuestionSet:
         """The questions of a split to answer, with their windows. Raises WindowError for one that can't be cut."""
         examples, cutting = self.questions[split].examples, self.cutting
-        return QuestionSet(
-            examples, make_windows(cutting.tokenizer, examples, cutting.length, cutting.stride, label=True)
-        )
+        windows = make_windows(cutting.tokenizer, examples, cutting.length, cutting.stride, label=True)
+        return QuestionSet(examples, windows, scored=self.questions[split].scored)
 
     def for_int8(self) -> CalibrationData:
         """What an int8 graph is calibrated with, and measured on."""

@@ -13,7 +13,8 @@ from typing import Any
 from berth.qa.faults import SHOWN, Fault, Where, counted
 from berth.qa.files import Row, find
 from berth.qa.squad import AnswerCheck, DataError, Example, QuestionReader
-from berth.train.finetune.inputs.data import DataSource, first_line
+from berth.runtime.engines.model_check import reason_of
+from berth.train.finetune.inputs.data import DataSource
 from berth.train.finetune.recipe import Recipe
 
 HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test": ("test",)}
@@ -22,7 +23,8 @@ HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test":
 @dataclass(frozen=True, slots=True)
 class Questions:
     """The questions of a split that are used: how many, a digest of them and of their order, the questions themselves
-    unless they were taken, and what the log ends with, such as which were left out. `divided`: other hosts have others.
+    unless they were taken, and what the log ends with, such as which were left out. `divided`: other hosts have others;
+    `scored`: they have answers to measure by.
     """
 
     count: int
@@ -30,6 +32,7 @@ class Questions:
     examples: list[Example]
     notes: tuple[str, ...] = ()
     divided: bool = False
+    scored: bool = True
 
 
 Take = Callable[[Iterable[Example]], None]
@@ -66,7 +69,7 @@ def load(
         f"{source.split} data: "
         + (f"{passed.count} of {there}" if all_read else f"the first {counted(limit or 0, 'question')}")
     )
-    return Questions(passed.count, passed.digest, examples, tuple(notes), source.divided)
+    return Questions(passed.count, passed.digest, examples, tuple(notes), source.divided, reader.scored)
 
 
 class Passed:
@@ -111,7 +114,11 @@ def load_all(
 
 
 def _reader(source: DataSource, recipe: Recipe) -> QuestionReader:
-    settings = {"version_2_with_negative": recipe.version_2_with_negative, "offsets": source.split == "train"}
+    settings = {
+        "version_2_with_negative": recipe.version_2_with_negative,
+        "offsets": source.split == "train",
+        "answers": source.split != "test",
+    }
     if source.path is None:
         return HubReader(_from_hub(source, recipe), str(source.dataset), **settings)
     return QuestionReader(source.path, **settings)
@@ -144,7 +151,7 @@ def _from_hub(source: DataSource, recipe: Recipe) -> Iterable[Mapping[str, Any]]
         )
     except Exception as reason:  # the hub's client has a dozen kinds of errors without a common parent
         raise DataError(
-            f"dataset_name {source.dataset} can't be loaded ({type(reason).__name__}: {first_line(reason)}): check the "
+            f"dataset_name {source.dataset} can't be loaded ({reason_of(reason)}): check the "
             "name, and in a job without a way to the hub pass the data as channels train and validation."
         ) from reason
     split = next((name for name in HUB_SPLITS[source.split] if name in loaded), None)

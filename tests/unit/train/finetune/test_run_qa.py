@@ -289,6 +289,28 @@ def test_dataset_by_name_and_packed_model(
     assert len(json.loads((tmp_path / "output/data/test_predictions.json").read_text())) == 4
 
 
+def test_predictions_need_neither_answers_nor_ids(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any
+) -> None:
+    """And no figure of a job that trains nothing is made up."""
+    job = new_job(
+        tmp_path, tiny_model, {"do_train": "False", "do_eval": "False", "do_predict": "True", "doc_stride": "8"}
+    )
+    shutil.rmtree(tmp_path / "input/data/train")
+    asked = squad(range(3))
+    for paragraph in asked["data"][0]["paragraphs"]:
+        for question in paragraph["qas"]:
+            del question["answers"], question["id"]
+    (tmp_path / "input/data/test").mkdir()
+    (tmp_path / "input/data/test/asked.json").write_text(json.dumps(asked))
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    predictions = json.loads((tmp_path / "output/data/test_predictions.json").read_text())
+    assert list(predictions) == [f"asked.json, article 1, paragraph {number}, question 1" for number in (1, 2, 3)]
+    assert "the predictions are not measured" in end.out
+    assert not any(name.startswith("test_") for name in job.metrics())
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
