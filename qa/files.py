@@ -196,8 +196,8 @@ def _object_rows(path: Path, stream: JsonStream) -> Iterator[Row | Fault]:
 
 def _no_list(path: Path) -> DataError:
     return DataError(
-        f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}; remove the file if it '
-        "holds no questions."
+        f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}; remove a file '
+        "without questions."
     )
 
 
