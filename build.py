@@ -26,6 +26,7 @@ try:
     from rich.markup import escape
     from typer.core import TyperGroup
 
+    from berth.common.command_line import explain_usage, meant_commands
     from berth.common.console import note, say
     from berth.common.errors import UserError
     from berth.local.signals import Interrupted
@@ -59,6 +60,14 @@ class CommandLine(TyperGroup):
             gc.enable()
         return self.commands.get(cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            if "Did you mean" not in error.message and (meant := meant_commands(args[0], self.commands)):
+                error.message = f"{error.message.rstrip('.')}. Did you mean {' or '.join(map(repr, meant))}?"
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -75,6 +84,12 @@ def find_aws() -> tuple[str | None, str | None, str]:
     from berth.ecr.aws import find_settings  # boto3 takes half a second, which every command would pay
 
     return find_settings()
+
+
+def _hyperparameter_names() -> frozenset[str]:
+    from berth.local.hyperparameter_list import common_names  # for an error alone
+
+    return common_names()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -104,30 +119,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except typer.TyperException as error:
         # Without a command the message is the help itself.
-        say(str(error) if str(error).startswith("Usage:") else f"berth: error: {_usage_sentence(error)}")
+        help_itself = str(error).startswith("Usage:")
+        say(str(error) if help_itself else f"berth: error: {explain_usage(error, _hyperparameter_names())}")
         return 2
     return int(code) if isinstance(code, int) else 0
-
-
-def _usage_sentence(error: Exception) -> str:
-    """A mistake on the command line as one sentence that names the option and where to read on."""
-    command = str(getattr(getattr(error, "ctx", None), "command_path", "build.py"))
-    help_of = f"`python {command} --help`"
-    mistake = str(error).removeprefix("Value error, ").rstrip(".")
-    if mistake.endswith("?"):
-        mistake = mistake.replace(". Did you mean ", " (did you mean ").replace("?", "?)")
-    parameter = getattr(error, "param", None)
-    wrong: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, which typer asks
-    if wrong and wrong[0]["type"] == "int_parsing":
-        mistake = f"{wrong[0]['input']!r} is no whole number"
-    if parameter is not None:
-        # As --help calls it: an argument by its metavar, an option by itself.
-        name = parameter.metavar if parameter.param_type_name == "argument" else None
-        name = name or parameter.opts[0]
-        if mistake.startswith("Missing parameter"):
-            return f"{name} is missing: {help_of} says what it takes."
-        return f"{name}: {mistake}; see {help_of}."
-    return f"{mistake}; {help_of} lists what there is."
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The ground floor of what runs on the user's machine; imports nothing of the kit but itself.
 
 errors        UserError: one sentence that says what is wrong and what to do
+command_line  what is said of a command line that can't be taken
 console       where a command prints; progress as bars on a terminal, lines in a log
 concurrency   work in the background, and several pieces of it at the same time
 files         files that come onto the disk whole or not at all

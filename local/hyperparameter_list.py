@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin
 from berth.common.errors import UserError
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import LAUNCHER_NAMES, Option
-from berth.contract.nearest import nearest
+from berth.contract.nearest import SHORT_FORMS, nearest
 
 _TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 
@@ -53,6 +53,11 @@ def find(name: str, options: Mapping[str, Option]) -> Described:
     meant = nearest(plain, [*described, *DEPRECATED_NAMES])
     hint = f": did you mean {meant}?" if meant else "."
     raise UserError(f"run_qa takes no hyperparameter {name}{hint} `python build.py hyperparameters` lists all.")
+
+
+def common_names() -> frozenset[str]:
+    """What people call hyperparameters, as far as that is known without an image."""
+    return frozenset(SHORT_FORMS).union(DEPRECATED_NAMES, *SHORT_FORMS.values())
 
 
 def type_text(option: Option) -> str:

@@ -40,6 +40,36 @@ from berth.images import pins
             "berth: error: 'b' is one word too many; `python build.py run serve --help` lists what there is.",
         ),
         (
+            "run train --data a --data b",
+            "berth: error: --data is given 2 times: pass it once; `python build.py run train --help` lists what there "
+            "is.",
+        ),
+        (
+            "run train --cod src",
+            "berth: error: unknown option --cod (did you mean --code?); `python build.py run train --help` lists what "
+            "there is.",
+        ),
+        (
+            "run train --epochs 3",
+            "berth: error: unknown option --epochs (a hyperparameter is passed by `-p epochs=VALUE`); `python build.py "
+            "run train --help` lists what there is.",
+        ),
+        (
+            "run train -p epochs 3",
+            "berth: error: '3' is one word too many: a hyperparameter is one word, `-p name=value`; `python build.py "
+            "run train --help` lists what there is.",
+        ),
+        (
+            "profile add mine --transfomers 4.46.3",
+            "berth: error: unknown option --transfomers (did you mean --transformers?); `python build.py profile add "
+            "--help` lists what there is.",
+        ),
+        (
+            "train",
+            "berth: error: No such command 'train' (did you mean 'run train'?); `python build.py --help` lists what "
+            "there is.",
+        ),
+        (
             "pusch",
             "berth: error: No such command 'pusch' (did you mean 'push'?); `python build.py --help` lists what "
             "there is.",

@@ -1,0 +1,70 @@
+"""What build.py says of a command line that it can't take: which option or command was meant, and where to read on."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from typer.core import TyperCommand, TyperOption
+
+
+class Command(TyperCommand):
+    """A command that refuses an option that is given twice, of which the first would be dropped silently."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        given = Counter(id(parameter) for parameter in order)
+        for parameter in order:
+            takes_one = isinstance(parameter, TyperOption) and not parameter.multiple and not parameter.is_flag
+            if takes_one and given[id(parameter)] > 1:
+                ctx.fail(f"{parameter.opts[0]} is given {given[id(parameter)]} times: pass it once.")
+        return super().parse_args(ctx, args)
+
+
+def meant_commands(typed: str, commands: Mapping[str, Any]) -> list[str]:
+    """The commands of groups, such as `run train`, that a command which does not exist may mean."""
+    inner = {
+        f"{group} {name}": name for group, command in commands.items() for name in getattr(command, "commands", {})
+    }
+    same = [path for path, name in inner.items() if name == typed]
+    return same or [path for path, name in inner.items() if get_close_matches(typed, [name])]
+
+
+def explain_usage(error: Exception, hyperparameters: Collection[str]) -> str:
+    """A mistake on the command line as one sentence that names the option and where to read on.
+
+    hyperparameters: what people call those of a job, which `run train` takes by -p.
+    """
+    command = str(getattr(getattr(error, "ctx", None), "command_path", "build.py"))
+    help_of = f"`python {command} --help`"
+    mistake = str(error).removeprefix("Value error, ").rstrip(".")
+    if mistake.endswith("?"):
+        mistake = mistake.replace(". Did you mean ", " (did you mean ").replace("?", "?)")
+    parameter = getattr(error, "param", None)
+    wrong: list[Any] = getattr(error.__cause__, "errors", list)()  # pydantic's, which typer asks
+    if wrong and wrong[0]["type"] == "int_parsing":
+        mistake = f"{wrong[0]['input']!r} is no whole number"
+    if parameter is not None:
+        # As --help calls it: an argument by its metavar, an option by itself.
+        name = parameter.metavar if parameter.param_type_name == "argument" else None
+        name = name or parameter.opts[0]
+        if mistake.startswith("Missing parameter"):
+            return f"{name} is missing: {help_of} says what it takes."
+        return f"{name}: {mistake}; see {help_of}."
+    trains = command.endswith("run train")
+    if option := getattr(error, "option_name", ""):
+        mistake = f"unknown option {option}" + _meant_option(option, error, hyperparameters if trains else ())
+    elif mistake.startswith("Got unexpected extra argument"):
+        words = mistake.partition("(s) (")[2].rstrip(")")
+        mistake = f"{words!r} is one word too many"
+        if trains:
+            mistake += ": a hyperparameter is one word, `-p name=value`"
+    return f"{mistake}; {help_of} lists what there is."
+
+
+def _meant_option(option: str, error: Exception, hyperparameters: Collection[str]) -> str:
+    plain = option.lstrip("-").partition("=")[0].replace("-", "_")
+    if plain in hyperparameters:
+        return f" (a hyperparameter is passed by `-p {plain}=VALUE`)"
+    near = list(getattr(error, "possibilities", None) or [])
+    return f" (did you mean {near[0]}?)" if near else ""
