@@ -52,6 +52,12 @@ TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefi
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
+# A folder would be "up to date": these are no targets, whatever else a newcomer tries.
+NO_TARGETS := $(filter-out images berth,$(patsubst %/,%,$(wildcard */)))
+.PHONY: $(NO_TARGETS)
+$(NO_TARGETS):
+	@echo "berth: error: $@ is a folder and not a target: $(if $(filter train serve,$@),run 'python build.py run $@'$(comma) or )see 'make help'." >&2; exit 2
+
 .PHONY: demo
 demo: engine setup ## build both images, fine-tune on the embedded sample, serve the result, answer two questions
 	$(PYTHON) build.py build all

@@ -16,6 +16,7 @@ from berth.contract.archive import ArchiveError, unpack
 from berth.contract.model_config import cannot_answer, unusable
 from berth.local import results
 from berth.local.links import without_links
+from berth.local.paths import is_hub_name, refuse_address
 
 # Weights hardly shrink: level 1 takes a third of the time of level 9 for the same size within a few percent.
 _GZIP_LEVEL = 1
@@ -39,10 +40,15 @@ def pack(files: Mapping[str, Path], archive: Path) -> Path | None:
     return archive
 
 
-def check_model(model: Path) -> None:
-    """Refuses a model that is not there."""
+def check_model(model: Path, from_hub: str = "") -> None:
+    """Refuses a model that is not there.
+
+    from_hub: what to do where a name of the hub was meant, with {name} for it; empty where nothing helps.
+    """
+    refuse_address(model)
     if not model.exists():
-        raise UserError(f"there is no file or folder {model}: pass a model folder or a model.tar.gz.")
+        hub = f" {from_hub.format(name=model)}" if from_hub and is_hub_name(model) else ""
+        raise UserError(f"there is no file or folder {model}: pass a model folder or a model.tar.gz.{hub}")
 
 
 def model_folder(model: Path, scratch: Path) -> Path:

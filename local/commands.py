@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from berth.common import labels
-from berth.common.console import is_watched, note, print_json, print_table, result, say
+from berth.common.console import few, is_watched, note, print_json, print_table, result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError, refuse
 from berth.common.image_names import image_name
@@ -17,7 +17,7 @@ from berth.images import pins
 from berth.images.build import revision
 from berth.images.options import JsonOption, NamedImageOption, ProfileOption, command_group
 from berth.images.selection import SelectedImage, other_build, require_images, select_image
-from berth.local import archive, checks
+from berth.local import archive, checks, opt_ml
 from berth.local.api_limits import model_problems
 from berth.local.demo import run_demo
 from berth.local.endpoint import EndpointOptions, require_port, require_variables, serve_until_interrupted
@@ -33,6 +33,7 @@ from berth.local.job_request import (
 from berth.local.job_screen import run_on_screen
 from berth.local.session import engine_errors
 
+_FROM_HUB = "For a model of the hub pass an empty folder as --model, and `-e HF_MODEL_ID={name}`."
 EnvironmentOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -106,6 +107,8 @@ def run_train(
     problems.refuse()
     assert selected is not None, "or a problem was noted"
     _say_other_build(selected)
+    if data is not None and (unused := opt_ml.files_beside_channels(data)):
+        say(f"warning: no host sees {few(unused)} in {data}, of which only the folders are channels.")
     _report(_shown(job, selected.name, plain=plain))
 
 
@@ -193,7 +196,7 @@ def run_serve(
     with problems.noted():
         require_port(port)
     with problems.noted():
-        archive.check_model(model)
+        archive.check_model(model, _FROM_HUB)
     selected = _select("serve", profile, image, problems)
     problems.refuse()
     assert selected is not None, "or a problem was noted"

@@ -17,6 +17,7 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
+from berth.common.console import counted
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError
 from berth.contract.own_program import find_program
@@ -27,6 +28,7 @@ from berth.local.job_log import JobLog
 from berth.local.links import without_links
 from berth.local.log_stream import LogFollower
 from berth.local.output_folders import check_writable, lock_folders, make_folder
+from berth.local.paths import refuse_address
 from berth.local.pip_secrets import write_pip_secrets
 from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, require_gpus
 from berth.local.signals import Interrupted, Interrupts
@@ -38,6 +40,7 @@ _LOGS_GRACE = 10.0
 # After one host failed the others have this long to end by themselves: the train entry takes about a second, a user's
 # own program that waits for its peers would wait for ever.
 _PEERS_GRACE = 30.0
+_FROM_HUB = "For a model of the hub leave --model out and pass `-p model_name_or_path={name}`, where the hub answers."
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,10 @@ def run_training_job(
         checks.check_memory(job.hosts, processes, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
         if job.hosts > 1:
             # The hosts share this machine's cores, where on SageMaker each has its own.
-            share = {"OMP_NUM_THREADS": str(max(1, int(engine["NCPU"]) // job.hosts))}
+            cores = int(engine["NCPU"])
+            if job.hosts > cores:
+                say(f"warning: {job.hosts} hosts share {counted(cores, 'core')} here, and take their time.")
+            share = {"OMP_NUM_THREADS": str(max(1, cores // job.hosts))}
             job = replace(job, environment={**share, **job.environment})
         with RunSession(client, image, say=say, stop_grace=_STOP_GRACE) as session:
             job = replace(job, channels=_all_channels(session, job))
@@ -147,7 +153,7 @@ def check_job(job: TrainingJob, problems: Problems) -> None:
         opt_ml.host_names(job.hosts)
     if job.model is not None:
         with problems.noted():
-            archive.check_model(job.model)
+            archive.check_model(job.model, _FROM_HUB if job.program is None else "")
         if opt_ml.MODEL_CHANNEL in job.channels:
             problems.add(
                 "the data has a channel called model, and so has --model: rename the folder or leave --model out."
@@ -155,11 +161,22 @@ def check_job(job: TrainingJob, problems: Problems) -> None:
     for name in sorted(job.divided - set(job.channels)):
         there = ", ".join(sorted(job.channels)) or "none"
         problems.add(f"there is no channel {name} to divide among the hosts: name one of the data's ({there}).")
-    if job.code is not None and not job.code.is_dir():
-        problems.add(f"there is no folder {job.code}: pass the folder that holds your program.")
+    if job.code is not None:
+        with problems.noted():
+            _check_code(job.code)
     for folder in job.folders:
         with problems.noted():
             check_writable(folder)
+
+
+def _check_code(code: Path) -> None:
+    refuse_address(code)
+    if code.is_file():
+        raise UserError(
+            f"{code} is a file: pass its folder and its name, `--code {code.parent} --entry-point {code.name}`."
+        )
+    if not code.is_dir():
+        raise UserError(f"there is no folder {code}: pass the folder that holds your program.")
 
 
 def _check(job: TrainingJob) -> TrainingJob:

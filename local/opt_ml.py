@@ -20,6 +20,7 @@ from pathlib import Path
 from berth.common.errors import UserError
 from berth.contract.splits import SPLITS
 from berth.local.links import check_links, copy_folder
+from berth.local.paths import refuse_address
 
 ROOT = "/opt/ml"
 CHANNELS_AT = f"{ROOT}/input/data"
@@ -61,16 +62,28 @@ def find_channels(data: Path) -> dict[str, Path]:
     A folder with a subfolder of a name that run_qa reads, such as `train` or `validation`, has one channel per
     subfolder; any other folder, and a single file, is the channel `train`.
     """
+    refuse_address(data)
     if not data.exists():
         raise UserError(
             f"there is no file or folder {data}: pass a data file, or a folder, perhaps with train/ and validation/ in "
             "it."
         )
-    folders = [] if data.is_file() else sorted(each for each in data.iterdir() if each.is_dir() and not _hidden(each))
-    names = {folder.name for folder in folders}
-    channels = {folder.name: folder for folder in folders} if names & _KNOWN_CHANNELS else {"train": data}
+    channels = _channel_folders(data) or {"train": data}
     check_channels(channels)
     return channels
+
+
+def files_beside_channels(data: Path) -> list[str]:
+    """The names of the files in a folder of channels, which are in none of them."""
+    if not _channel_folders(data):
+        return []
+    return sorted(each.name for each in data.iterdir() if not each.is_dir() and not _hidden(each))
+
+
+def _channel_folders(data: Path) -> dict[str, Path]:
+    folders = [] if data.is_file() else sorted(each for each in data.iterdir() if each.is_dir() and not _hidden(each))
+    channels = {folder.name: folder for folder in folders}
+    return channels if channels.keys() & _KNOWN_CHANNELS else {}
 
 
 def check_channels(channels: Mapping[str, Path]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from berth.common.errors import UserError
+from berth.local.paths import refuse_address
 
 LOCK_FILE = ".berth-run.lock"
 """In the folder while a run writes there. Locked by its process, so one that was killed holds nothing back."""
@@ -17,6 +18,7 @@ LOCK_FILE = ".berth-run.lock"
 
 def check_writable(folder: Path) -> Path:
     """The folder's absolute path; refused if it could not be made or written to after the work. Makes nothing."""
+    refuse_address(folder)
     whole = folder.absolute()
     there = next(each for each in (whole, *whole.parents) if os.path.lexists(each))
     if not there.is_dir():
