@@ -20,6 +20,7 @@ host_states        how a job's hosts ended
 results            what a host left in /opt/ml, without following its links
 artifacts          what comes home of a job: its archives and checkpoints
 archive            model.tar.gz: packing and unpacking
+own_paths          a container's paths as the user called them
 paths              what a path on the command line may not be
 links              links that would lead nowhere in a container, and copies without them
 log_stream         a container's log while it runs

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from berth.common.console import few
 from berth.common.errors import UserError
 from berth.local import archive, opt_ml, results
 from berth.local.output_folders import LOCK_FILE
@@ -15,15 +16,12 @@ def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, tar
 
     roots: host → its /opt/ml here. If the archive can't be written, the folders stay where the error says.
     """
+    found = {host: results.read_folder(root, folder, f"{opt_ml.ROOT}/{folder}") for host, root in roots.items()}
+    for sentence in _left_out(found, folder, target.name):
+        session.say(sentence)
     files: dict[str, Path] = {}
-    for host, root in roots.items():
-        found = results.read_folder(root, folder, f"{opt_ml.ROOT}/{folder}")
-        if twice := sorted(found.files.keys() & files.keys()):
-            names = f"such as {twice[0]!r}, which an earlier host left too"
-            session.say(f"{target.name}: {len(twice)} file(s) of {host} stay out, {names}.")
-        files = {**found.files, **files}
-        if sentence := found.sentence(f"{opt_ml.ROOT}/{folder} of {host}"):
-            session.say(sentence)
+    for each in found.values():
+        files = {**each.files, **files}
     try:
         packed = archive.pack(files, target)
         if packed is None:
@@ -32,6 +30,29 @@ def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, tar
     except UserError as error:
         whole = [root / folder for root in roots.values() if not results.folder_fault(root, folder)]
         raise UserError(f"{error} What the job wrote is kept in {session.rescue(whole)}.") from None
+
+
+def _left_out(found: Mapping[str, results.ResultFolder], folder: str, archive_name: str) -> list[str]:
+    """Why files of hosts are not in the archive: a sentence for all hosts of which the same is true."""
+    writers: dict[str, list[str]] = {}
+    refused: dict[tuple[str, ...], list[str]] = {}
+    for host, result in found.items():
+        for name in result.files:
+            writers.setdefault(name, []).append(host)
+        refused.setdefault(tuple(result.left_out), []).append(host)
+    same: dict[tuple[str, ...], list[str]] = {}
+    for name, hosts in sorted(writers.items()):
+        if len(hosts) > 1:
+            same.setdefault(tuple(hosts), []).append(name)
+    sentences = [
+        f"{archive_name}: {few(names)} was written by {few(opt_ml.by_number(hosts))}; that of {hosts[0]} is kept."
+        for hosts, names in same.items()
+    ]
+    return sentences + [
+        sentence
+        for hosts in refused.values()
+        if (sentence := found[hosts[0]].sentence(f"{opt_ml.ROOT}/{folder} of {few(opt_ml.by_number(hosts))}"))
+    ]
 
 
 def rename_earlier(session: RunSession, earlier: Path) -> None:

@@ -25,12 +25,14 @@ from berth.local.gpu_check import measure_gpus
 from berth.local.hyperparameter_list import describe, find
 from berth.local.int8 import Quantization, find_data, quantize_model
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
+from berth.local.job_log import is_reason
 from berth.local.job_request import (
     complete_job,
     read_hyperparameters,
     read_variables,
 )
 from berth.local.job_screen import run_on_screen
+from berth.local.own_paths import with_own_paths
 from berth.local.session import engine_errors
 
 _FROM_HUB = "For a model of the hub pass an empty folder as --model, and `-e HF_MODEL_ID={name}`."
@@ -109,13 +111,13 @@ def run_train(
     _say_other_build(selected)
     if data is not None and (unused := opt_ml.files_beside_channels(data)):
         say(f"warning: no host sees {few(unused)} in {data}, of which only the folders are channels.")
-    _report(_shown(job, selected.name, plain=plain))
+    _report(job, _shown(job, selected.name, plain=plain))
 
 
-def _report(done: TrainOutcome) -> None:
+def _report(job: TrainingJob, done: TrainOutcome) -> None:
     """Prints where the model is; UserError with the reason of a job that failed."""
     if done.exit_code != 0:
-        raise UserError(_ending(done.exit_code, done.reason), done.exit_code)
+        raise UserError(_ending(done.exit_code, with_own_paths(done.reason, job)), done.exit_code)
     if done.model_archive is not None:
         result.print(escape(str(done.model_archive)))
 
@@ -124,7 +126,7 @@ def _shown(job: TrainingJob, image: str, *, plain: bool) -> TrainOutcome:
     """The job, run on a live screen where somebody watches and does not want it `plain`, else with all lines."""
     if is_watched() and not plain:
         return run_on_screen(job, image=image, console=note)
-    return run_training_job(job, image=image, log=_print_line, say=say)
+    return run_training_job(job, image=image, log=_print_unless_reason, say=say)
 
 
 def _select(kit: str, profile: str, image: str | None, problems: Problems) -> SelectedImage | None:
@@ -219,6 +221,12 @@ def _named_model(model: Path | None, strays: list[str]) -> Path:
 
 def _print_line(line: str) -> None:
     print(line, flush=True)
+
+
+def _print_unless_reason(line: str) -> None:
+    """A line of a job's log, but for the reason of its failure, with which the command ends."""
+    if not is_reason(line):
+        _print_line(line)
 
 
 @app.command("demo")

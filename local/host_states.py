@@ -35,9 +35,14 @@ def failure_text(root: Path, state: HostState) -> str:
     reasons = [written] if written else []
     if state.out_of_memory:
         reasons.append("Out of memory: the kernel killed a process of this host: use smaller batches.")
+    elif not reasons and state.exit_code == _KILLED:
+        reasons.append(
+            "The container was killed (SIGKILL, exit code 137) before it could say why: `docker events --since 30m "
+            "--until 0s --filter event=kill` shows whether somebody ran `docker kill`, and `dmesg` whether the "
+            "machine ran out of memory."
+        )
     elif not reasons:
-        by = " (SIGKILL)" if state.exit_code == _KILLED else ""
-        reasons.append(f"The container ended with exit code {state.exit_code}{by} and wrote no /opt/ml/output/failure.")
+        reasons.append(f"The container ended with exit code {state.exit_code} and wrote no /opt/ml/output/failure.")
     return "\n".join(reasons)
 
 

@@ -8,11 +8,17 @@ from typing import Self, TextIO
 
 from berth.common.console import few
 from berth.common.files import explain_os_errors
+from berth.local import opt_ml
 from berth.local.signals import Interrupts
 
 NAME = "train.log"
 _FAILURE = "failure-"
 _FAILED = "berth: failed: "
+
+
+def is_reason(line: str) -> bool:
+    """Whether a line of a host says why the job failed, which the command says at its end."""
+    return line.partition(" | ")[2].startswith(_FAILED)
 
 
 class JobLog:
@@ -60,8 +66,8 @@ class JobLog:
         """Writes why each host failed to files next to the log; their names, for a sentence."""
         written = []
         with explain_os_errors(self.path.parent, "a host's failure file"):
-            for host, text in failures.items():
+            for host in opt_ml.by_number(failures):
                 path = self.path.with_name(f"{_FAILURE}{host}")
-                path.write_text(text + "\n", encoding="utf-8", errors="replace")
+                path.write_text(failures[host] + "\n", encoding="utf-8", errors="replace")
                 written.append(path.name)
         return few(written)

@@ -72,7 +72,7 @@ class JobScreen:
         name, _, text = line.partition(" | ")
         shown = _shown(text)
         self._hosts[name] = advance(self._hosts[name], shown.plain, time.monotonic())
-        if self._shows_all or stands_out(shown.plain):
+        if (self._shows_all or stands_out(shown.plain)) and not job_log.is_reason(line):
             self._console.print(Text(f"{name} | ").append_text(shown), soft_wrap=True)
 
     def say(self, line: str) -> None:

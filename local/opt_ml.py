@@ -13,7 +13,7 @@ The texts are made by pure functions, and compared whole in the tests.
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,11 @@ def host_names(count: int) -> list[str]:
     if count < 1:
         raise UserError(f"{count} hosts can't run anything: ask for 1 or more.")
     return sorted(f"algo-{number}" for number in range(1, count + 1))
+
+
+def by_number(hosts: Iterable[str]) -> list[str]:
+    """Hosts, or names that end with theirs, in the order of their numbers: algo-2 before algo-10."""
+    return sorted(hosts, key=lambda host: (len(host), host))
 
 
 def find_channels(data: Path) -> dict[str, Path]:

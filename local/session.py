@@ -195,7 +195,7 @@ class RunSession:
                 self._terminate(
                     [each for each in running if asked - self._started.get(each, -math.inf) < _DEAF_SECONDS]
                 )
-        self.killed = sorted(running.values())
+        self.killed = sorted(running.values(), key=lambda host: (len(host), host))
         if running and self.interrupts.count == seen:
             were = "was" if len(self.killed) == 1 else "were"
             self.say(f"{few(self.killed)} did not end within {self.stop_grace:.0f} s and {were} killed.")

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from berth.common.errors import UserError
-from berth.local import artifacts
+from berth.local import artifacts, opt_ml
 from berth.local.session import RunSession
 
 
@@ -38,4 +38,21 @@ def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path:
     with tarfile.open(packed) as tar:
         assert tar.getnames() == ["algo-1", "algo-2", "weights"]
         assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
-    assert said == ["model.tar.gz: 1 file(s) of algo-2 stay out, such as 'weights', which an earlier host left too."]
+    assert said == ["model.tar.gz: weights was written by algo-1, algo-2; that of algo-1 is kept."]
+
+
+def test_what_is_true_of_many_hosts_is_one_line_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    roots = {host: tmp_path / host for host in opt_ml.host_names(40)}
+    for root in roots.values():
+        (root / "model").mkdir(parents=True)
+        for name in ("config", "weights"):
+            (root / "model" / name).touch()
+        (root / "model/secret").symlink_to("/etc/passwd")
+    artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
+    assert len(said) == 2
+    assert "config, weights" in said[0]
+    for line in said:
+        assert "algo-1, …, algo-40" in line
+    assert "'secret'" in said[1]

@@ -7,10 +7,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from berth.common.errors import UserError
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.images.selection import SelectedImage
 from berth.local import commands
-from berth.local.job import TrainOutcome
+from berth.local.job import TrainingJob, TrainOutcome
 
 IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 
@@ -70,6 +71,16 @@ def test_run_train_has_a_screen_where_somebody_watches(
     command = ["run", "train", "--code", str(tmp_path), "--output", str(tmp_path / "out"), *words]
     assert command_line.main(command) == 0
     assert (on_screen.call_count, in_lines.call_count) == ((1, 0) if screen else (0, 1))
+
+
+def test_the_reason_of_a_failure_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("algo-1 | ValueError: boom", "algo-2 | berth: failed: ValueError: boom", "algo-1 | failed: mine"):
+        commands._print_unless_reason(line)
+    assert capsys.readouterr().out.splitlines() == ["algo-1 | ValueError: boom", "algo-1 | failed: mine"]
+    job = TrainingJob({}, Path("out"), code=Path("src"))
+    with pytest.raises(UserError, match=r"^the job ended with exit code 1: no /x in src/a\.json$") as failed:
+        commands._report(job, TrainOutcome(1, 1.0, reason="no /x in /opt/ml/code/a.json"))
+    assert failed.value.exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,16 @@ def test_the_host_that_failed_first_is_the_one_that_counts(states: dict[str, Hos
         pytest.param(
             None,
             replace(ENDED, exit_code=137),
-            "The container ended with exit code 137 (SIGKILL) and wrote no /opt/ml/output/failure.",
+            "The container was killed (SIGKILL, exit code 137) before it could say why: `docker events --since 30m "
+            "--until 0s --filter event=kill` shows whether somebody ran `docker kill`, and `dmesg` whether the "
+            "machine ran out of memory.",
             id="killed",
+        ),
+        pytest.param(
+            "",
+            replace(ENDED, exit_code=3),
+            "The container ended with exit code 3 and wrote no /opt/ml/output/failure.",
+            id="empty-failure-file",
         ),
         pytest.param(
             None,

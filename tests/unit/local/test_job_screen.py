@@ -170,7 +170,7 @@ def test_two_hosts_of_which_one_fails_in_a_terminal_that_changes() -> None:
         assert max(map(cell_len, frames)) == 49
         shown.play("log algo-2 | berth: failed: rank 1 on algo-2 was killed by SIGKILL", "end algo-2")
         last = shown.end()
-        assert "algo-2 | berth: failed: rank 1 on algo-2 was killed by SIGKILL" in last
+        assert "algo-2 | berth: failed: rank 1 on algo-2 was killed by SIGKILL" not in last, "the command's last line"
         assert last[-2:] == ["algo-1 ended", "algo-2 failed"]
         assert not COLOURS.search(shown.drawn)
 
