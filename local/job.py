@@ -221,10 +221,12 @@ def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
         tokenizer = job.program is None and "tokenizer_name" not in job.hyperparameters
         channels[opt_ml.MODEL_CHANNEL] = archive.model_home(folder, job.model, tokenizer=tokenizer)
     for name in sorted(channels):
+        folder = channels[name]
         if name not in job.divided:  # a host's share is a copy anyway
             channels[name] = without_links(channels[name], session.scratch / "channels" / name)
         source = job.channels.get(name, job.model)
-        session.say(f"Channel {name}: {len(opt_ml.channel_files(channels[name]))} file(s) from {source}")
+        copied = ", copied because links lead out of it" if channels[name] != folder else ""
+        session.say(f"Channel {name}: {len(opt_ml.channel_files(channels[name]))} file(s) from {source}{copied}")
     return channels
 
 

@@ -82,12 +82,13 @@ def files_beside_channels(data: Path) -> list[str]:
     """The names of the files in a folder of channels, which are in none of them."""
     if not _channel_folders(data):
         return []
-    return sorted(each.name for each in data.iterdir() if not each.is_dir() and not _hidden(each))
+    return sorted(each.name for each in data.iterdir() if each.is_file() and not _hidden(each))
 
 
 def _channel_folders(data: Path) -> dict[str, Path]:
-    folders = [] if data.is_file() else sorted(each for each in data.iterdir() if each.is_dir() and not _hidden(each))
-    channels = {folder.name: folder for folder in folders}
+    entries = [] if data.is_file() else sorted(each for each in data.iterdir() if not _hidden(each))
+    # A link that leads nowhere is no file beside the channels: it may be one of them, and is refused as such.
+    channels = {each.name: each for each in entries if each.is_dir() or (each.is_symlink() and not each.exists())}
     return channels if channels.keys() & _KNOWN_CHANNELS else {}
 
 
@@ -96,6 +97,8 @@ def check_channels(channels: Mapping[str, Path]) -> None:
     if not channels:
         raise UserError("there is no data: pass at least one channel.")
     for name, path in channels.items():
+        if path.is_symlink() and not path.exists():
+            raise UserError(f"the channel {name} is a link to {os.readlink(path)}, which does not exist: {path}.")
         if not path.exists():
             raise UserError(f"there is no file or folder {path}, which should be the channel {name}.")
         check_links(path, f"the channel {name}")

@@ -63,6 +63,12 @@ def test_links_to_missing_files_are_named_before_a_container_starts(channel: Pat
     assert "hidden" not in str(refused.value)
 
 
+def test_a_channel_that_is_a_dangling_link_is_no_file_beside_the_channels(channel: Path) -> None:
+    (channel.parent / "validation").symlink_to("/nowhere")
+    with pytest.raises(UserError, match="the channel validation is a link to /nowhere"):
+        opt_ml.find_channels(channel.parent)
+
+
 def test_a_link_to_a_folder_that_it_is_in_is_refused(channel: Path) -> None:
     (channel / "deep/loop").symlink_to("..")
     with pytest.raises(UserError, match="deep/loop"):
