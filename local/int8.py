@@ -7,13 +7,14 @@ the loss is known and within its limit.
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.contract.splits import SPLITS
 from berth.local import archive, opt_ml, results
+from berth.local.links import without_links
 from berth.local.log_stream import ErrorLines, LogFollower
 from berth.local.output_folders import check_writable, lock_folders, make_folder
 from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, is_running
@@ -80,8 +81,15 @@ def quantize_model(
             with lock_folders([output.parent]):
                 made = session.scratch / "made"
                 made.mkdir()
-                _run(session, _container(asked, home, made), log)
+                _run(session, _container(_without_links(asked, session.scratch), home, made), log)
                 return _pack(home, made, output)
+
+
+def _without_links(asked: Quantization, scratch: Path) -> Quantization:
+    """With its data as a container sees it, where links that lead out of a folder would lead nowhere."""
+    calibration = without_links(asked.calibration, scratch / "calibration")
+    measured = asked.validation and without_links(asked.validation, scratch / "validation")
+    return replace(asked, calibration=calibration, validation=measured)
 
 
 def _channel(channels: Mapping[str, Path], split: str) -> Path | None:

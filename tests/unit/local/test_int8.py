@@ -2,6 +2,7 @@
 
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -81,6 +82,25 @@ def test_the_container_gets_the_model_to_read_and_no_network(engine: Engine, ask
     assert {"config.json", "model.safetensors", "tokenizer.json", "openvino/fp32.bin"} < set(names)
     assert "openvino/old.bin" not in names
     assert sorted(path.name for path in asked.output.parent.iterdir()) == ["model.tar.gz"]
+
+
+def test_data_behind_links_comes_with_it(engine: Engine, asked: Quantization, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "data.json").rename(tmp_path / "cache/ab12")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/data.json").symlink_to("../cache/ab12")
+    seen: list[bool] = []
+    create = engine.client.containers.create.side_effect
+
+    def look(*arguments: Any, **settings: Any) -> Any:
+        sources = {mount["Target"]: Path(mount["Source"]) for mount in settings["mounts"]}
+        data = sources["/opt/ml/input/data/calibration"] / "data.json"
+        seen.append(data.is_file() and not data.is_symlink())
+        return create(*arguments, **settings)
+
+    engine.client.containers.create.side_effect = look
+    quantize_model(replace(asked, calibration=tmp_path / "linked"), IMAGE, log=str, say=str)
+    assert seen == [True]
 
 
 def test_options_reach_the_container(engine: Engine, asked: Quantization, tmp_path: Path) -> None:
