@@ -547,8 +547,8 @@ def test_a_script_of_older_transformers_is_told_its_profile(tmp_path: Path) -> N
     text = process.communicate(timeout=120)[0]
     sentence = (
         "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy' (raised at "
-        "train.py:3); transformers 5 has no `evaluation_strategy`; run this script in the profile cpu-hf4, or rename "
-        "it to `eval_strategy`"
+        "train.py:3); transformers 5.23 has no `evaluation_strategy`: rename evaluation_strategy to eval_strategy, or "
+        "`python build.py profile add mine --from cpu --transformers 4.49.0` makes an image for it"
     )
     assert process.returncode == 1
     assert sentence in text

@@ -1,345 +1,213 @@
-"""A script that dies of an API which another software set has: the sentence names the profile and what to write."""
+"""A script that dies of an API which its transformers does not have: all such names at once, and the image for it."""
 
+import ast
 import importlib.metadata
+import importlib.util
 import json
-import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
-from bench import software_apis
-from berth.images import pins
-from berth.runtime.hints import removed_apis
-from berth.runtime.hints.removed_apis import Installed, OwnCode
-from tests.unit.train.failures.printed import ending_sentence
+from berth.runtime.hints import api_names, removed_apis
+from berth.runtime.hints.api_names import ARGUMENTS, NAMES, TRAINER, known_name
+from berth.runtime.hints.images import ThisImage
+from berth.runtime.hints.program import ProgramContext, RaisedException
+from tests.unit.runtime.hints.programs import lay
 
-NEWEST = Installed(
-    {"transformers": "5.23.0", "accelerate": "1.15.0", "datasets": "5.2.0", "evaluate": "0.4.6"}, "cpu", cuda=False
-)
-OLD = Installed(
-    {"transformers": "4.26.0", "accelerate": "0.16.0", "datasets": "2.9.0", "evaluate": "0.4.0"}, "cpu-hf4", cuda=False
-)
-NOTHING = OwnCode(parses_arguments=True)
+VERSIONS = {"transformers": "5.23.0", "accelerate": "1.15.0", "datasets": "5.2.0", "evaluate": "0.4.6"}
+NEWEST = ThisImage("cpu", "", VERSIONS)
+OLD = ThisImage("cpu-hf4", "", {"transformers": "4.26.0", "accelerate": "0.16.0", "datasets": "2.9.0"})
 KEYWORD = "{}.__init__() got an unexpected keyword argument '{}'"
 UNUSED = "Some specified arguments are not used by the HfArgumentParser: "
-SITE = "/opt/venv/lib/python3.11/site-packages"
-LATER = re.compile(r"`([A-Za-z]\w*)(?:=[^`]*)?`")
-"""Names that a hint gives, without those of another package, which have a dot."""
-HF4 = "run this script in the profile cpu-hf4"
-
-
-@pytest.mark.parametrize(
-    ("message", "hint"),
-    [
-        (
-            KEYWORD.format("TrainingArguments", "evaluation_strategy"),
-            f"; transformers 5 has no `evaluation_strategy`; {HF4}, or rename it to `eval_strategy`",
-        ),
-        (
-            KEYWORD.format("Seq2SeqTrainingArguments", "overwrite_output_dir"),
-            f"; transformers 5 has no `overwrite_output_dir`; {HF4}, or leave it out",
-        ),
-        (
-            KEYWORD.format("TrainingArguments", "group_by_length"),
-            f'; transformers 5 has no `group_by_length`; {HF4}, or use `train_sampling_strategy="group_by_length"`',
-        ),
-        (
-            KEYWORD.format("TrainingArguments", "mp_parameters"),
-            f"; transformers 5 has no `mp_parameters`; {HF4}, or leave it out and set BERTH_SMDISTRIBUTED to open, "
-            "which has Trainer split the model by the job's own",
-        ),
-        (
-            KEYWORD.format("Seq2SeqTrainer", "tokenizer"),
-            f"; transformers 5 has no `tokenizer`; {HF4}, or rename it to `processing_class`",
-        ),
-        (
-            KEYWORD.format("Accelerator", "logging_dir"),
-            f"; accelerate 1 has no `logging_dir`; {HF4}, or rename it to `project_dir`",
-        ),
-        (
-            "load_from_disk() got an unexpected keyword argument 'fs'",
-            f"; datasets 5 has no `fs`; {HF4}",
-        ),
-        (
-            f"cannot import name 'AdamW' from 'transformers' ({SITE}/transformers/__init__.py)",
-            f"; transformers 5 has no `AdamW`; {HF4}, or use `torch.optim.AdamW`",
-        ),
-        (
-            f"cannot import name 'ShardedDDPOption' from 'transformers.trainer_utils' ({SITE}/transformers/x.py)",
-            f"; transformers 5 has no `ShardedDDPOption`; {HF4}",
-        ),
-        (
-            f"cannot import name 'ViTFeatureExtractor' from 'transformers' ({SITE}/transformers/__init__.py)",
-            f"; transformers 5 has no `ViTFeatureExtractor`; {HF4}, or use `ViTImageProcessor`",
-        ),
-        (
-            f"cannot import name 'RealmRetriever' from 'transformers' ({SITE}/transformers/__init__.py)",
-            f"; transformers 5 has no `RealmRetriever`; {HF4}",
-        ),
-        (
-            "No module named 'transformers.data.metrics'",
-            f"; transformers 5.23 has no `transformers.data.metrics`; {HF4}",
-        ),
-        (
-            "module 'datasets' has no attribute 'load_metric'",
-            f"; datasets 5 has no `load_metric`; {HF4}, or use `evaluate.load`",
-        ),
-        (
-            "module transformers has no attribute AdamW",
-            f"; transformers 5 has no `AdamW`; {HF4}, or use `torch.optim.AdamW`",
-        ),
-        (
-            "'Trainer' object has no attribute 'tokenizer'",
-            f"; transformers 5 has no `tokenizer`; {HF4}, or rename it to `processing_class`",
-        ),
-        (
-            "'BertTokenizer' object has no attribute 'encode_plus'",
-            f"; transformers 5 has no `encode_plus`; {HF4}, or call the tokenizer itself",
-        ),
-        (
-            f"{UNUSED}['--evaluation_strategy', 'epoch', '--lerning_rate', '3e-5']",
-            f"; transformers 5 has no `evaluation_strategy`; {HF4}, or rename it to `eval_strategy`",
-        ),
-        (
-            f"{UNUSED}['--evaluation_strategy', 'epoch', '--no-cuda', '--overwrite_output_dir=True', '--ray_scope']",
-            "; transformers 5 has no `evaluation_strategy`, `no_cuda`, `overwrite_output_dir`, `ray_scope`; "
-            f"{HF4}, or rename `evaluation_strategy` to `eval_strategy`, rename `no_cuda` to `use_cpu`, leave "
-            "`overwrite_output_dir` out, leave `ray_scope` out",
-        ),
-        (
-            "train.py: error: unrecognized arguments: --evaluation_strategy epoch",
-            f"; transformers 5 has no `evaluation_strategy`; {HF4}, or rename it to `eval_strategy`",
-        ),
-    ],
+ADD = "`python build.py profile add mine --from cpu --transformers {}` makes an image for it"
+OF_2024 = """
+from transformers import Trainer, TrainingArguments
+arguments = TrainingArguments("/opt/ml/model", eval_strategy="epoch", logging_dir="/opt/ml/output/tensorboard")
+Trainer(model, arguments, processing_class=tokenizer)
+"""
+OF_2023 = """
+import transformers
+from transformers import AdamW, Trainer, TrainingArguments, ViTFeatureExtractor
+arguments = TrainingArguments(
+    "out", evaluation_strategy="epoch", no_cuda=True, overwrite_output_dir=True, fp16_backend="auto",
+    per_gpu_train_batch_size=4, per_gpu_eval_batch_size=4, push_to_hub_model_id="x", logging_dir="logs",
+    group_by_length=True, warmup_ratio=0.1, save_safetensors=False, adafactor=True, tpu_num_cores=None,
 )
-def test_what_transformers_5_lacks_is_in_hf4(message: str, hint: str) -> None:
-    assert removed_apis.hint(message, NOTHING, NEWEST) == hint
+transformers.Trainer(model, arguments, tokenizer=tokenizer)
+tokenizer.encode_plus("x")
+"""
 
 
-@pytest.mark.parametrize(
-    ("message", "hint"),
-    [
-        (
-            KEYWORD.format("TrainingArguments", "eval_strategy"),
-            "; transformers 4.26 has no `eval_strategy`; run this script in the profile cpu, or rename it to "
-            "`evaluation_strategy`",
-        ),
-        (
-            KEYWORD.format("Trainer", "processing_class"),
-            "; transformers 4.26 has no `processing_class`; run this script in the profile cpu, or rename it to "
-            "`tokenizer`",
-        ),
-        (
-            f"{UNUSED}['--use_cpu', 'True']",
-            "; transformers 4.26 has no `use_cpu`; run this script in the profile cpu, or rename it to `no_cuda`",
-        ),
-        (
-            f"cannot import name 'LlamaForCausalLM' from 'transformers' ({SITE}/transformers/__init__.py)",
-            "; transformers 4.26 has no `LlamaForCausalLM`; run this script in the profile cpu",
-        ),
-        (
-            "No module named 'transformers.models.llama'",
-            "; transformers 4.26 has no `transformers.models.llama`; run this script in the profile cpu",
-        ),
-    ],
-)
-def test_what_transformers_4_lacks_is_in_the_current_set(message: str, hint: str) -> None:
-    assert removed_apis.hint(message, NOTHING, OLD) == hint
+def hint(message: str, code: str = "", here: ThisImage = NEWEST, *, folder: Path) -> str:
+    lay(folder, {"train.py": code})
+    return removed_apis.hint(message, folder, here)
 
 
-@pytest.mark.parametrize(
-    ("here", "name", "told"),
-    [
-        (replace(NEWEST, profile="cu130", cuda=True), "evaluation_strategy", "5 | cu124-hf4"),
-        (replace(OLD, profile="cu124-hf4", cuda=True), "eval_strategy", "4.26 | cu124"),
-        (replace(NEWEST, versions={"transformers": "5.15.0"}, profile="cu124", cuda=True), "no_cuda", "5 | cu124-hf4"),
-        (replace(NEWEST, versions={"transformers": "5.15.0"}), "activation_checkpointing", "5.15 | cpu"),
-        (
-            replace(NEWEST, versions={"transformers": "4.46.3"}, profile="ours"),
-            "use_legacy_prediction_loop",
-            "4.46 | cpu-hf4",
-        ),
-        (replace(NEWEST, versions={"transformers": "6.0"}, profile=""), "eval_strategy", "6.0 | cpu"),
-    ],
-)
-def test_the_profile_is_for_the_same_hardware(here: Installed, name: str, told: str) -> None:
-    version, profile = told.split(" | ")
-    hint = removed_apis.hint(KEYWORD.format("TrainingArguments", name), NOTHING, here)
-    assert hint.partition(", or ")[0] == (
-        f"; transformers {version} has no `{name}`; run this script in the profile {profile}"
+def test_a_script_of_2024_is_sent_to_the_image_that_has_all_of_it_and_not_back(tmp_path: Path) -> None:
+    """From the newest as from the oldest profile: neither has all that it uses."""
+    assert hint(KEYWORD.format(ARGUMENTS, "logging_dir"), OF_2024, folder=tmp_path) == (
+        "; transformers 5.23 has no `logging_dir`: set the variable TENSORBOARD_LOGGING_DIR, or " + ADD.format("4.57.6")
+    )
+    assert hint(KEYWORD.format(ARGUMENTS, "eval_strategy"), OF_2024, OLD, folder=tmp_path) == (
+        "; transformers 4.26 lacks 2 names of this script: rename eval_strategy to evaluation_strategy, "
+        "processing_class to tokenizer, or " + ADD.format("4.57.6")
     )
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        KEYWORD.format("TrainingArguments", "eval_strategy"),  # it has it
-        KEYWORD.format("TrainingArguments", "evaluation_stratgy"),
-        KEYWORD.format("Model", "evaluation_strategy"),
-        KEYWORD.format("main.<locals>.Trainer", "tokenizer"),
-        f"cannot import name 'AdamV' from 'transformers' ({SITE}/transformers/__init__.py)",
-        "No module named 'transformers.nothing'",
-        "No module named 'nothing'",
-        f"{UNUSED}['--lerning_rate', '3e-5']",
-        "train.py: error: unrecognized arguments: --epoch 3",
-        "no rows",
-    ],
-)
-def test_nothing_is_said_of_what_is_no_removed_api(message: str) -> None:
-    assert removed_apis.hint(message, NOTHING, NEWEST) == ""
-
-
-def test_nothing_is_said_of_a_package_that_is_not_there() -> None:
-    assert (
-        removed_apis.hint("module 'evaluate' has no attribute 'AudioClassificationEvaluator'", NOTHING, Installed({}))
-        == ""
-    )
-
-
-OWN = {
-    "model.py": "class Trainer:\n    def __init__(self, model): ...\n",
-    "arguments.py": "import transformers\nclass Mine(transformers.TrainingArguments): ...\nclass More(Mine): ...\n",
-    "loop.py": "class Loop(Mixin, Trainer):\n    def __init__(self, model): ...\n",
-    "data.py": "def load_from_disk(path): ...\n",
-    "wrong.py": "class :\n",
-}
+def test_all_names_of_a_script_are_said_at_once(tmp_path: Path) -> None:
+    said = hint(KEYWORD.format(ARGUMENTS, "evaluation_strategy"), OF_2023, folder=tmp_path)
+    assert said.startswith("; transformers 5.23 lacks 17 names of this script: rename ")
+    for words in (
+        "evaluation_strategy to eval_strategy",
+        "ViTFeatureExtractor to ViTImageProcessor",
+        "no_cuda to use_cpu",
+        "per_gpu_train_batch_size to per_device_train_batch_size",
+        "per_gpu_eval_batch_size to per_device_eval_batch_size",
+        "push_to_hub_model_id to hub_model_id",
+        "tokenizer to processing_class",
+        "leave out overwrite_output_dir",
+        "tpu_num_cores",
+        "for AdamW use torch.optim.AdamW",
+        "for encode_plus call the tokenizer itself",
+        "for logging_dir set the variable TENSORBOARD_LOGGING_DIR",
+    ):
+        assert words in said
+    assert said.endswith(ADD.format("4.49.0"))
+    assert len(said) < 760
 
 
 @pytest.mark.parametrize(
-    ("files", "message", "found"),
+    ("message", "words"),
     [
-        (["model.py"], KEYWORD.format("Trainer", "tokenizer"), ""),
-        (["arguments.py"], KEYWORD.format("Mine", "evaluation_strategy"), "evaluation_strategy"),
-        (["arguments.py"], KEYWORD.format("More", "evaluation_strategy"), "evaluation_strategy"),
-        (["loop.py"], KEYWORD.format("Loop", "tokenizer"), ""),
-        (["loop.py", "wrong.py"], "'Loop' object has no attribute 'tokenizer'", "tokenizer"),
-        (["data.py"], "load_from_disk() got an unexpected keyword argument 'fs'", ""),
-        (["datasets.py"], "cannot import name 'load_metric' from 'datasets' (/opt/ml/code/datasets.py)", ""),
-        (["datasets.py"], "module 'datasets' has no attribute 'load_metric'", ""),
-        (["data.py"], "train.py: error: unrecognized arguments: --evaluation_strategy epoch", ""),
+        (KEYWORD.format("Seq2SeqTrainingArguments", "overwrite_output_dir"), "`overwrite_output_dir`: leave out"),
+        (KEYWORD.format("Seq2SeqTrainer", "tokenizer"), "rename tokenizer to processing_class"),
+        ("cannot import name 'AdamW' from 'transformers' (/x.py)", "use torch.optim.AdamW"),
+        ("module transformers has no attribute AdamW", "use torch.optim.AdamW"),
+        ("module 'datasets' has no attribute 'load_metric'", "datasets 5.2 has no `load_metric`: use evaluate.load"),
+        (KEYWORD.format("Accelerator", "logging_dir"), "accelerate 1.15 has no `logging_dir`: rename to project_dir"),
+        ("'Trainer' object has no attribute 'tokenizer'", "rename tokenizer to processing_class"),
+        ("'BertTokenizer' object has no attribute 'encode_plus'", "call the tokenizer itself"),
+        (
+            f"{UNUSED}['--evaluation_strategy', 'epoch', '--no-cuda', '--overwrite_output_dir=True', '--lerning', '1']",
+            "rename evaluation_strategy to eval_strategy, no_cuda to use_cpu; leave out overwrite_output_dir, or ",
+        ),
+        (
+            "cannot import name 'RealmRetriever' from 'transformers' (/x.py)",
+            "has no `RealmRetriever`: for scripts of transformers 4 " + ADD.format("4.57.6"),
+        ),
     ],
 )
-def test_a_users_own_classes_and_modules_are_told_apart(
-    tmp_path: Path, files: list[str], message: str, found: str
+def test_each_kind_of_message(tmp_path: Path, message: str, words: str) -> None:
+    assert words in hint(message, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "here", "name", "image"),
+    [
+        ("TrainingArguments(eval_strategy='no')", OLD, "eval_strategy", "profile cpu has transformers 5.23"),
+        (
+            "TrainingArguments(eval_strategy='no', no_cuda=True)",
+            OLD,
+            "eval_strategy",
+            "--from cpu --transformers 4.57.6`",
+        ),
+        ("TrainingArguments(sharded_ddp=True)", NEWEST, "sharded_ddp", "profile cpu-hf4 has transformers 4.26"),
+        (
+            "TrainingArguments(sharded_ddp=True, eval_strategy='no')",
+            NEWEST,
+            "sharded_ddp",
+            "use fsdp",
+        ),
+        (
+            "",
+            ThisImage("cu130", "13.0", VERSIONS),
+            "evaluation_strategy",
+            "--from cu130 --transformers 4.49.0`",
+        ),
+    ],
+)
+def test_the_image_has_all_that_the_script_uses(
+    tmp_path: Path, code: str, here: ThisImage, name: str, image: str
 ) -> None:
-    for name in files:
-        (tmp_path / name).write_text(OWN.get(name, ""))
-    hint = removed_apis.hint(message, removed_apis.read_own_code(tmp_path), NEWEST)
-    assert f"has no `{found}`" in hint if found else hint == ""
-
-
-RAISED = """\
-Traceback (most recent call last):
-  File "{code}/train.py", line 7, in <module>
-    import x
-  File "{last}", line 3, in x
-    y
-ImportError: cannot import name 'AdamW' from 'transformers' (/x/site-packages/transformers/__init__.py)
-"""
+    assert image in hint(KEYWORD.format(ARGUMENTS, name), code, here, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("last", "told"),
+    ("message", "code"),
     [
-        ("{code}/loop.py", True),
-        ("/x/site-packages/transformers/utils/import_utils.py", True),
-        ("/x/site-packages/peft/model.py", False),
+        (KEYWORD.format(ARGUMENTS, "eval_strategy"), ""),  # it has it
+        (KEYWORD.format(ARGUMENTS, "evaluation_stratgy"), ""),
+        (KEYWORD.format("Model", "evaluation_strategy"), ""),
+        (KEYWORD.format("Trainer", "tokenizer"), "class Trainer:\n    def __init__(self, model): ...\n"),
+        ("No module named 'nothing'", ""),
+        (f"{UNUSED}['--lerning_rate', '3e-5']", ""),
+        ("train.py: error: unrecognized arguments: --evaluation_strategy epoch", ""),
+        ("no rows", ""),
     ],
 )
-def test_only_what_the_users_own_code_calls_counts(
-    tmp_path: Path, last: str, told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(removed_apis, "installed", lambda: NEWEST)
-    text = RAISED.format(code=tmp_path, last=last.format(code=tmp_path))
-    sentence = ending_sentence("train.py", 1, text.splitlines(), str(tmp_path))
-    assert sentence.endswith("; transformers 5 has no `AdamW`; " + HF4 + ", or use `torch.optim.AdamW`") == told
+def test_nothing_is_said_of_what_is_no_removed_api(tmp_path: Path, message: str, code: str) -> None:
+    assert hint(message, code, folder=tmp_path) == ""
 
 
-def test_the_table_is_of_the_versions_of_the_pins() -> None:
-    """Where this fails, the table's command makes it anew."""
-    table, found = removed_apis.table(), pins.load()
-    assert table["command"] == software_apis.COMMAND
-    for name, versions in table["sets"].items():
-        assert versions == software_apis.versions(name, found), f"run {software_apis.COMMAND}"
-    rows = software_apis.profiles(found, table["sets"])
-    assert table["profiles"].items() <= rows.items(), f"run {software_apis.COMMAND}"  # a user may have added one
-    assert (pins.ROOT / "runtime" / "hints" / "software_apis.json").stat().st_size < 100_000
+def test_a_users_own_classes_are_looked_through(tmp_path: Path) -> None:
+    code = "import transformers\nclass Mine(transformers.TrainingArguments): ...\nclass More(Mine): ...\n"
+    assert "eval_strategy" in hint(KEYWORD.format("More", "evaluation_strategy"), code, folder=tmp_path)
+    parser = "from transformers import HfArgumentParser\nHfArgumentParser(TrainingArguments)\n"
+    line = "train.py: error: unrecognized arguments: --evaluation_strategy epoch"
+    assert "eval_strategy" in hint(line, parser, folder=tmp_path)
 
 
-CHECK = """
-import importlib, inspect, json, sys
-import datasets, transformers
-table, name = json.load(sys.stdin), sys.argv[1]
-wrong = []
-for module in (transformers, datasets):
-    for sets, names in table["names"][module.__name__].items():
-        for each in names.split():
-            if "*" not in each and each.islower() == False and hasattr(module, each) != (name in sets.split()):
-                wrong.append(each)
-for owner in ("TrainingArguments", "Seq2SeqTrainingArguments", "Trainer", "Seq2SeqTrainer"):
-    has = inspect.signature(getattr(transformers, owner).__init__).parameters
-    for sets, names in table["keywords"][f"transformers:{owner}.__init__"].items():
-        wrong += [f"{owner}:{each}" for each in names.split() if (each in has) != (name in sets.split())]
-print(json.dumps(wrong))
-"""
+@pytest.mark.parametrize(("last", "told"), [("/c/loop.py", True), ("/x/site-packages/peft/model.py", False)])
+def test_only_what_the_users_own_code_calls_counts(last: str, told: bool) -> None:
+    raised = RaisedException("TypeError", KEYWORD.format(ARGUMENTS, "evaluation_strategy"), ["/c/train.py", last])
+    assert bool(removed_apis.exception_hint(raised, ProgramContext(Path("/c")))) == told
 
 
-@pytest.mark.slow
-def test_the_table_agrees_with_the_installed_packages() -> None:
-    """As far as importing them tells: transformers hides what wants a package that is not installed."""
-    versions = {name: importlib.metadata.version(name) for name in ("transformers", "datasets")}
-    sets = removed_apis.table()["sets"]
-    name = next(each for each in sets if versions.items() <= sets[each].items())
-    command = [sys.executable, "-c", CHECK, name]
-    run = subprocess.run(command, input=json.dumps(removed_apis.table()), capture_output=True, text=True, check=True)
-    assert set(json.loads(run.stdout.splitlines()[-1])) <= {"VideoProcessorMixin", "PilBackend"}
+def installed_keywords(file: str, owner: str) -> set[str]:
+    """The keywords of a class of the installed transformers, read from its source."""
+    spec = importlib.util.find_spec("transformers")
+    assert spec is not None
+    tree = ast.parse(Path(str(spec.origin)).with_name(file).read_text())
+    node = next(each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == owner)
+    init = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    fields = {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    return fields | ({each.arg for each in (*init.args.args, *init.args.kwonlyargs)} if init else set())
 
 
-REPLACED = """
-import importlib, inspect, json, sys
-import accelerate, transformers
-taken = inspect.signature(transformers.TrainingArguments.__init__).parameters
-names, keywords = json.load(sys.stdin)
-of_accelerator = inspect.signature(accelerate.Accelerator).parameters
-print(json.dumps([
-    *(each for each in names if not hasattr(transformers, each)), *(each for each in keywords if each not in taken),
-    *(each for each in ("dataloader_config", "project_dir") if each not in of_accelerator),
-]))
-"""
+@pytest.mark.parametrize(("file", "owner"), [("training_args.py", ARGUMENTS), ("trainer.py", TRAINER)])
+def test_the_table_agrees_with_the_installed_release(file: str, owner: str) -> None:
+    has, version = installed_keywords(file, owner), Version(importlib.metadata.version("transformers"))
+    listed = {
+        name
+        for table in (api_names._UNTIL, api_names._SINCE)
+        for names in table[owner].values()
+        for name in names.split()
+    }
+    assert len(listed) > 2
+    for name in listed:
+        row = known_name(owner, name)
+        assert row is not None
+        assert row.is_in(version) == (name in has), name
 
 
 @pytest.mark.slow
 def test_what_takes_the_place_of_a_name_is_there() -> None:
-    table = removed_apis.table()
-    gone = {
-        "names": table["names"]["transformers"]["hf4"].split(),
-        "keywords": table["keywords"]["transformers:TrainingArguments.__init__"]["hf4"].split(),
-    }
-    told = {
-        kind: {name for each in names for name in LATER.findall(removed_apis.replacement("transformers", each, kind))}
-        for kind, names in gone.items()
-    }
-    assert {"ViTImageProcessor", "AutoModelForImageTextToText"} <= told["names"]
-    assert {"eval_strategy", "use_cpu", "warmup_steps", "optim", "hub_model_id", "fsdp_config"} <= told["keywords"]
-    given = json.dumps([sorted(told["names"]), sorted(told["keywords"])])
-    run = subprocess.run([sys.executable, "-c", REPLACED], input=given, capture_output=True, text=True, check=True)
+    version = Version(importlib.metadata.version("transformers"))
+    gone = [name for names in api_names._UNTIL[NAMES].values() for name in names.split()]
+    new = [api_names.replacement(NAMES, name, version).rpartition(" ")[2] for name in (*gone, "ViTFeatureExtractor")]
+    check = "import json, sys, torch, transformers\nprint(json.dumps([n for n in json.load(sys.stdin) if not "
+    check += "hasattr(transformers, n)]))"
+    given = json.dumps([name for name in new if name and "." not in name])
+    run = subprocess.run([sys.executable, "-c", check], input=given, capture_output=True, text=True, check=True)
     assert json.loads(run.stdout.splitlines()[-1]) == []
-
-
-def test_the_image_says_its_profile(tmp_path: Path) -> None:
-    path = tmp_path / "software.json"
-    assert removed_apis.installed(path).profile == ""
-    path.write_text(json.dumps({"name": "hf4", "profile": "cpu-hf4", "environment": {}}))
-    here = removed_apis.installed(path)
-    assert (here.profile, here.cuda) == ("cpu-hf4", False)
-    assert here.versions["transformers"] == importlib.metadata.version("transformers")
-
-
-def test_a_hint_that_fails_leaves_the_failure_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(removed_apis, "installed")
-    text = RAISED.format(code=tmp_path, last=tmp_path / "loop.py")
-    sentence = ending_sentence("train.py", 1, text.splitlines(), str(tmp_path))
-    assert sentence.endswith("(raised at loop.py:3 in x)")
+    has = installed_keywords("training_args.py", ARGUMENTS)
+    for names in api_names._UNTIL[ARGUMENTS].values():
+        for name in names.split():
+            way = api_names.replacement(ARGUMENTS, name, version)
+            if way.startswith("rename it to "):
+                assert way.removeprefix("rename it to ") in has, name
