@@ -1,0 +1,3 @@
+#!/bin/bash
+# Gives its program two seconds.
+timeout 2 python -c 'import time; print("epoch 1", flush=True); time.sleep(60)'
