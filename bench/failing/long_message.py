@@ -1,6 +1,6 @@
 """A message of 100 KB and many lines, one of which looks like a traceback's first."""
 
-ROWS = 4000
+ROWS = 6000
 
 
 def check(labels: list[int]) -> None:

@@ -16,7 +16,7 @@ MORE = (
     ),
     Case(
         "long_message.py",
-        "ValueError: 4000 rows are wrong: ",
+        "ValueError: 6000 rows are wrong: ",
         holds=("(raised at long_message.py:10 in check)",),
     ),
     Case(
@@ -44,7 +44,7 @@ MORE = (
         "rank_exits.py",
         "rank 1 on algo-1: ",
         holds=("sys.exit at rank_exits.py:11 in find_rows",),
-        lacks=("closed by peer", "SIGTERM"),
+        lacks=("closed by peer", "SIGTERM", "hostname of the client socket"),
         code=3,
         environment=_TWO_RANKS,
         slow=True,
