@@ -182,5 +182,5 @@ class FailureFile:
             return False
         self.give_up_room()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(report.text(), "utf-8")
+        self.path.write_text(report.text(), "utf-8", "backslashreplace")  # a file's name may be no UTF-8
         return True

@@ -68,6 +68,7 @@ class RankProcess:
         self.rank = rank
         self.number = rank.rank if rank else None
         self.stderr = StderrText()
+        self.stdout_last = "", 0.0
         self.signalled_at = 0.0
         self._too_early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -163,6 +164,8 @@ class RankProcess:
                 if starters.has(text):
                     continue
                 self.stderr.add(text, time.time())
+            elif line.strip():
+                self.stdout_last = line[:2000].decode("utf-8", "replace"), time.time()
             self._output.write(self._prefix + line + b"\n")
 
     def _report(self, code: int, ended_at: float, *, killed_for_memory: bool) -> FailureReport:
@@ -197,6 +200,7 @@ class RankProcess:
                     Path(self.program.code_dir), self.program.command, self.environment, self.program.package_note
                 ),
                 asked_at=self.signalled_at,
+                stdout_last=self.stdout_last,
                 killed_for_memory=killed_for_memory,
             )
         )

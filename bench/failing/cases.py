@@ -24,11 +24,14 @@ class Case:
     """Texts of the job's log."""
     slow: bool = False
     """Imports torch."""
+    image_only: bool = False
+    """Needs a package that the tests' environment lacks."""
 
     @property
     def in_image(self) -> bool:
-        """Whether it needs the image: its mpirun, or a limit of memory."""
-        return bool(self.memory or self.hyperparameters or "BERTH_DISTRIBUTION" in self.environment)
+        """Whether it needs the image: its mpirun, its packages, or a limit of memory."""
+        of_job = self.memory or self.hyperparameters or "BERTH_DISTRIBUTION" in self.environment
+        return self.image_only or bool(of_job)
 
 
 _TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
@@ -122,6 +125,14 @@ CASES = (
         lacks=("it/s",),
         slow=True,
     ),
+    Case("odd_name.py", "odd_name.py ended itself: no rows in caf", holds=("(sys.exit at odd_name.py:8)",)),
+    Case("arrow_csv.py", "pyarrow.lib.ArrowInvalid: ", holds=("(raised at arrow_csv.py:8)",), slow=True),
+    Case(
+        "signals_itself.py",
+        "signals_itself.py on algo-1 was stopped by SIGTERM, which the program or another process",
+        code=143,
+    ),
+    Case("program_on_stdin.sh", "json.decoder.JSONDecodeError: Expecting value", holds=("(raised at <stdin>:3)",)),
     Case(
         "not_executable.py",
         "PermissionError: [Errno 13] Permission denied: './tool' (raised at not_executable.py:6)",

@@ -23,6 +23,7 @@ MORE = (
         "joblib_worker.py",
         "",
         holds=("TerminatedWorkerError: A worker process", "SIGSEGV", "joblib_worker.py:13 in prepare"),
+        image_only=True,
     ),
     Case(
         "missing_command.sh",

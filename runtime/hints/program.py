@@ -45,5 +45,8 @@ class ProgramContext:
     package_note: PackageNote | None = None
 
     def is_own(self, file: str) -> bool:
-        """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name."""
-        return file.startswith(f"{self.code_dir}/") or file[:1] not in ("/", "<")
+        """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name, and Cython its
+        sources, such as pyarrow/error.pxi.
+        """
+        relative = file[:1] not in ("/", "<") and not file.endswith((".pyx", ".pxi", ".pxd"))
+        return relative or file.startswith(f"{self.code_dir}/")

@@ -17,6 +17,9 @@ from berth.train.failures.raised import Frame, Raised
 _LAUNCHER_SECONDS = 60.0
 """From a child's end to its launcher's: torchrun and accelerate ask the other ranks to end, and wait 30 s for them."""
 
+_NOTICED_SECONDS = 1.0
+"""From a child's end to that of a program that looks at its exit code."""
+
 
 @dataclass(frozen=True, slots=True)
 class PythonEnd:
@@ -35,6 +38,7 @@ class PythonEnd:
     rank: str = ""
     frames: tuple[Frame, ...] = ()
     raised: Raised | None = None
+    child: "Raised | None" = None
 
     @property
     def explains(self) -> bool:
@@ -78,7 +82,16 @@ class Ends:
             child = self._child(own.pid, own.code, own.when)
             if child is not None and child.raised is not None:
                 return replace(own, raised=replace(own.raised, behind=child.raised, caused=True))
-        return own
+        return replace(own, child=self._just_failed(own))
+
+    def _just_failed(self, own: PythonEnd) -> Raised | None:
+        """The exception of a process that failed shortly before a program that it belongs to ended in its own words."""
+        below = [
+            end.raised
+            for end in self.records
+            if own.pid in end.parents and end.raised is not None and 0 <= own.when - end.when <= _NOTICED_SECONDS
+        ]
+        return below[-1] if below and below[-1] != own.raised else None
 
     def _last_of_shell(self, pid: int, code: int, ended_at: float) -> PythonEnd | None:
         """The last Python that a shell script ran, if the script ended with its exit code."""

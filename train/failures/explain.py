@@ -10,8 +10,15 @@ from berth.runtime.hints.table import last_line_remedy
 from berth.train.failures.codes import exit_code
 from berth.train.failures.echo import is_echo
 from berth.train.failures.ends import Ends, PythonEnd
-from berth.train.failures.native import MORE_SHM, STOPS, killed_sentence, lost_process_sentence
-from berth.train.failures.python_end import RAISED
+from berth.train.failures.native import (
+    MORE_SHM,
+    STOPS,
+    hang_sentence,
+    killed_sentence,
+    lost_process_sentence,
+    unasked_stop_sentence,
+)
+from berth.train.failures.python_end import EXIT, RAISED
 from berth.train.failures.raised import Raised
 from berth.train.failures.sentence import (
     MORE_DISK,
@@ -46,6 +53,11 @@ _NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
 _WINDOWS_LINE_ENDS = re.compile(
     r"\$'\\r': command not found|unexpected token `\$'[^']*\\r'|\\r.: (?:\[Errno 2\] )?No such file or directory"
 )
+_SHELL_CODES = {
+    124: "a command that it ran under timeout took longer than its time",
+    126: "a command that it ran is not executable",
+    127: "a command that it ran was not found",
+}
 CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save it with LF"
 
 
@@ -65,6 +77,7 @@ class ProgramEnd:
     stderr: StderrText
     context: ProgramContext
     asked_at: float = 0.0
+    stdout_last: tuple[str, float] = ("", 0.0)
     killed_for_memory: bool = False
 
     @property
@@ -92,10 +105,14 @@ def explain(end: ProgramEnd) -> Explanation:
     """What ended the program."""
     record = _record(end)
     printed = None if record is not None or end.hooked else end.stderr.ending_traceback()
+    if printed is not None and end.ends.hooked and "\n" in printed[0].message:
+        printed = None  # a Python that records its end handled it, and the later lines are of what the shell ran next
     if end.code < 0 and not _was_ending(end, record, printed):
         sentence = killed_sentence(
             end.who, -end.code, end.stderr.detail, end.context, killed_for_memory=end.killed_for_memory
         )
+        if -end.code in STOPS and not end.asked_at and not end.killed_for_memory:
+            sentence = unasked_stop_sentence(end.who, -end.code)
         return Explanation(sentence, end.ended_at, end.shell_code, echo=end.asked_at > 0)
     code = PYTHON_ERROR_EXIT if end.code < 0 else end.code
     if record is not None and record.explains:
@@ -135,11 +152,22 @@ def _was_ending(end: ProgramEnd, record: PythonEnd | None, printed: tuple[Raised
 def _recorded(record: PythonEnd, end: ProgramEnd) -> str:
     """The sentence of a record that says why."""
     if record.text:
-        by = _call(record, end)
+        by = _call(record, end) + _child(record, end)
         return one_line(f"{end.name} ended itself: {record.text}", _MOST - len(by)) + by
     assert record.raised is not None, "or it would not explain"
-    rank = f", in rank {record.rank}" if record.rank and record.pid != end.pid else ""
-    return exception_sentence(record.raised, end.context) + rank
+    named = record.pid == end.pid or record.rank == end.context.environ.get("RANK")
+    rank = f", in rank {record.rank}" if record.rank and not named else ""
+    by = _child(record, end)
+    return one_line(exception_sentence(record.raised, end.context), _MOST - len(by)) + by + rank
+
+
+def _child(record: PythonEnd, end: ProgramEnd) -> str:
+    """Of a program that ended in its own words just after a process that it had started failed: why that one did."""
+    if record.child is None:
+        return ""
+    return (
+        f", after a process that it started had failed: {one_line(exception_sentence(record.child, end.context), 300)}"
+    )
 
 
 def _call(record: PythonEnd | None, end: ProgramEnd) -> str:
@@ -163,10 +191,16 @@ def _without_cause(record: PythonEnd | None, end: ProgramEnd) -> tuple[str, str]
 
 def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:
     by = _call(record, end)
+    if waited := hang_sentence(end.name, end.stderr.detail, end.context):
+        return waited
     handled = record is not None and end.stderr.ending_traceback() is not None
     words = [] if handled else end.stderr.closing_lines()
     if not words:
-        said = "gave no reason" if handled else "wrote nothing to stderr"
+        if printed := _printed_last(record, end):
+            return one_line(f"{end.name} failed; its last line on stdout was: {printed}", _MOST - len(by)) + by
+        said = "gave no reason" if handled or end.stderr.lines else "wrote nothing to stderr"
+        if (meaning := _SHELL_CODES.get(end.code)) is not None and not end.hooked:
+            return f"{end.name} failed with exit code {end.code} and {said}: {meaning}."
         return f"{end.name} failed and {said}{by}; print the reason there before exiting."
     if ": error: " in words[-1]:
         words = words[-1:]
@@ -177,6 +211,13 @@ def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:
         + by
         + help_with
     )
+
+
+def _printed_last(record: PythonEnd | None, end: ProgramEnd) -> str:
+    """What a program wrote to stdout just before it called sys.exit with a number."""
+    line, when = end.stdout_last
+    soon = record is not None and record.how == EXIT and abs(record.when - when) < _HANDLED_SECONDS
+    return line.strip() if soon else ""
 
 
 def _better_known(sentence: str, first: str, end: ProgramEnd) -> str:

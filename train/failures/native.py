@@ -21,6 +21,8 @@ MORE_SHM = (
 )
 # What faulthandler prints: the crash, then the frames of the thread, the innermost first.
 _FATAL = re.compile(r"^Fatal Python error: (.+)")
+_TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d")
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+ ")
 _FAULT_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
 # An uncaught C++ exception, as libstdc++ prints it.
 _TERMINATED = re.compile(r"terminate called after throwing an instance of '([^']+)'")
@@ -35,6 +37,11 @@ _LOST_PROCESS = re.compile(
 def bus_error_sentence(who: str) -> str:
     """A death by SIGBUS: a page of a mapped file could not be had, and the files that ranks map are in /dev/shm."""
     return f"{who} was killed by SIGBUS: /dev/shm is probably full; {MORE_SHM}."
+
+
+def unasked_stop_sentence(who: str, number: int) -> str:
+    """A stop that the job was not asked for."""
+    return f"{who} was stopped by {signal_name(number)}, which the program or another process in the container sent."
 
 
 def killed_sentence(
@@ -96,11 +103,24 @@ def _native_words(lines: Sequence[str]) -> str:
     return ""
 
 
+def hang_sentence(name: str, lines: Sequence[str], context: ProgramContext) -> str:
+    """Of a program that faulthandler.dump_traceback_later ended; empty for any other."""
+    timeout = next((line for line in lines if _TIMEOUT.match(line)), "")
+    starts = [index for index, line in enumerate(lines) if _THREAD.match(line)]
+    if not timeout or not starts:
+        return ""
+    where = place(_frames_below(lines, starts[-1]), context)  # the main thread is the last
+    at = f", at {where}" if where else ""
+    return f"{name} ended itself: {timeout.strip()} (faulthandler's{at})"
+
+
 def _fault_frames(lines: Sequence[str]) -> list[Frame]:
     """faulthandler's frames of the thread that crashed, the outermost first."""
     start = next((index for index, line in enumerate(lines) if _FATAL.match(line)), None)
-    if start is None:
-        return []
+    return [] if start is None else _frames_below(lines, start)
+
+
+def _frames_below(lines: Sequence[str], start: int) -> list[Frame]:
     frames: list[Frame] = []
     for line in lines[start + 1 :]:
         if match := _FAULT_FRAME.match(line):

@@ -27,6 +27,7 @@ _MESSAGE_CHARACTERS = 4000
 _FRAMES_EACH_END = 200
 _CHAIN = 5
 _MEMBERS = 8
+_THREAD_SECONDS = 60.0
 
 _installed: "list[_Recorder]" = []
 
@@ -48,6 +49,7 @@ def install(environ: "MutableMapping[str, str]") -> None:
     from berth.train import after_import
 
     after_import.register("multiprocessing.process", recorder.watch_processes)
+    after_import.register("threading", recorder.watch_threads)
 
 
 class _Recorder:
@@ -56,6 +58,7 @@ class _Recorder:
         self.parents = parents
         self.pid = os.getpid()
         self.last: dict[str, Any] = {}
+        self.in_thread: tuple[float, dict[str, Any]] | None = None
 
     def mark(self) -> None:
         """Note that this Python records its end."""
@@ -103,6 +106,18 @@ class _Recorder:
         recorded_run.__name__, recorded_run.__qualname__, recorded_run.__doc__ = "run", run.__qualname__, run.__doc__
         module.BaseProcess.run = recorded_run
 
+    def watch_threads(self, module: "Any") -> None:
+        """Keep the exception that ended a thread, for a program that ends by a number afterwards."""
+        show = module.excepthook
+
+        def excepthook(args: "Any", /) -> None:
+            raised = _own(args.exc_value)
+            if raised is not None:
+                self.in_thread = time.monotonic(), _described(raised, _CHAIN)
+            show(args)
+
+        module.excepthook = excepthook
+
     def _record_last(self) -> None:
         """For a program that has put a hook of its own in place of ours. Python keeps what it shows a traceback of."""
         value = getattr(sys, "last_value", None)
@@ -134,7 +149,10 @@ class _Recorder:
             raised = _own(value)
             if how != RAISED and last.get("how") == RAISED:
                 return  # what ended the main thread stays, whatever runs on the way out
-            if raised is None and (how == RAISED or (last.get("code") == code and not text)):
+            described = None if raised is None else _described(raised, _CHAIN)
+            if how == EXIT and not text:
+                described = self._of_thread() or described
+            if described is None and (how == RAISED or (last.get("code") == code and not text)):
                 return  # only a request to end; or multiprocessing, which passes on the code of an end that is recorded
             self.last = {
                 "pid": pid,
@@ -145,7 +163,7 @@ class _Recorder:
                 "text": text[:_MESSAGE_CHARACTERS],
                 "rank": os.environ.get("RANK", ""),
                 "frames": list(frames),
-                "raised": None if raised is None else _described(raised, _CHAIN),
+                "raised": described,
             }
             path = f"{self.folder}/{pid}"
             descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -156,6 +174,12 @@ class _Recorder:
             os.rename(f"{path}.part", path)
         except Exception:
             return
+
+    def _of_thread(self) -> "dict[str, Any] | None":
+        """The exception of a thread that ended just now: nobody has handled it, and the program ends by a number."""
+        if self.in_thread is None or time.monotonic() - self.in_thread[0] > _THREAD_SECONDS:
+            return None
+        return self.in_thread[1]
 
     def _forget(self) -> None:
         if self.last and self.last.get("how") != RAISED:
@@ -183,7 +207,7 @@ def _described(value: BaseException, chain: int) -> "dict[str, Any]":
     try:
         message = str(value.msg if isinstance(value, SyntaxError) else value)
     except Exception:
-        message = "(it has no text)"
+        message = "(its __str__ failed)"
     if isinstance(value, SyntaxError) and value.filename:
         frames.append((str(value.filename), value.lineno or 0, ""))
     notes = [str(note) for note in getattr(value, "__notes__", ()) or ()]

@@ -19,6 +19,7 @@ _AFTER_MESSAGE = re.compile(
     r": \w+Warning: |\d%\||\d(?:it|s)/(?:it|s)\]|\[\d\d:\d\d<"
 )
 _MESSAGE_LINES = 10
+_WARNING = re.compile(r"^\[?[WI]\d{4} |:\d+: \w*Warning: ")
 
 # A program that starts others raises these when one of them has failed.
 _LAUNCHERS = frozenset(
@@ -154,6 +155,18 @@ def _later_lines(lines: Sequence[str]) -> list[str]:
             break
         later.append(line.strip())
     return later
+
+
+def without_chatter(lines: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Lines of stderr less warnings, of torch and of Python, with the line of code below them."""
+    kept: list[tuple[str, float]] = []
+    warned = False
+    for line, when in lines:
+        code_of_warning = warned and line.startswith("  ")
+        warned = _WARNING.search(line) is not None
+        if not warned and not code_of_warning:
+            kept.append((line, when))
+    return kept
 
 
 def is_noise(line: str) -> bool:

@@ -47,7 +47,9 @@ def place(frames: Sequence[Frame], context: ProgramContext) -> str:
     # Under mpi4py's runner the program has the relative name by which it was started.
     own = [frame for frame in frames if context.is_own(frame.file)]
     outside = [frame for frame in frames if "/site-packages/" not in frame.file and not frame.file.startswith("<")]
-    chosen = next((part[-1] for part in (own, outside, list(frames)) if part), None)
+    # A program given by -c or on stdin.
+    text = [frame for frame in frames if frame.file in ("<string>", "<stdin>")]
+    chosen = next((part[-1] for part in (own, text, outside, list(frames)) if part), None)
     if chosen is None:
         return ""
     shown = os.path.relpath(chosen.file, context.code_dir) if own and chosen.file.startswith("/") else chosen.file
@@ -78,6 +80,8 @@ def _members(raised: Raised, context: ProgramContext) -> str:
 def _behind(raised: Raised, context: ProgramContext) -> str:
     """The exception that this one was raised from, or while it was handled."""
     behind = raised.behind
+    while behind is not None and _named(behind) == _named(raised):  # pandas raises a KeyError from the same one
+        behind = behind.behind
     if behind is None:
         return ""
     how = "caused by" if raised.caused else "while handling"

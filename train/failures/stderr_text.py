@@ -59,11 +59,17 @@ class StderrText:
         chosen = next((each for each in reversed(found) if not each[0].is_launchers), found[-1])
         return chosen[0], chosen[1]
 
+    def _behind_tracebacks(self) -> list[tuple[str, float]]:
+        """What was written behind the last exception, without warnings; everything if nothing was."""
+        lines = raised.without_chatter(list(self.lines))
+        ends = [end - each.message.count("\n") for each, end in raised.tracebacks([line for line, _ in lines])]
+        return lines[max(ends, default=0) :] or lines
+
     def closing_lines(self) -> list[str]:
         """The lines that the program wrote last, in one go: `raise SystemExit(text)` may print several."""
         closing: deque[str] = deque(maxlen=_CLOSING_LINES)
         last = 0.0
-        for line, when in reversed(self.lines):
+        for line, when in reversed(self._behind_tracebacks()):
             if not line.strip():
                 if closing:
                     break

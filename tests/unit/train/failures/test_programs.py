@@ -12,6 +12,7 @@ import pytest
 
 from bench.failing import cases
 from bench.failing.cases import CASES, Case
+from bench.failing.more_cases import MORE
 from berth.train.failure import FailureReport
 from berth.train.runfolder import Program, Relay, RunFolder
 
@@ -77,7 +78,7 @@ def _parameters() -> list[object]:
         pytest.param(
             case, id="-".join([case.program, *case.environment]), marks=[pytest.mark.slow] if case.slow else []
         )
-        for case in CASES
+        for case in (*CASES, *MORE)
         if not case.in_image
     ]
 

@@ -1,0 +1,7 @@
+#!/bin/bash
+# Gives Python a program on stdin.
+python - <<'EOF'
+import json
+
+json.loads("")
+EOF
