@@ -45,6 +45,8 @@ def training_job_problems(
 
 def model_problems(environment: Mapping[str, str]) -> list[str]:
     """Why CreateModel would refuse a model with these variables, a sentence each."""
+    if not environment:
+        return []
     shape = _request("CreateModel")["PrimaryContainer"].members["Environment"]
     return _variables(environment, shape, "put it into a file of the model")
 
@@ -85,8 +87,10 @@ def _text(what: str, text: str, shape: Any, elsewhere: str) -> Iterator[str]:
         advice = elsewhere or "choose a shorter one"
         yield f"{what} has {len(text):,} characters, and SageMaker takes {most:,}: {advice}."
     elif not re.fullmatch(pattern, text):
-        has = "has a line break, which" if "\n" in text else "has a character that"
-        yield f"{what} {has} SageMaker does not take: its pattern is {pattern}."
+        if "\n" in text:
+            yield f'{what} has a line break, which SageMaker does not take: write it as JSON, such as "one\\ntwo".'
+        else:
+            yield f"{what} has a character that SageMaker does not take: its pattern is {pattern}."
 
 
 def _short(name: str) -> str:

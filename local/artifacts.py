@@ -45,7 +45,8 @@ def _left_out(found: Mapping[str, results.ResultFolder], folder: str, archive_na
         if len(hosts) > 1:
             same.setdefault(tuple(hosts), []).append(name)
     sentences = [
-        f"{archive_name}: {few(names)} was written by {few(opt_ml.by_number(hosts))}; that of {hosts[0]} is kept."
+        f"{archive_name}: {few(opt_ml.by_number(hosts))} wrote files of the same names ({few(names)}); those of "
+        f"{hosts[0]} are kept."
         for hosts, names in same.items()
     ]
     return sentences + [

@@ -38,7 +38,7 @@ def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path:
     with tarfile.open(packed) as tar:
         assert tar.getnames() == ["algo-1", "algo-2", "weights"]
         assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
-    assert said == ["model.tar.gz: weights was written by algo-1, algo-2; that of algo-1 is kept."]
+    assert said == ["model.tar.gz: algo-1, algo-2 wrote files of the same names (weights); those of algo-1 are kept."]
 
 
 def test_what_is_true_of_many_hosts_is_one_line_in_the_order_of_their_numbers(tmp_path: Path) -> None:

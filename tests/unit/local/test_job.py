@@ -143,3 +143,23 @@ def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(UserError, match=sentence):
             job.run_training_job(asked, image="any", say=lambda _: None)
         assert {path.name for path in tmp_path.iterdir()} <= {"train.json", "empty", "scratch"}
+
+
+@pytest.mark.parametrize(("hosts", "warned"), [(2, False), (40, True)])
+def test_more_hosts_than_cores_are_warned_of(
+    hosts: int, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = MagicMock()
+    engine.info.return_value = {"MemTotal": 64e9, "NCPU": 2}
+    monkeypatch.setattr(job, "connect", lambda: engine)
+    monkeypatch.setattr(job.checks, "available_mb", lambda engines_mb: engines_mb)
+    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(cleanup, "remove_stale_runs", MagicMock())
+    (tmp_path / "empty").mkdir()
+    said: list[str] = []
+    asked = job.TrainingJob(
+        {}, tmp_path / "out", hosts=hosts, hyperparameters={"sagemaker_program": "train.py"}, model=tmp_path / "empty"
+    )
+    with pytest.raises(UserError, match="empty"):  # after the warning, and before any container
+        job.run_training_job(asked, image="any", say=said.append)
+    assert any(f"{hosts} hosts share 2 cores" in line for line in said) == warned
