@@ -1,7 +1,7 @@
 """What build.py says of a command line that it can't take: which option or command was meant, and where to read on."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -52,8 +52,10 @@ def explain_usage(error: Exception, hyperparameters: Collection[str]) -> str:
             return f"{name} is missing: {help_of} says what it takes."
         return f"{name}: {mistake}; see {help_of}."
     trains = command.endswith("run train")
-    if option := getattr(error, "option_name", ""):
-        mistake = f"unknown option {option}" + _meant_option(option, error, hyperparameters if trains else ())
+    if hasattr(error, "possibilities"):  # of an option that does not exist
+        option = str(getattr(error, "option_name", ""))
+        near = list(error.possibilities or [])
+        mistake = f"unknown option {option}" + _meant_option(option, near, hyperparameters if trains else ())
     elif mistake.startswith("Got unexpected extra argument"):
         words = mistake.partition("(s) (")[2].rstrip(")")
         mistake = f"{words!r} is one word too many"
@@ -62,9 +64,8 @@ def explain_usage(error: Exception, hyperparameters: Collection[str]) -> str:
     return f"{mistake}; {help_of} lists what there is."
 
 
-def _meant_option(option: str, error: Exception, hyperparameters: Collection[str]) -> str:
+def _meant_option(option: str, near: Sequence[str], hyperparameters: Collection[str]) -> str:
     plain = option.lstrip("-").partition("=")[0].replace("-", "_")
     if plain in hyperparameters:
         return f" (a hyperparameter is passed by `-p {plain}=VALUE`)"
-    near = list(getattr(error, "possibilities", None) or [])
     return f" (did you mean {near[0]}?)" if near else ""

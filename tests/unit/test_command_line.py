@@ -45,6 +45,10 @@ from berth.images import pins
             "is.",
         ),
         (
+            "run train --hosts",
+            "berth: error: Option '--hosts' requires an argument; `python build.py --help` lists what there is.",
+        ),
+        (
             "run train --cod src",
             "berth: error: unknown option --cod (did you mean --code?); `python build.py run train --help` lists what "
             "there is.",
