@@ -16,7 +16,8 @@ from berth.qa.windows import position_count
 _PAIR = ("who?", "they do")
 _NEEDED = ("sentencepiece", "google.protobuf")
 """What transformers needs to read a SentencePiece model. Without them it asks for tiktoken, which does not help."""
-_ADVICE = re.compile(r"pip install|look up to see|installation page|restart your runtime|Please note", re.IGNORECASE)
+_ADVICE = re.compile(r"pip install|installation page|restart your runtime|Please note|You (?:might|can|could|may) ")
+_TRACEBACK = re.compile(r"\s*\([^()]*look up to see[^()]*\)")
 
 
 def takes_token_types(model: Any) -> bool:
@@ -41,8 +42,8 @@ def tokenizer_fault(error: BaseException) -> str:
     if not absent or not re.search("tiktoken|sentencepiece|protobuf", str(error), re.IGNORECASE):
         return reason_of(error)
     return (
-        f"it has no tokenizer.json, and to make one needs {' and '.join(absent)}, which this image has not; make it "
-        "where they are installed: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        f"it has no tokenizer.json, and to make one needs {' and '.join(absent)}, which this image does not have; "
+        "make it where they are installed: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
 
 
@@ -84,7 +85,7 @@ def _faults_of_ids(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
             f"its tokenizer has ids up to {largest} ({piece!r}), and its embedding {rows} rows: save the tokenizer "
             "that it was trained with, or call model.resize_token_embeddings(len(tokenizer)) and train it again"
         )
-    padding = model.config.pad_token_id
+    padding = getattr(model.config, "pad_token_id", None)
     if padding is not None and not 0 <= padding < rows:
         yield f"pad_token_id in its config is {padding}, and its embedding has {rows} rows: correct the config"
 
@@ -119,17 +120,20 @@ def _fault_of_a_forward(model: Any, tokenizer: PairTokenizer) -> str:
             output = model(**inputs)
         shapes = {tuple(logits.shape) for logits in (output.start_logits, output.end_logits)}
     except Exception as error:  # whatever a model of any kind raises
-        return f"{type(model).__name__} fails on a short question ({reason_of(error)}): {OTHER_ARCHITECTURE}"
+        return (
+            f"{type(model).__name__} fails on a short question ({reason_of(error)}): save the model's own tokenizer "
+            f"with it, or {OTHER_ARCHITECTURE}"
+        )
     if shapes != {(1, len(pair))}:
         return f"{type(model).__name__} gives no start and end for each token: {OTHER_ARCHITECTURE}"
     return ""
 
 
 def reason_of(error: BaseException) -> str:
-    """`TypeError: …`: the first line of another library's error without its advice, which is for other machines
-    (`pip install …`, a traceback further up), short enough for a sentence.
+    """`TypeError: …`: the first sentence of another library's error without its advice, which is for other machines
+    (`pip install …`, a traceback further up), short enough for a sentence of ours.
     """
-    line = (str(error).strip().splitlines() or [""])[0]
-    line = re.sub(r"\s*\((?:[^()]*look up to see[^()]*)\)", "", line)
+    lines = _TRACEBACK.sub("", str(error).strip()).splitlines() or [""]
+    line = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
     kept = [part for part in re.split(r"(?<=[.!?])\s+", line) if not _ADVICE.search(part)]
     return ": ".join(filter(None, (type(error).__name__, " ".join(kept)[:200].rstrip(".:; "))))

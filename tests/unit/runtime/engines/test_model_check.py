@@ -169,7 +169,7 @@ def test_advice_for_other_machines_is_cut() -> None:
     tiktoken = "`tiktoken` is required to read a file"
     said = [
         (ValueError(f"{tiktoken}. Install it with `pip install tiktoken`."), f"ValueError: {tiktoken}"),
-        (RuntimeError("Can't import x (look up to see its traceback): no"), "RuntimeError: Can't import x: no"),
+        (RuntimeError("Can't import x (look up to see its traceback):\nno y\nz"), "RuntimeError: Can't import x: no y"),
         (OSError("no file\nand a traceback"), "OSError: no file"),
         (KeyError(), "KeyError"),
     ]
