@@ -27,7 +27,7 @@ SPLITS = {
 
 _WORDS = {
     "train": {"train", "training"},
-    "validation": {"validation", "valid", "val", "dev", "devel", "eval", "evaluation"},
+    "validation": {"validation", "valid", "val", "dev", "devel", "eval", "evaluation", "heldout"},
     "test": {"test", "testing"},
 }
 _TAKEN = {"train": ("train",), "validation": ("validation", "test"), "test": ("test", "validation")}

@@ -459,7 +459,7 @@ def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, n
         f"{word} 7: the id 'q0' stands at {word} 6 too; "
         f"{word} 8 (id bad8): the question has no answer. "
         "Set version_2_with_negative to True if the data has questions that the context does not answer, otherwise "
-        "remove the question; give every question a text or a whole number as its id, or none to any; rows look like "
+        "remove the question; give every question a text or a whole number as its id, or leave all ids out; rows look like "
         f"{row}; count answer_start in characters of the context as it stands in the file (not in bytes, and before "
         "any change of white space or line ends); give every question its own id."
     )

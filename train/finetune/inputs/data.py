@@ -99,6 +99,8 @@ def _in_files(source: DataSource) -> DataSource:
     except DataError:  # told where it is read, with the faults of other splits
         return source
     refusal, warning = check_names(source.split, path, found)
+    if warning and source.divided:  # other hosts may have files of the split itself
+        refusal = f"{warning[0].upper()}{warning[1:]}: take such files out of a channel that is divided among hosts."
     if refusal:
         raise DataError(refusal)
     return replace(source, warning=warning)
