@@ -32,6 +32,7 @@ _NO_ANSWER = (
     "set version_2_with_negative to True if the data has questions that the context does not answer, otherwise remove "
     "the question",
 )
+_ID = "give every question a text or a whole number as its id, or leave all ids out"
 _COUNT_CHARACTERS = (
     "count answer_start in characters of the context as it stands in the file (not in bytes, and before any change of "
     "white space or line ends)"
@@ -85,6 +86,7 @@ class QuestionReader:
         self.counts: Counter[Path] = Counter()
         """Good questions of each file that was begun."""
         self._unscored = 0
+        self._unanswerable = 0
         self._made = 0
         self._first_made = ""
         self._unused = 0
@@ -126,6 +128,8 @@ class QuestionReader:
     def notes(self) -> list[str]:
         """What was done to the questions, in lines for the log."""
         lines = []
+        if self._unanswerable:
+            lines.append(f"{counted(self._unanswerable, 'question')} without an answer")
         if self._made:
             lines.append(
                 f"{counted(self._made, 'question')} without an id: file and place stand for it, such as "
@@ -197,6 +201,7 @@ class QuestionReader:
         if faults or isinstance(answers, str):
             return [Fault(where, id_, *fault) for fault in faults]
         self._unscored += unscored
+        self._unanswerable += not (answers or unscored)
         self._unused += says_impossible(fields) and has_texts(fields)
         return Example(id_ or self._made_id(where), fields["question"], fields["context"], answers, where)
 

@@ -178,7 +178,10 @@ def test_answers_that_are_impossible_all_the_same_are_counted(tmp_path: Path) ->
     rows = [ROW | {"is_impossible": True}, ROW | {"id": "q2", "is_impossible": False}]
     reader = QuestionReader(write(tmp_path / "t.json", rows), version_2_with_negative=True)
     assert [len(example.answers) for example in reader] == [0, 2]
-    assert reader.notes() == ["1 question with is_impossible true and answers all the same: taken as without an answer"]
+    assert reader.notes() == [
+        "1 question without an answer",
+        "1 question with is_impossible true and answers all the same: taken as without an answer",
+    ]
 
 
 def test_only_training_needs_offsets(tmp_path: Path) -> None:
@@ -459,8 +462,8 @@ def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, n
         f"{word} 7: the id 'q0' stands at {word} 6 too; "
         f"{word} 8 (id bad8): the question has no answer. "
         "Set version_2_with_negative to True if the data has questions that the context does not answer, otherwise "
-        "remove the question; give every question a text or a whole number as its id, or leave all ids out; rows look like "
-        f"{row}; count answer_start in characters of the context as it stands in the file (not in bytes, and before "
+        "remove the question; give every question a text or a whole number as its id, or leave all ids out; rows look "
+        f"like {row}; count answer_start in characters of the context as it stands in the file (not in bytes, and before "
         "any change of white space or line ends); give every question its own id."
     )
     assert "\n" not in told
