@@ -186,9 +186,7 @@ class QuestionReader:
     def _read(self, row: Row) -> Example | list[Fault]:
         fields, where = row.fields, row.where
         id_, wrong = _id(fields.get("id"))
-        faults = (
-            [(wrong, "give every question a text or a whole number as its id, or leave all ids out")] if wrong else []
-        )
+        faults = [(wrong, _ID)] if wrong else []
         faults += [fault for key in ("question", "context") if (fault := _text_fault(row, key))]
         answers = answers_of(fields, offsets=self.offsets)
         unscored = answers == MISSING and not self.answers

@@ -463,8 +463,8 @@ def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, n
         f"{word} 8 (id bad8): the question has no answer. "
         "Set version_2_with_negative to True if the data has questions that the context does not answer, otherwise "
         "remove the question; give every question a text or a whole number as its id, or leave all ids out; rows look "
-        f"like {row}; count answer_start in characters of the context as it stands in the file (not in bytes, and before "
-        "any change of white space or line ends); give every question its own id."
+        f"like {row}; count answer_start in characters of the context as it stands in the file (not in bytes, and "
+        "before any change of white space or line ends); give every question its own id."
     )
     assert "\n" not in told
     with pytest.raises(DataError, match=r"^6 rows can't be used"):  # in data to evaluate on, offsets don't count
