@@ -29,8 +29,8 @@ def first_question(data: dict[str, Any]) -> dict[str, Any]:
     return question
 
 
-def without_id(data: dict[str, Any]) -> dict[str, Any]:
-    del first_question(data)["id"]
+def list_as_id(data: dict[str, Any]) -> dict[str, Any]:
+    first_question(data)["id"] = ["a", "b"]
     return data
 
 
@@ -58,7 +58,7 @@ class Mistake:
 
 MISTAKES = {
     "unknown hyperparameter": Mistake(("learning_rat", "learning_rate"), hyperparameters={"learning_rat": "3e-5"}),
-    "a question without id": Mistake(("train/data.json", "id"), without_id),
+    "a list for an id": Mistake(("train/data.json", "id"), list_as_id),
     "channel train missing": Mistake(("no train data", "train_file"), channel="validation"),
     "model folder without weights": Mistake(("no weights",), model=False),
 }
