@@ -33,7 +33,7 @@ from berth.train.hosts.rendezvous import DEFAULT_TIMEOUT_SECONDS, Stopped
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS
 from berth.train.job import Job, read_job
 from berth.train.log import get_logger
-from berth.train.mpirun import Launcher, find_mpirun
+from berth.train.mpirun import Launcher, find_mpirun, image_parameters
 from berth.train.outcome import Outcome, failed, finish, stopped
 from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
 
@@ -117,7 +117,9 @@ def _usable_hardware() -> Hardware:
 def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, keys: Path | None) -> Plan:
     """Find what launches here, try what was asked for, and make the plan."""
     path, major = find_mpirun()
-    launcher = Launcher(sys.executable, path, major, run_dir, str(keys / "ssh_config") if keys else "")
+    ssh_config = str(keys / "ssh_config") if keys else ""
+    home = Path(os.environ.get("HOME", "/"))
+    launcher = Launcher(sys.executable, path, major, run_dir, ssh_config, image_parameters(path, home))
     # Some seconds, for the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
     fabric = efa.detect(environ={**(efa.STRICT if options.efa else {}), **os.environ, **options.exports})

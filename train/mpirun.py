@@ -10,19 +10,26 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from berth.contract.errors import JobError
-from berth.train.mpirun_settings import BIND_TO, SSH_ARGUMENTS, Setting, without_ssh_arguments
+from berth.train.mpirun_settings import (
+    BIND_TO,
+    SSH_ARGUMENTS,
+    Setting,
+    UserSetting,
+    file_settings,
+    without_ssh_arguments,
+)
 from berth.train.sdk3.driver import without_hooks
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
     """What launches on this host. `major` is Open MPI's, 0 if there is none; `ssh_config` is needed for several hosts
-    only.
+    only; `parameters` are those of Open MPI's files in the image.
     """
 
     python: str
@@ -30,6 +37,7 @@ class Launcher:
     major: int
     run_dir: str
     ssh_config: str
+    parameters: Mapping[str, UserSetting] = field(default_factory=dict)
 
 
 def find_mpirun() -> tuple[str, int]:
@@ -45,6 +53,15 @@ def find_mpirun() -> tuple[str, int]:
         del os.environ["OPAL_PREFIX"]
     done = subprocess.run([path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     return path, major_version(done.stdout)
+
+
+def image_parameters(mpirun: str, home: Path) -> dict[str, UserSetting]:
+    """The parameters that the image's files set for this mpirun; those in `home` go before the others."""
+    prefix = Path(mpirun).parent.parent
+    installed = [Path("/etc/openmpi")] if prefix == Path("/usr") else [prefix / "etc"]
+    files = [folder / f"{name}-mca-params.conf" for folder in installed for name in ("prte", "openmpi")]
+    files += [home / folder / "mca-params.conf" for folder in (".prte", ".openmpi")]
+    return {name: setting for file in files for name, setting in file_settings(file).items()}
 
 
 def major_version(text: str) -> int:

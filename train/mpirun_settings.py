@@ -1,13 +1,15 @@
-"""Which of our settings for mpirun stay beside those that the user gives it. Pure.
+"""Which of our settings for mpirun stay beside those that the user gives it. Pure, but for reading files.
 
-Open MPI takes a parameter from its command line or its environment. Two that contradict each other, such as an include
-and an exclude list of interfaces, make it hang or refuse to start; one that is given in two places counts once,
-silently. So ours is left out wherever the user has set the same thing, or its opposite, under any of its names.
+Open MPI takes a parameter from its command line, its environment or its files. Two that contradict each other, such as
+an include and an exclude list of interfaces, make it hang or refuse to start; one that is given in two places counts
+once, silently. So ours is left out wherever the user has set the same thing, or its opposite, under any of its names.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
 
 PARAMETER_OPTIONS = ("mca", "gmca", "omca", "prtemca", "pmixmca")
 _VARIABLES = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
@@ -68,9 +70,21 @@ class UserSetting:
     source: str
 
 
-def user_settings(options: Sequence[str], environ: Mapping[str, str]) -> dict[str, UserSetting]:
-    """What the user sets for mpirun, by name: among the custom `options`, and in mpirun's environment."""
-    settings = {}
+def file_settings(path: Path) -> dict[str, UserSetting]:
+    """What one of Open MPI's files of parameters sets, by name; nothing where there is no such file."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if not line.lstrip().startswith("#"))
+    return {name.strip(): UserSetting(value.strip(), f"{path} sets") for name, equals, value in pairs if equals}
+
+
+def user_settings(
+    options: Sequence[str], environ: Mapping[str, str], files: Mapping[str, UserSetting] = MappingProxyType({})
+) -> dict[str, UserSetting]:
+    """What the user sets for mpirun, by name: among the custom `options`, in mpirun's environment, in `files`."""
+    settings = dict(files)
     for variable, value in environ.items():
         prefix = next((prefix for prefix in _VARIABLES if variable.startswith(prefix)), "")
         if prefix and value:

@@ -200,7 +200,7 @@ def _command(
     if choice.kind == "process":
         return (launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir), ()
     check_version(launcher)
-    theirs = user_settings(options.mpi_options, settings)
+    theirs = user_settings(options.mpi_options, settings, launcher.parameters)
     ours = our_settings(launcher, choice.interface, alone=len(job.hosts) == 1)
     kept, left_out = settings_that_stay(ours, theirs)
     return mpirun_command(launcher, job.hosts, choice.ranks, kept, options.mpi_options), left_out

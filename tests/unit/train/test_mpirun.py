@@ -1,8 +1,11 @@
 """Which mpirun there is, and what of its words is left out of a log."""
 
+from pathlib import Path
+
 import pytest
 
-from berth.train.mpirun import abort_sentence, major_version, of_another, says_abort, without_notices
+from berth.train.mpirun import abort_sentence, image_parameters, major_version, of_another, says_abort, without_notices
+from berth.train.mpirun_settings import UserSetting
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,21 @@ def test_major_version(text: str, major: int) -> None:
 )
 def test_the_prefix_of_another_open_mpi(mpirun: str, prefix: str, another: bool) -> None:
     assert of_another(mpirun, {"OPAL_PREFIX": prefix}) is another
+
+
+def test_the_parameters_of_the_images_files(tmp_path: Path) -> None:
+    (tmp_path / "ompi/etc").mkdir(parents=True)
+    (tmp_path / "home/.openmpi").mkdir(parents=True)
+    installed = tmp_path / "ompi/etc/openmpi-mca-params.conf"
+    installed.write_text("# btl_tcp_if_include = x\nbtl_tcp_if_exclude = lo\n\nno parameter\n plm_rsh_agent=rsh\n")
+    own = tmp_path / "home/.openmpi/mca-params.conf"
+    own.write_text("plm_rsh_agent = ssh -v\n")
+    found = image_parameters(str(tmp_path / "ompi/bin/mpirun"), tmp_path / "home")
+    assert found == {
+        "btl_tcp_if_exclude": UserSetting("lo", f"{installed} sets"),
+        "plm_rsh_agent": UserSetting("ssh -v", f"{own} sets"),
+    }
+    assert image_parameters("", tmp_path) == {}
 
 
 def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> None:

@@ -7,6 +7,7 @@ import pytest
 from berth.contract.launch_options import read_launch_options
 from berth.train.hardware import Hardware
 from berth.train.mpirun import Launcher
+from berth.train.mpirun_settings import BIND_TO, Setting, UserSetting, settings_that_stay, user_settings
 from berth.train.plan import HostFindings, Plan, make_plan
 from tests.unit.train.test_plan import job
 
@@ -72,6 +73,15 @@ def test_ours_stays_beside_what_is_no_rival(options: str) -> None:
     made = plan(options)
     assert settings(plan()) <= settings(made)
     assert made.reasons == plan().reasons
+
+
+def test_ours_is_left_out_where_a_file_of_the_image_sets_the_opposite() -> None:
+    theirs = {"btl_tcp_if_exclude": UserSetting("lo", "/etc/x.conf sets")}
+    ours = (Setting("--mca", "btl_tcp_if_include", "eth0"), Setting("--bind-to", BIND_TO, "none"))
+    assert settings_that_stay(ours, user_settings([], {}, theirs)) == (
+        ours[1:],
+        ("/etc/x.conf sets btl_tcp_if_exclude, so mpirun does not get the plan's btl_tcp_if_include eth0",),
+    )
 
 
 def test_what_the_plan_says_of_it_names_both() -> None:
