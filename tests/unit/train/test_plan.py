@@ -328,10 +328,12 @@ def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
 
 
 def test_no_secret_of_custom_mpi_options_is_logged() -> None:
-    options = "-x WANDB_API_KEY=abc --mca mca_base_env_list HF_TOKEN=abc;A=b"
+    options = "-x WANDB_API_KEY=abc --mca mca_base_env_list 'HF_TOKEN=abc;A=b;HOME'"
     given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
     plan = plan_of(given, CPU, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
-    assert plan.environment["WANDB_API_KEY"] == "abc"
+    assert (plan.environment["WANDB_API_KEY"], plan.environment["HF_TOKEN"]) == ("abc", "abc")
+    assert plan.environment["A"] == "b"
+    assert "mca_base_env_list" not in plan.command
     assert "WANDB_API_KEY ***" in plan.render("algo-1")
     assert "abc" not in plan.render("algo-1")
 
