@@ -6,7 +6,7 @@ replaced_packages what a requirements.txt replaced in the image
 missing_modules  a module that is not installed; own_modules looks for it in the user's source folder
 relative_imports `from .model import Net` in a program that runs as a script
 images           which profile, or which command, makes an image with the versions that a script wants
-removed_apis     an API that the image's transformers, accelerate, datasets or evaluate does not have
+removed_apis     APIs that the image's transformers, accelerate or datasets does not have; api_names has their releases
 arguments        what argparse refused
 environment      a variable that the job does not set, such as LOCAL_RANK or a channel's
 places           files and folders that are elsewhere: channels, outputs, the source folder

@@ -1,10 +1,12 @@
 """The common mistakes of scripts that move to SageMaker: a program that makes each, run for real, and what helps."""
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
 
-from berth.runtime.hints import hardware
+from berth.runtime.hints import hardware, replaced_packages, table
 from berth.runtime.hints.images import ThisImage
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import last_line_remedy, remedy
@@ -204,3 +206,17 @@ def test_a_command_that_the_image_lacks(tmp_path: Path) -> None:
     )
     line = "train.sh: line 3: git: command not found"
     assert "the image has no git" in last_line_remedy(line, NOWHERE)
+
+
+def test_a_hint_that_fails_hides_neither_the_failure_nor_other_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaced_packages, "hint", None)
+    monkeypatch.setitem(sys.modules, "berth.runtime.hints.missing_modules", None)  # an import that fails
+    assert remedy(RaisedException("RuntimeError", "Attempting to deserialize object on a CUDA device"), NOWHERE)
+    assert remedy(RaisedException("ValueError", "no rows"), NOWHERE) == ""
+
+
+def test_every_module_of_the_table_has_its_function() -> None:
+    for module in table.OF_EXCEPTIONS:
+        assert callable(importlib.import_module(f"berth.runtime.hints.{module}").hint)
+    for module in table.OF_LAST_LINES:
+        assert callable(importlib.import_module(f"berth.runtime.hints.{module}").line_hint)
