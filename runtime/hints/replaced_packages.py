@@ -69,12 +69,14 @@ def _replacements(replaced: Sequence[Replaced], lines: Mapping[str, tuple[int, s
     asked = [each for each in replaced if each.name in lines]
     shown = sorted(asked, key=lambda each: lines[each.name][0]) or list(replaced)
     words = [f"{each.name} {each.before} with {each.after}" for each in shown[:_SHOWN]]
+    with_them = ""
     if len(replaced) > len(words):
         others = [each.name for each in replaced if each not in shown[:_SHOWN]]
-        words.append(f"with them {', '.join(others[:_SHOWN])}" + (" and others" if len(others) > _SHOWN else ""))
+        more = " and others" if len(others) > _SHOWN else ""
+        with_them = f" (and with {'it' if len(words) == 1 else 'them'} {', '.join(others[:_SHOWN])}{more})"
     if not words:
         return ""
-    return f"{name} replaces {', '.join(words[:-1])}{' and ' if words[:-1] else ''}{words[-1]}"
+    return f"{name} replaces {', '.join(words[:-1])}{' and ' if words[:-1] else ''}{words[-1]}{with_them}"
 
 
 def _conflicts(conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]], name: str) -> Iterator[str]:

@@ -137,3 +137,17 @@ def test_a_relative_import_of_a_script(
     )
     lay(tmp_path, {program: f"{right}\n"})
     assert run(tmp_path, program=program).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("packaging", "from packaging import version"),
+        ("packaging", "import packaging\npackaging.version"),
+        ("packaging", "import packaging.version"),
+        ("random", "from random import choice"),
+    ],
+)
+def test_a_file_that_hides_a_package(tmp_path: Path, name: str, code: str) -> None:
+    lay(tmp_path, {f"{name}.py": "", "train.py": f"{code}\n"})
+    assert remedy_of(tmp_path) == f"; your own {name}.py hides the package {name}: rename it"

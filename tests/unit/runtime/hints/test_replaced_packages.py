@@ -52,7 +52,7 @@ def after(**versions: str | Package) -> Packages:
         (
             "# ours\ntransformers==4.46.3  # as in our other images\n",
             after(transformers=Package("4.46.3"), huggingface_hub="0.36.0", tokenizers="0.20.3"),
-            "requirements.txt replaces transformers 5.23.0 with 4.46.3 and with them huggingface-hub, tokenizers; "
+            "requirements.txt replaces transformers 5.23.0 with 4.46.3 (and with it huggingface-hub, tokenizers); "
             "huggingface-hub 0.36.0 conflicts with datasets 5.2.0 (needs >=1.31.0); `python build.py profile add mine "
             "--from cpu --transformers 4.46.3` makes an image for it",
         ),
