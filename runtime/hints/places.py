@@ -6,11 +6,21 @@ from pathlib import Path
 
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
-_PATH = re.compile(
-    r"(?:No such file or directory|Permission denied|Read-only file system|Unable to find|not found)[\s:'\"]+"
-    r"(?P<path>[^'\"]+)['\"]|(?P<quote>['\"])(?P<other>[^'\"]+)(?P=quote)"
+# In the words of the system, of datasets, of transformers (for a model's folder) and of torch.save.
+_PATHS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?:No such file or directory|Permission denied|Read-only file system|Unable to find|Not a directory):? "
+        r"['\"](?P<path>[^'\"]+)['\"]",
+        r"Couldn't find any data file at (?P<path>\S+?)\.?(?:\s|$)",
+        r"Directory (?P<path>\S+) not found",
+        r"Repo id must .*: '(?P<path>[./][^']+)'",
+        r"Parent directory (?P<path>\S+) does not exist",
+    )
 )
-_KINDS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError", "RuntimeError")
+_NO_HUB = re.compile(
+    r"couldn't connect to 'https://huggingface\.co'|on the Hub \((?:OfflineMode|ConnectionError|Local)"
+)
 _INPUT, _MODEL, _OUTPUT = Path("/opt/ml/input/data"), Path("/opt/ml/model"), Path("/opt/ml/output")
 _SHOWN = 5
 _LISTED = 2000
@@ -18,13 +28,14 @@ _LISTED = 2000
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """Where the file is, or where the program may write."""
-    about_files = raised.name == "FileNotFoundError" or "[Errno " in raised.message
-    if raised.name not in _KINDS or not about_files:
+    if _NO_HUB.search(raised.message.replace("\u2019", "'")):
+        return (
+            "; the job does not reach the Hub: put the files into a channel, such as model, and load "
+            'os.environ["SM_CHANNEL_MODEL"]'
+        )
+    text = next((match["path"] for each in _PATHS if (match := each.search(raised.message))), "")
+    if not text:
         return ""
-    match = _PATH.search(raised.message)
-    if match is None:
-        return ""
-    text = match["path"] or match["other"]
     if text.startswith("s3:"):
         return f"; give the job {text} as a channel, and read it in the channel's folder"
     path = Path(text)
@@ -32,7 +43,8 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     if raised.name == "PermissionError" or "Read-only" in raised.message:
         return _write(path, channels)
     if any(path.is_relative_to(folder) for folder in (_MODEL, _OUTPUT, *_outputs(context))):
-        return f'; create the folder first: os.makedirs("{path.parent}", exist_ok=True)' if path.suffix else ""
+        folder = path.parent if path.suffix else path
+        return f'; create the folder first: os.makedirs("{folder}", exist_ok=True)'
     return _missing(path, context, channels)
 
 

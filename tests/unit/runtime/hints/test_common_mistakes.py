@@ -220,3 +220,33 @@ def test_every_module_of_the_table_has_its_function() -> None:
         assert callable(importlib.import_module(f"berth.runtime.hints.{module}").hint)
     for module in table.OF_LAST_LINES:
         assert callable(importlib.import_module(f"berth.runtime.hints.{module}").line_hint)
+
+
+NO_CHANNEL = (
+    "; the job has no channel training; its channels are train (/x): read SM_CHANNEL_TRAIN, or name one training"
+)
+NO_HUB = (
+    "; the job does not reach the Hub: put the files into a channel, such as model, and load "
+    'os.environ["SM_CHANNEL_MODEL"]'
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("datasets.load_dataset('csv', data_files='/opt/ml/input/data/training/x.csv')", NO_CHANNEL),
+        ("datasets.load_dataset('/opt/ml/input/data/training')", NO_CHANNEL),
+        ("datasets.load_from_disk('/opt/ml/input/data/training')", NO_CHANNEL),
+        ("transformers.AutoTokenizer.from_pretrained('/opt/ml/input/data/training')", NO_CHANNEL),
+        ("transformers.AutoTokenizer.from_pretrained('bert-base-uncased')", NO_HUB),
+        (
+            "torch.save({}, '/opt/ml/model/x/y.pt')",
+            '; create the folder first: os.makedirs("/opt/ml/model/x", exist_ok=True)',
+        ),
+    ],
+)
+def test_libraries_say_of_a_missing_file_what_they_like(tmp_path: Path, call: str, hint: str) -> None:
+    lay(tmp_path, {"train.py": f"import {call.partition('.')[0]}\n{call}\n"})
+    environ = {"SM_CHANNEL_TRAIN": "/x", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    assert remedy_of(tmp_path, environ=environ) == hint
