@@ -25,7 +25,7 @@ _FROM_ENVIRONMENT = {
 _RANK_DEFAULT = 'int(os.environ.get("LOCAL_RANK", 0))'
 
 
-def hint(line: str, context: ProgramContext) -> str:
+def line_hint(line: str, context: ProgramContext) -> str:
     """What to do about argparse's last line."""
     match = _ERROR.match(line)
     if match is None:

@@ -76,19 +76,19 @@ class OwnCode:
         return next((each for each in (TRAINER, ACCELERATOR) if name in (each, f"Seq2Seq{each}")), "")
 
 
-def exception_hint(raised: RaisedException, context: ProgramContext) -> str:
+def hint(raised: RaisedException, context: ProgramContext) -> str:
     """For an exception of what the user's own code calls; empty where it is none of a removed API."""
     outside = [file for file in raised.files if not _INSIDE.search(file) and not file.startswith("<")]
     own = bool(outside) and context.is_own(outside[-1])
-    return hint(raised.message, context.code_dir, this_image()) if own and raised.name in _KINDS else ""
+    return message_hint(raised.message, context.code_dir, this_image()) if own and raised.name in _KINDS else ""
 
 
 def line_hint(line: str, context: ProgramContext) -> str:
     """The same for the last line of a program that argparse ended."""
-    return hint(line, context.code_dir, this_image()) if _UNRECOGNIZED.match(line) else ""
+    return message_hint(line, context.code_dir, this_image()) if _UNRECOGNIZED.match(line) else ""
 
 
-def hint(message: str, code_dir: Path, here: ThisImage) -> str:
+def message_hint(message: str, code_dir: Path, here: ThisImage) -> str:
     """What to write instead, and the image that has all that the script uses; "" if the message is of nothing known."""
     if not any(each.match(message) for each in _MESSAGES):
         return ""

@@ -17,7 +17,7 @@ _IN_PYTHON = {
 """Command → what does the same without it."""
 
 
-def exception_hint(raised: RaisedException, context: ProgramContext) -> str:
+def hint(raised: RaisedException, context: ProgramContext) -> str:
     """For a command that subprocess did not find."""
     del context
     match = _NO_FILE.search(raised.message)

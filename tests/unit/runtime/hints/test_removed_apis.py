@@ -43,7 +43,7 @@ tokenizer.encode_plus("x")
 
 def hint(message: str, code: str = "", here: ThisImage = NEWEST, *, folder: Path) -> str:
     lay(folder, {"train.py": code})
-    return removed_apis.hint(message, folder, here)
+    return removed_apis.message_hint(message, folder, here)
 
 
 def test_a_script_of_2024_is_sent_to_the_image_that_has_all_of_it_and_not_back(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_users_own_classes_are_looked_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("last", "told"), [("/c/loop.py", True), ("/x/site-packages/peft/model.py", False)])
 def test_only_what_the_users_own_code_calls_counts(last: str, told: bool) -> None:
     raised = RaisedException("TypeError", KEYWORD.format(ARGUMENTS, "evaluation_strategy"), ["/c/train.py", last])
-    assert bool(removed_apis.exception_hint(raised, ProgramContext(Path("/c")))) == told
+    assert bool(removed_apis.hint(raised, ProgramContext(Path("/c")))) == told
 
 
 def installed_keywords(file: str, owner: str) -> set[str]:
