@@ -1,5 +1,6 @@
 """A host that falls silent, is heard from again, is lost or hangs up: a real process, stopped by signals."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.rendezvous import Leader, join
 from tests.unit.train.hosts_here import LEADER, MINE, WORKER, meeting
 
-SILENCE = 2.0
+SILENCE = 3.0
 JOINS = """
 import sys, threading
 from queue import SimpleQueue
@@ -55,17 +56,16 @@ def test_silence_is_warned_of_at_half_of_the_time_and_then_ends_the_job(
     _, events, process = peer
     process.send_signal(signal.SIGSTOP)
     began = time.monotonic()
-    await_log(
-        capfd,
-        "warning: no sign of life from host localhost for 1 s; after 2 s (BERTH_PEER_TIMEOUT) the job ends",
-        seconds=SILENCE,
+    warned = await_log(capfd, "the job ends", seconds=SILENCE)
+    assert re.search(
+        r"warning: no sign of life from host localhost for [12] s; after 3 s \(BERTH_PEER_TIMEOUT\)", warned
     )
     process.send_signal(signal.SIGCONT)
-    await_log(capfd, "rendezvous: host localhost is heard from again, after 1 s")
+    await_log(capfd, "rendezvous: host localhost is heard from again, after ")
     with pytest.raises(Empty):
         events.get_nowait()
     process.send_signal(signal.SIGSTOP)
-    assert events.get(timeout=10) == Lost(WORKER, "no sign of life for 2 s")
+    assert events.get(timeout=10) == Lost(WORKER, "no sign of life for 3 s")
     assert time.monotonic() - began > SILENCE
     text = await_log(capfd, "no sign of life from host localhost")
     # The other host, which writes to the same log, does not complain of this one after it has stood still itself.
