@@ -76,9 +76,9 @@ class Programs:
         else:
             self._deadline = min(self._deadline, time.monotonic() + AT_ONCE_SECONDS)
             what = "is to end at once"
-        get_logger().info("%s: this job is stopped, and what runs %s", signal_name(stop.number), what)
         self.told = replace(stop, when=self.told.when if self.told else stop.when)
-        self._send(signal.SIGTERM, stop.count)
+        self._send(signal.SIGTERM, stop.count)  # before the line: a log that nobody reads must not hold it back
+        get_logger().info("%s: this job is stopped, and what runs %s", signal_name(stop.number), what)
         return True
 
     def next_event(self) -> Event:
