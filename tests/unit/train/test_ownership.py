@@ -1,11 +1,13 @@
 """What a job leaves: files that a server may read and that belong to the owner of the mounted folders."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from berth.runtime import whole_files
 from berth.train import outcome, ownership
 from berth.train.failure import FailureFile
 
@@ -33,6 +35,19 @@ def test_a_model_can_be_read_by_a_server_that_is_not_root(tmp_path: Path) -> Non
         "model/link": 0o777,
         "elsewhere": 0o600,
     }
+
+
+def test_what_a_killed_rank_had_not_finished_is_no_output(tmp_path: Path) -> None:
+    """SageMaker uploads the folders of a job that failed as well."""
+    (tmp_path / "output/data").mkdir(parents=True)
+    rank = os.fork()
+    if not rank:
+        with whole_files.scratch(tmp_path / "model/model"), whole_files.scratch(tmp_path / "output/data/trace"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(rank, 0)
+    assert len(list(tmp_path.rglob(".*"))) == 2
+    outcome.finish(outcome.Outcome(0), FailureFile(tmp_path / "output" / "failure"), tmp_path)
+    assert not list(tmp_path.rglob(".*"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
