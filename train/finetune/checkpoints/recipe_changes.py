@@ -15,6 +15,7 @@ from transformers import TrainingArguments
 from berth.train.finetune.checkpoints.checkpoint_folder import Checkpoint
 from berth.train.finetune.checkpoints.choice import BEGIN_AGAIN, CheckpointError
 from berth.train.finetune.model import DROPOUTS
+from berth.train.finetune.recipe import MEASURING_SCHEDULERS
 
 _NUMBERS = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm")
 _SETTINGS = ("lr_scheduler_type", "lr_scheduler_kwargs", "fp16", "bf16", "optim", "optim_args")
@@ -66,11 +67,14 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
 def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str]:
     """Lines for the log of a training with the recipe `new` that goes on from `step` of one with the recipe `old`."""
     said = []
-    for name, before, now in changes(old, new):
+    changed = changes(old, new)
+    for name, before, now in changed:
         if name == "optim":
             said.append(f"optim: the checkpoint's {before} goes on, which is {now} in another implementation")
         else:
             said.append(f"{name}: {_text(before)} → {_text(now)} from step {step + 1} on")
+    if new.get("lr_scheduler_type") in MEASURING_SCHEDULERS and {each.name for each in changed}.intersection(_MEASURED):
+        said.append("the schedule follows the evaluations, and starts again from this job's learning_rate")
     if unknown := [name for name in new if name not in old and name not in _OPTIMIZER]:
         said.append(f"the checkpoint does not record its {', '.join(unknown)}: this job's are used, changed or not")
     return said

@@ -228,6 +228,10 @@ def test_a_schedule_that_follows_evaluations_goes_on_or_begins_anew() -> None:
     assert goes_on(scheduler, made, made | {"max_steps": 9}, measured)
     assert goes_on(scheduler, {}, made, measured)
     assert not goes_on(scheduler, made | {"learning_rate": 0.1}, made, measured)
+    assert recipe_changes.lines(made | {"learning_rate": 0.1}, made, 6) == [
+        "learning_rate: 0.1 → 0.02 from step 7 on",
+        "the schedule follows the evaluations, and starts again from this job's learning_rate",
+    ]
     _, linear = optimizer_and_scheduler("linear", 0.1, 6)
     assert isinstance(linear, LambdaLR)
     assert not goes_on(scheduler, {}, made, linear.state_dict())
