@@ -193,6 +193,16 @@ def test_nothing_is_left_of_a_graph_that_is_refused(model: Path, limits: Limits,
     assert listing(model / FOLDER) == before
 
 
+def test_files_of_two_int8_graphs_are_never_served_together(model: Path) -> None:
+    """The second file can't be moved: as after a kill between the two."""
+    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+    (model / FOLDER / "int8.bin").unlink()
+    (model / FOLDER / "int8.bin").mkdir()
+    with pytest.raises(IsADirectoryError):
+        quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+    assert list(read_manifest(model / FOLDER).precisions) == ["fp32"]
+
+
 def test_what_nncf_can_not_do_is_a_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nncf
 
