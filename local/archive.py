@@ -13,7 +13,7 @@ from berth.common.errors import UserError
 from berth.common.files import atomic_write
 from berth.contract import model_files
 from berth.contract.archive import ArchiveError, unpack
-from berth.contract.model_config import cannot_answer, unusable
+from berth.contract.model_config import cannot_answer
 from berth.local import results
 from berth.local.links import without_links
 from berth.local.paths import is_hub_name, refuse_address
@@ -74,8 +74,6 @@ def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
     home = model_files.model_home(folder)
     if (missing := model_files.what_is_missing(folder, named, tokenizer=tokenizer)) or home is None:
         raise UserError(missing)
-    if fault := unusable(model_files.read_config(folder)):
-        raise UserError(f"{named}: {fault}.")
     return home
 
 
