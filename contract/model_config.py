@@ -1,6 +1,4 @@
-"""What a model's config.json says against question answering, before its weights are loaded: for both images, and for
-the machine before a container starts.
-"""
+"""What a model's config.json says against question answering, before its weights are loaded; for both images."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -3,10 +3,7 @@
 Archives made by hand, and those of the SDK, often hold one folder more; a model one level down is taken.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 CONFIG = "config.json"
 NULL_THRESHOLD = "null_score_diff_threshold"
@@ -44,16 +41,6 @@ def model_home(folder: Path) -> Path | None:
 def first_file(home: Path, names: tuple[str, ...]) -> str | None:
     """The first of `names` that is a file in `home` and not empty."""
     return next((name for name in names if (home / name).is_file() and (home / name).stat().st_size), None)
-
-
-def read_config(folder: Path) -> Mapping[str, Any]:
-    """The config.json of the model in `folder`; empty if there is none, or none that can be read."""
-    home = model_home(folder)
-    try:
-        config = json.loads((home / CONFIG).read_text(encoding="utf-8")) if home else {}
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}
 
 
 def what_is_missing(folder: Path, named: str | Path, *, tokenizer: bool = True) -> str:

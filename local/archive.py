@@ -13,7 +13,6 @@ from berth.common.errors import UserError
 from berth.common.files import atomic_write
 from berth.contract import model_files
 from berth.contract.archive import ArchiveError, unpack
-from berth.contract.model_config import cannot_answer
 from berth.local import results
 from berth.local.links import without_links
 from berth.local.paths import is_hub_name, refuse_address
@@ -85,8 +84,6 @@ def check_servable(folder: Path, named: Path) -> None:
         return
     if missing := model_files.what_is_missing(folder, named, tokenizer=True):
         raise UserError(f"{missing.removesuffix('.')}, or a handler of its own in code/inference.py.")
-    if fault := cannot_answer(model_files.read_config(folder)):
-        raise UserError(f"{named}: {fault}.")
 
 
 def _header(name: str, status: os.stat_result) -> tarfile.TarInfo:

@@ -213,7 +213,7 @@ def wait_for_sentence(url: str) -> tuple[int, Any]:
 def test_a_model_that_cannot_answer_is_refused_with_the_servers_own_reason(pretrained: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(pretrained, tmp_path / "model"))
     config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"architectures": None}))  # else known before a container
+    (model / "config.json").write_text(json.dumps(config | {"architectures": None}))
     options = EndpointOptions(model, IMAGE, port=None)
     said: list[tuple[float, str]] = []
     with pytest.raises(UserError, match=r"before it could answer: .*qa_outputs"):

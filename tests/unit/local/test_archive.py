@@ -116,14 +116,6 @@ def test_what_the_image_cannot_serve_is_refused(names: list[str], lacks: str, tm
     assert str(refused.value) == f"mine holds {lacks}, or a handler of its own in code/inference.py."
 
 
-def test_a_classifier_without_a_handler_is_refused(tmp_path: Path) -> None:
-    folder = files(tmp_path / "model", "config.json", "model.safetensors", "vocab.txt")
-    (folder / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForSequenceClassification"]}')
-    with pytest.raises(UserError, match=r"^mine: this is a BertForSequenceClassification, .* code/inference\.py"):
-        archive.check_servable(folder, Path("mine"))
-    archive.check_servable(files(folder, "code/inference.py"), Path("mine"))
-
-
 def test_a_hubs_cache_is_copied_with_what_its_links_lead_to(tmp_path: Path) -> None:
     blobs = files(tmp_path / "blobs", "1", "2")
     snapshot = tmp_path / "snapshots" / "main"
