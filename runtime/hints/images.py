@@ -25,8 +25,8 @@ PROFILES = {
     "cu124": KnownProfile("cu124", "5.15.0"),
     "cu124-hf4": KnownProfile("cu124", "4.26.0"),
 }
-# The oldest transformers of which `profile add` makes an image; below the second only as of a later day, for packages of
-# its own time do not go with the image's others. Tried: 4.40.2, 4.45.2, 4.46.3, 4.49.0, 4.57.6, 5.10.2.
+# The oldest transformers of which `profile add` makes an image; below the second only as of a later day, for packages
+# of its own time do not go with the image's others. Tried: 4.40.2, 4.45.2, 4.46.3, 4.49.0, 4.57.6, 5.10.2.
 _OLDEST_ADDED, _OF_ITS_DAY, _LATER_DAY = Version("4.40"), Version("4.45"), "2024-12-01"
 
 
