@@ -10,7 +10,6 @@ code 1 if one is not.
 import ast
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -20,41 +19,19 @@ from bench import machine, program
 from bench.failing import cases
 from bench.failing.cases import CASES, Case
 from bench.failing.more_cases import MORE
-from bench.jobs.containers import host_options
+from bench.jobs import one_host
+from bench.jobs.one_host import End, HostJob
 from berth.common import engine
-from berth.local import opt_ml
 
 _FOLDER = Path(cases.__file__).parent
-_LIMIT_SECONDS = 120
 _TABLES = {"What its author tried": CASES, "Chosen after the module was finished": MORE}
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a job ended: exit code, first line of the failure file, and its log."""
-
-    code: int
-    sentence: str
-    log: str
 
 
 def run(client: DockerClient, image: str, case: Case, scratch: Path) -> End:
     """One job of the image on one host, with the program of `case` as its own."""
-    root = Path(tempfile.mkdtemp(dir=scratch)) / "ml"
-    hyperparameters = {"sagemaker_program": case.program} | case.hyperparameters
-    config = opt_ml.HostConfig("algo-1", ["algo-1"], "local", hyperparameters, {}, code=_FOLDER)
-    memory = {"mem_limit": case.memory, "memswap_limit": case.memory} if case.memory else {}
-    options = host_options(root, config, case.environment) | memory
-    container = client.containers.create(image, labels={"berth.test": "1"}, network_mode="none", **options)
-    try:
-        container.start()
-        code = int(container.wait(timeout=_LIMIT_SECONDS)["StatusCode"])
-        log = container.logs().decode(errors="replace")
-    finally:
-        container.remove(force=True, v=True)
-    failure = root / "output/failure"
-    sentence = failure.read_text(errors="replace").splitlines()[0] if failure.is_file() else ""
-    return End(code, sentence, log)
+    hyperparameters = {"sagemaker_program": case.program, **case.hyperparameters}
+    job = HostJob(hyperparameters, _FOLDER, environment=case.environment, memory=case.memory)
+    return one_host.run(client, image, job, scratch)
 
 
 def right(case: Case, end: End) -> bool:
