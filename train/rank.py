@@ -24,7 +24,7 @@ from berth.runtime.hints.program import ProgramContext
 from berth.train import failure
 from berth.train.environment import Rank, rank_environment
 from berth.train.failure import FailureReport
-from berth.train.failures import ends, python_end
+from berth.train.failures import ends
 from berth.train.failures.codes import exit_code
 from berth.train.failures.explain import Explanation, ProgramEnd, explain
 from berth.train.failures.native import STOPS
@@ -34,6 +34,7 @@ from berth.train.failures.stderr_text import StderrText
 from berth.train.line_buffer import LineBuffer
 from berth.train.rank_events import EVENTS_FILE_VARIABLE
 from berth.train.runfolder import LineOutput, Program, read_program
+from berth.train.start_hook import ENDS_FOLDER
 from berth.train.tracebacks import StarterFrames
 
 _PIPE_SECONDS = 2.0
@@ -80,7 +81,7 @@ class RankProcess:
         files = {
             failure.FAILURE_FILE_VARIABLE: self._sentence,
             EVENTS_FILE_VARIABLE: self._events,
-            python_end.FOLDER_VARIABLE: self._ends,
+            ENDS_FOLDER: self._ends,
         }
         self.environment = rank_environment(program, rank, os.environ, files)
 

@@ -9,6 +9,8 @@ import os
 
 SOFTWARE = "/opt/berth/software.json"
 """Of berth.runtime.software, which is not loaded here: a dataclass alone would cost each Python several ms."""
+ENDS_FOLDER = "BERTH_PYTHON_ENDS"
+"""Of berth.train.failures.python_end, which only a Python of a rank loads."""
 TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -21,9 +23,11 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
         for name, value in software_variables().items():
             environ.setdefault(name, value)
         from berth.train import after_import, smdistributed_finder
-        from berth.train.failures import python_end
 
-        python_end.install(environ)
+        if ENDS_FOLDER in environ:
+            from berth.train.failures import python_end
+
+            python_end.install(environ)
         smdistributed_finder.install(environ)
         after_import.register("evaluate.loading", _after_evaluate)
         after_import.register("datasets", _after_datasets)

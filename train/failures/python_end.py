@@ -10,14 +10,14 @@ import os
 import sys
 import time
 
+from berth.train.start_hook import ENDS_FOLDER
+
 TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
     from types import CodeType, ModuleType, TracebackType
     from typing import Any, NoReturn
 
-FOLDER_VARIABLE = "BERTH_PYTHON_ENDS"
-"""The folder of a rank's records, one file per process id."""
 PARENTS_VARIABLE = "BERTH_PYTHON_PARENTS"
 """The process ids of the Pythons above this one, the first one first."""
 HOOKED = "hooked"
@@ -34,7 +34,7 @@ _installed: "list[_Recorder]" = []
 
 def install(environ: "MutableMapping[str, str]") -> None:
     """Record this process' end, if it belongs to a rank. Virtual environments call it twice; once is enough."""
-    folder = environ.get(FOLDER_VARIABLE)
+    folder = environ.get(ENDS_FOLDER)
     if not folder or _installed:
         return
     pid = str(os.getpid())
