@@ -307,7 +307,10 @@ def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
     if exit_code == 0:
         model_archive = artifacts.pack_folder(session, roots, "model", job.output / "model.tar.gz")
         if model_archive is None:
-            session.say("The job left no model: there is no file in /opt/ml/model.")
+            session.say(
+                "warning: the job left no model, because /opt/ml/model is empty: save it to the folder that "
+                "SM_MODEL_DIR names."
+            )
         artifacts.tell_of_checkpoints(session, run.checkpoints.folder)
     else:
         kept = artifacts.keep_checkpoints(session, run.checkpoints.folder, job.output)

@@ -14,7 +14,8 @@ def with_own_paths(text: str, job: TrainingJob) -> str:
         return text
     # Longest first: a channel's file before its folder.
     names = "|".join(re.escape(path) for path in sorted(known, key=len, reverse=True))
-    return re.sub(rf"(?<![\w./-])({names})(?![\w-])", lambda found: known[found[1]], text)
+    # A variable of the job is a path in the container.
+    return re.sub(rf"(?<!PYTHONPATH to )(?<![\w./-])({names})(?![\w-])", lambda found: known[found[1]], text)
 
 
 def _paths(job: TrainingJob) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import re
 import subprocess
 from collections import deque
@@ -33,6 +34,8 @@ _PLACES = re.compile(r"Looking in (indexes|links): (.+)")
 _PACKAGE = re.compile(r"(?:satisfies the requirement|No matching distribution found for) ([^\s;(]+)")
 # What pip says after the output of a setup.py or another build.
 _END_OF_BUILD = "[end of output]"
+_COLLECTING = re.compile(r"Collecting (\S+)")
+_OTHER_PYTHON = re.compile(r"Ignored the following versions that require a different python version: (.*)")
 _PUBLIC_INDEX = "https://pypi.org/simple"
 _LINE_CHARACTERS = 200
 # pip says at the begin from which line a requirement comes, and at the end why a build failed.
@@ -173,8 +176,23 @@ def failed_install(
             f"and its certificate by PIP_CERT or, of a job, in a channel called {CHANNEL}, or {_VENDOR}."
         )
     if built := [before for before, line in pairwise(output) if line.strip() == _END_OF_BUILD]:
-        return f"{name} could not be installed (a build ended with: {built[0].strip()}); correct what is built."
-    error = next((line for line in output if line.startswith("ERROR:")), output[-1] if output else "no reason given")
+        package = next((f" {match[1]}" for line in reversed(output) if (match := _COLLECTING.match(line))), "")
+        return (
+            f"{name} could not be installed:{package} has no wheel for this image, and its build ended with "
+            f"{built[0].strip()}; take a version that has a wheel, or put a wheel of it next to {name}."
+            if package
+            else f"{name} could not be installed (a build ended with: {built[0].strip()}); correct what is built."
+        )
+    if other := next((match[1] for line in output if (match := _OTHER_PYTHON.search(line))), ""):
+        wanted = next((match[1] for line in output if (match := _PACKAGE.search(line))), "a requirement")
+        version = wanted.partition("==")[2]
+        if version and re.search(rf"(?<![\w.]){re.escape(version)} Requires-Python", other):
+            return (
+                f"{name} could not be installed: {wanted} is not for Python {platform.python_version()} of this image; "
+                "take another version of it, or leave the version out."
+            )
+    errors = [line for line in output if line.startswith("ERROR:") and not line.startswith("ERROR: Ignored ")]
+    error = errors[0] if errors else output[-1] if output else "no reason given"
     reason = f"{error.removeprefix('ERROR: ')}; {_looked_in(places)}"
     return f"{name} could not be installed ({reason}); fix it, or {_VENDOR}."
 

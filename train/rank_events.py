@@ -13,6 +13,7 @@ GROUP_ASKED, GROUP = "process group asked for", "process group of "
 MPI = "mpi"
 EXCHANGED, WEIGHTS = "exchanged before the first step", "weights after the first step "
 APART, TOGETHER = "accelerate apart", "accelerate together"
+LAUNCHED = "started by torchrun on this host alone"
 UNSHARDED = "accelerate without fsdp"
 """fsdp was asked for and accelerate (1.15) took no notice: on ranks without a GPU, where Trainer then trains by DDP."""
 
@@ -46,6 +47,11 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
     """
     if not ranks or world_size < 2:
         return ""
+    if any(LAUNCHED in events for events in ranks):
+        return (
+            f"{world_size} trainings ran: mpirun started the program {world_size} times, and each started ranks of its "
+            "own by torchrun; leave BERTH_DISTRIBUTION out, or start the training script without torchrun"
+        )
     if any(_last(events, APART, TOGETHER) == APART for events in ranks):
         return (
             f"each of the {world_size} ranks trained a model of its own, for accelerate took no part in a process "

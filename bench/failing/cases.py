@@ -125,6 +125,21 @@ CASES = (
         lacks=("it/s",),
         slow=True,
     ),
+    Case(
+        "launched_arguments.sh",
+        "takes_arguments.py failed; its last line on stderr was: takes_arguments.py: error: unrecognized arguments: "
+        "--local",
+        holds=("int(os.environ.get(",),
+        lacks=("ChildFailedError", "===="),
+        slow=True,
+    ),
+    Case(
+        "launched_kill.py",
+        "rank 1, which launched_kill.py started, was killed by SIGKILL",
+        lacks=("CalledProcessError", "===="),
+        slow=True,
+    ),
+    Case("child_exits.py", "exit_lines.py ended itself: config.yaml is wrong"),
     Case("odd_name.py", "odd_name.py ended itself: no rows in caf", holds=("(sys.exit at odd_name.py:8)",)),
     Case("arrow_csv.py", "pyarrow.lib.ArrowInvalid: ", holds=("(raised at arrow_csv.py:8)",), slow=True),
     Case(

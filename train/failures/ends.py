@@ -17,6 +17,7 @@ from berth.train.failures.raised import Frame, Raised
 _LAUNCHER_SECONDS = 60.0
 """From a child's end to its launcher's: torchrun and accelerate ask the other ranks to end, and wait 30 s for them."""
 
+ARGPARSE_CODE = 2
 _NOTICED_SECONDS = 1.0
 """From a child's end to that of a program that looks at its exit code."""
 
@@ -36,6 +37,7 @@ class PythonEnd:
     code: int
     text: str = ""
     rank: str = ""
+    program: str = ""
     frames: tuple[Frame, ...] = ()
     raised: Raised | None = None
     child: "Raised | None" = None
@@ -114,6 +116,19 @@ class Ends:
         ]
         return min(below, key=lambda end: (end.is_echo, end.when), default=None)
 
+    def launchers(self, record: PythonEnd) -> list[Raised]:
+        """The launchers' exceptions of a program and of those below it: torchrun's says which rank ended how."""
+        return [
+            end.raised
+            for end in self.records
+            if end.raised is not None and end.launcher_failed and (end.pid == record.pid or record.pid in end.parents)
+        ]
+
+    def refused_arguments(self, pid: int) -> PythonEnd | None:
+        """The first process below `pid` that argparse ended: it prints why, and ends by sys.exit(2)."""
+        below = (end for end in self.records if pid in end.parents and end.code == ARGPARSE_CODE and not end.explains)
+        return next(below, None)
+
     def failed_children(self, pid: int) -> list[PythonEnd]:
         """The processes below a program that ended with 0 although they failed and say why."""
         return sorted((end for end in self.records if end.pid != pid and end.explains), key=lambda end: end.when)
@@ -145,6 +160,7 @@ def _read(path: Path) -> PythonEnd:
         code=int(fields["code"]),
         text=str(fields["text"]),
         rank=str(fields["rank"]),
+        program=str(fields["program"]),
         frames=raised.read_frames(fields["frames"]),
         raised=None if exception is None else raised.innermost(Raised.from_record(exception)),
     )

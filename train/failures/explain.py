@@ -19,7 +19,7 @@ from berth.train.failures.native import (
     unasked_stop_sentence,
 )
 from berth.train.failures.python_end import EXIT, RAISED
-from berth.train.failures.raised import Raised
+from berth.train.failures.raised import Raised, killed_rank
 from berth.train.failures.sentence import (
     MORE_DISK,
     SENTENCE_CHARACTERS,
@@ -53,6 +53,7 @@ _NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
 _WINDOWS_LINE_ENDS = re.compile(
     r"\$'\\r': command not found|unexpected token `\$'[^']*\\r'|\\r.: (?:\[Errno 2\] )?No such file or directory"
 )
+ARGPARSE_ERROR = re.compile(r"\S+: error: ")
 _SHELL_CODES = {
     124: "a command that it ran under timeout took longer than its time",
     126: "a command that it ran is not executable",
@@ -153,7 +154,8 @@ def _recorded(record: PythonEnd, end: ProgramEnd) -> str:
     """The sentence of a record that says why."""
     if record.text:
         by = _call(record, end) + _child(record, end)
-        return one_line(f"{end.name} ended itself: {record.text}", _MOST - len(by)) + by
+        name = end.name if record.pid == end.pid else record.program or end.name
+        return one_line(f"{name} ended itself: {record.text}", _MOST - len(by)) + by
     assert record.raised is not None, "or it would not explain"
     named = record.pid == end.pid or record.rank == end.context.environ.get("RANK")
     rank = f", in rank {record.rank}" if record.rank and not named else ""
@@ -179,14 +181,30 @@ def _call(record: PythonEnd | None, end: ProgramEnd) -> str:
 def _without_cause(record: PythonEnd | None, end: ProgramEnd) -> tuple[str, str]:
     """The sentence of a program that ended by a number, and the first line of an exception in it: its last words."""
     if record is not None and record.raised is not None:  # a launcher's, whose child said nothing
-        printed = end.stderr.ending_traceback()
-        raised = printed[0] if printed is not None and not printed[0].is_launchers else record.raised
-        return exception_sentence(raised, end.context), raised.first_line
+        return _lost_child(record, record.raised, end)
     if record is None and end.hooked:
         printed = end.stderr.ending_traceback()
         if printed is not None and end.ended_at - end.stderr.lines[-1][1] < _HANDLED_SECONDS:
             return exception_sentence(printed[0], end.context), printed[0].first_line
     return _last_words(record, end), ""
+
+
+def _lost_child(record: PythonEnd, raised: Raised, end: ProgramEnd) -> tuple[str, str]:
+    """The sentence of a launcher whose child raised nothing: argparse refused its arguments, a signal killed it, or it
+    is no Python.
+    """
+    child = end.ends.refused_arguments(record.pid)
+    said = next((line.strip() for line in reversed(end.stderr.detail) if ARGPARSE_ERROR.match(line.strip())), "")
+    if child is not None and said:
+        help_with = last_line_remedy(said, end.context)
+        return one_line(f"{child.program or end.name} failed; its last line on stderr was: {said}") + help_with, ""
+    if killed := killed_rank(end.ends.launchers(record)):
+        rank, number = killed
+        who = f"rank {rank}, which {end.name} started,"
+        return killed_sentence(who, number, killed_for_memory=end.killed_for_memory), ""
+    printed = end.stderr.ending_traceback()
+    raised = printed[0] if printed is not None and not printed[0].is_launchers else raised
+    return exception_sentence(raised, end.context), raised.first_line
 
 
 def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:

@@ -162,6 +162,7 @@ class _Recorder:
                 "code": code,
                 "text": text[:_MESSAGE_CHARACTERS],
                 "rank": os.environ.get("RANK", ""),
+                "program": os.path.basename(sys.argv[0]) if sys.argv else "",
                 "frames": list(frames),
                 "raised": described,
             }

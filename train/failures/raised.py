@@ -32,6 +32,8 @@ _LAUNCHERS = frozenset(
         "concurrent.futures.process.BrokenProcessPool",
     }
 )
+# Of ChildFailedError: "Root Cause (first observed failure): [0]: time : … rank : 1 (local_rank: 1) exitcode : -9".
+_ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*: (?P<rank>\d+).*?exitcode\s*: -(?P<signal>\d+)", re.DOTALL)
 # The text of a child's traceback, which concurrent.futures and multiprocessing put behind the exception itself.
 _REMOTE = ("_RemoteTraceback", "RemoteTraceback")
 
@@ -81,6 +83,15 @@ class Raised:
     def first_line(self) -> str:
         """Kind and the first line of the message, among whose later lines other threads' lines may be."""
         return f"{self.kind}: {self.message.partition(chr(10))[0]}"
+
+
+def killed_rank(launchers: Sequence[Raised]) -> tuple[str, int] | None:
+    """The rank that a signal killed, and the signal, by torchrun's own exception (2.13); None if it names none."""
+    for raised in launchers:
+        match = _ROOT_CAUSE.search(raised.message)
+        if match:
+            return match["rank"], int(match["signal"])
+    return None
 
 
 def read_frames(rows: Sequence[Sequence[Any]]) -> tuple[Frame, ...]:

@@ -15,6 +15,7 @@ WHO_CHARACTERS = 100
 """Room for the rank and host in front of it."""
 _BEHIND_CHARACTERS = 220
 _MEMBERS_SHOWN = 3
+_RULER = re.compile(r"[=-]{6,}")
 # A full disk, in the words of the system, of Rust's libraries (safetensors) and of a quota.
 _FULL_DISK = re.compile(r"No space left on device|StorageFull|Disk quota exceeded")
 MORE_DISK = "a disk of this host is full: give the job a larger one (volume_size of the estimator), or write less to it"
@@ -59,7 +60,7 @@ def place(frames: Sequence[Frame], context: ProgramContext) -> str:
 def _named(raised: Raised) -> str:
     # A path of five names that no script writes.
     kind = raised.kind.rpartition(".")[2] if raised.kind.startswith("smdistributed.") else raised.kind
-    message = without_advice(" ".join(raised.message.split()))
+    message = without_advice(" ".join(_RULER.sub(" ", raised.message).split()))  # torchrun draws lines
     return f"{kind}: {message}" if message else kind
 
 

@@ -166,8 +166,10 @@ def test_sigterm_ends_it_in_seconds_with_exit_code_0(archive: Path) -> None:
 
 
 def test_a_broken_model_says_so_and_ends(client: docker.DockerClient, pretrained: Path, tmp_path: Path) -> None:
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((pretrained / name).read_bytes())
+    config = json.loads((pretrained / "config.json").read_text()) | {"architectures": ["BertForQuestionAnswering"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes((pretrained / "model.safetensors").read_bytes()[:100_000])
     container = client.containers.run(
         IMAGE,

@@ -29,6 +29,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
         ("/opt/ml/code/train.py and /opt/ml/checkpoints", "src/train.py and saved"),
         ("/opt/ml/input/data/train-2/x and /mnt/opt/ml/code", "/opt/ml/input/data/train-2/x and /mnt/opt/ml/code"),
         ("/opt/ml/model is empty", "/opt/ml/model is empty"),
+        (
+            "set the job's variable PYTHONPATH to /opt/ml/code/src",
+            "set the job's variable PYTHONPATH to /opt/ml/code/src",
+        ),
     ],
 )
 def test_paths_of_the_container(inside: str, here: str, job: TrainingJob) -> None:

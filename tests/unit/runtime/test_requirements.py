@@ -1,6 +1,7 @@
 """pip for a user's requirements.txt: what it says, and why it failed; a real index over https."""
 
 import os
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,35 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
             "requirements.txt could not be installed (a build ended with: ValueError: my own reason); correct what is "
             "built.",
             id="a-build-that-fails",
+        ),
+        pytest.param(
+            [
+                "Collecting scikit-learn==0.24.2 (from -r requirements.txt (line 1))",
+                "      ModuleNotFoundError: No module named 'pkg_resources'",
+                "      [end of output]",
+            ],
+            "requirements.txt could not be installed: scikit-learn==0.24.2 has no wheel for this image, and its build "
+            "ended with ModuleNotFoundError: No module named 'pkg_resources'; take a version that has a wheel, or put "
+            "a wheel of it next to requirements.txt.",
+            id="a-package-that-does-not-build",
+        ),
+        pytest.param(
+            [
+                "ERROR: Ignored the following yanked versions: 2.4.0",
+                "ERROR: Ignored the following versions that require a different python version: 1.21.5 Requires-Python "
+                ">=3.7,<3.11; 1.21.6 Requires-Python >=3.7,<3.11",
+                "ERROR: Could not find a version that satisfies the requirement numpy==1.21.6 (from versions: 2.0.0)",
+                "ERROR: No matching distribution found for numpy==1.21.6",
+            ],
+            "requirements.txt could not be installed: numpy==1.21.6 is not for Python "
+            f"{platform.python_version()} of this image; take another version of it, or leave the version out.",
+            id="a-version-for-another-python",
+        ),
+        pytest.param(
+            ["ERROR: Ignored the following yanked versions: 2.4.0", "ERROR: No matching distribution found for a"],
+            "requirements.txt could not be installed (No matching distribution found for a; index: "
+            "https://pypi.org/simple); fix it, or put the wheels next to it and `--no-index` into its first line.",
+            id="a-version-that-was-withdrawn",
         ),
         pytest.param(
             [],

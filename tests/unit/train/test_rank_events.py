@@ -62,6 +62,13 @@ def test_ranks_that_did_not_train_together_are_told_so(ranks: list[list[str]], s
     assert bool(said) == bool(sentence)
 
 
+def test_ranks_that_each_started_ranks_of_their_own() -> None:
+    joined = ["started by torchrun on this host alone", "process group asked for", "process group of 2"]
+    said = alone_sentence([joined, joined], 2)
+    assert said.startswith("2 trainings ran: mpirun started the program 2 times")
+    assert "BERTH_DISTRIBUTION" in said
+
+
 def test_one_rank_is_never_alone() -> None:
     assert alone_sentence([[]], 1) == ""
 

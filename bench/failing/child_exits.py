@@ -1,0 +1,6 @@
+"""Starts a script that ends itself with a text."""
+
+import subprocess
+import sys
+
+subprocess.run([sys.executable, "exit_lines.py"], check=True)

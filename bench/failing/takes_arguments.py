@@ -1,0 +1,7 @@
+"""Reads its arguments by argparse."""
+
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+parser.parse_args()
