@@ -24,7 +24,12 @@ train)
     ;;
 serve) rm /opt/berth/bin/train ;;
 esac
-# All of it is small: compiled without being loaded, which would take longer than the rest of this step. The open
+# Compiled without being loaded, which would take longer than the rest of this step: what processes load at their start.
+# Hints and the GPU check are loaded once in a while, engines by each server and at the end of a training. The open
 # smdistributed is compiled in its own layer.
-/opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash -x /smdistributed/ /opt/berth/lib/python3*/site-packages/berth
+case $1 in
+train) seldom='/smdistributed/|/hints/|/gpu/bench/|/engines/' ;;
+serve) seldom='/hints/|/gpu/bench/' ;;
+esac
+/opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash -x "$seldom" /opt/berth/lib/python3*/site-packages/berth
 /opt/berth/bin/python -B -c "import berth.$1.entry"
