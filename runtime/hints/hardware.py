@@ -8,7 +8,7 @@ from berth.runtime.hints.program import ProgramContext, RaisedException
 _NO_CUDA = re.compile(
     r"not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available|CUDA is not available|"
     r"mixed precision requires a GPU|can only be used on CUDA devices|requires? (?:a )?(?:CUDA|GPU)|"
-    r"No CUDA runtime is found|Invalid device string: 'cuda|no NVIDIA GPU"
+    r"No CUDA runtime is found|Invalid device string: 'cuda|no NVIDIA GPU|has no attribute '_cuda_"
 )
 _LOADED = re.compile(r"Attempting to deserialize object on a CUDA device")
 _NCCL = re.compile(r"doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs")

@@ -128,6 +128,7 @@ def test_torch_without_ranks(tmp_path: Path) -> None:
     [
         ("torch.ones(1).cuda()", 'or use "cuda" if torch.cuda.is_available() else "cpu"'),
         ("torch.ones(1).to('cuda')", 'or use "cuda" if torch.cuda.is_available() else "cpu"'),
+        ("torch.cuda.set_device(0)", 'or use "cuda" if torch.cuda.is_available() else "cpu"'),
         (
             "import torch.distributed as d; d.init_process_group('nccl', rank=0, world_size=1, store=d.HashStore())",
             '; without a GPU use init_process_group("nccl" if torch.cuda.is_available() else "gloo")',
