@@ -25,10 +25,10 @@ train)
 serve) rm /opt/berth/bin/train ;;
 esac
 # Compiled without being loaded, which would take longer than the rest of this step: what processes load at their start.
-# Hints and the GPU check are loaded once in a while, engines by each server and at the end of a training. The open
-# smdistributed is compiled in its own layer.
+# Hints, the GPU check, metrics and SDK v3's hooks are loaded once in a while, engines by each server and at the end of a
+# training. The open smdistributed is compiled in its own layer.
 case $1 in
-train) seldom='/smdistributed/|/hints/|/gpu/bench/|/engines/' ;;
+train) seldom='/smdistributed/|/hints/|/gpu/bench/|/engines/|/metrics/|/sdk3/' ;;
 serve) seldom='/hints/|/gpu/bench/' ;;
 esac
 /opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash -x "$seldom" /opt/berth/lib/python3*/site-packages/berth
