@@ -22,8 +22,6 @@ class Case:
     """Of the container."""
     log: tuple[str, ...] = ()
     """Texts of the job's log."""
-    slow: bool = False
-    """Imports torch."""
     image_only: bool = False
     """Needs a package that the tests' environment lacks."""
 
@@ -42,14 +40,13 @@ _CONFIG = "config.yaml is wrong: line 3: batch_size must be a number line 9: unk
 CASES = (
     Case("subprocess_check.py", _LABEL, lacks=("CalledProcessError",)),
     Case("subprocess_code.py", _LABEL),
-    Case("torchrun.sh", _LABEL, holds=("in rank ",), lacks=("ChildFailedError",), slow=True),
-    Case("torchrun_by_subprocess.py", _LABEL, holds=("in rank ",), lacks=("CalledProcessError",), slow=True),
-    Case("accelerate_launch.sh", _LABEL, lacks=("CalledProcessError",), slow=True),
+    Case("torchrun.sh", _LABEL, holds=("in rank ",), lacks=("ChildFailedError",)),
+    Case("torchrun_by_subprocess.py", _LABEL, holds=("in rank ",), lacks=("CalledProcessError",)),
+    Case("accelerate_launch.sh", _LABEL, lacks=("CalledProcessError",)),
     Case(
         "spawn.py",
         "ValueError: label 6 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
         lacks=("ProcessRaisedException",),
-        slow=True,
     ),
     Case("process_pool.py", _LABEL),
     Case("process_code.py", _LABEL),
@@ -57,7 +54,6 @@ CASES = (
         "loader_worker.py",
         "ValueError: label 5 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
         lacks=("Caught ValueError",),
-        slow=True,
     ),
     Case(
         "raise_from.py",
@@ -123,7 +119,6 @@ CASES = (
         "deep_stack.py",
         "IndexError: index out of range in self (raised at deep_stack.py:14 in forward)",
         lacks=("it/s",),
-        slow=True,
     ),
     Case(
         "launched_arguments.sh",
@@ -131,17 +126,15 @@ CASES = (
         "--local",
         holds=("int(os.environ.get(",),
         lacks=("ChildFailedError", "===="),
-        slow=True,
     ),
     Case(
         "launched_kill.py",
         "rank 1, which launched_kill.py started, was killed by SIGKILL",
         lacks=("CalledProcessError", "===="),
-        slow=True,
     ),
     Case("child_exits.py", "exit_lines.py ended itself: config.yaml is wrong"),
     Case("odd_name.py", "odd_name.py ended itself: no rows in caf", holds=("(sys.exit at odd_name.py:8)",)),
-    Case("arrow_csv.py", "pyarrow.lib.ArrowInvalid: ", holds=("(raised at arrow_csv.py:8)",), slow=True),
+    Case("arrow_csv.py", "pyarrow.lib.ArrowInvalid: ", holds=("(raised at arrow_csv.py:8)",)),
     Case(
         "signals_itself.py",
         "signals_itself.py on algo-1 was stopped by SIGTERM, which the program or another process",
@@ -158,7 +151,6 @@ CASES = (
         f"rank 1 on algo-1: {_LABEL}",
         lacks=("closed by peer", "in rank"),
         environment=_TWO_RANKS,
-        slow=True,
     ),
     Case(
         "rank_dies_slowly.py",
@@ -171,7 +163,6 @@ CASES = (
         "a process of lost_worker.py was killed: out of memory (peak ",
         holds=("DataLoader worker",),
         memory="700m",
-        slow=True,
     ),
     Case(
         "many_hyperparameters.py",

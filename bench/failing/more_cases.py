@@ -48,14 +48,12 @@ MORE = (
         lacks=("closed by peer", "SIGTERM", "hostname of the client socket"),
         code=3,
         environment=_TWO_RANKS,
-        slow=True,
     ),
     Case("exit_report.py", _LABEL, lacks=("tracker", "AttributeError")),
     Case(
         "json_rows.py",
         "datasets.exceptions.DatasetGeneration",
         holds=("An error occurred while generating the dataset", "json_rows.py:13 in read", "caused by"),
-        slow=True,
     ),
     Case(
         "ddp_unused.py",
@@ -65,7 +63,6 @@ MORE = (
             "(raised at ddp_unused.py:20)",
         ),
         environment=_TWO_RANKS,
-        slow=True,
     ),
     Case("watchdog.py", "watchdog.py ", holds=("Timeout (0:00:02)!", "watchdog.py:9 in step")),
     Case("no_set_e.sh", "", holds=(_LABEL,)),

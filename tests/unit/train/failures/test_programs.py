@@ -75,14 +75,13 @@ class Run:
 
 def _parameters() -> list[object]:
     return [
-        pytest.param(
-            case, id="-".join([case.program, *case.environment]), marks=[pytest.mark.slow] if case.slow else []
-        )
+        pytest.param(case, id="-".join([case.program, *case.environment]))
         for case in (*CASES, *MORE)
         if not case.in_image
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _parameters())
 def test_the_job_says_what_ended_the_program(case: Case, tmp_path: Path) -> None:
     run = Run(tmp_path, case.program, case.environment)
