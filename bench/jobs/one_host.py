@@ -45,7 +45,9 @@ def run(client: DockerClient, image: str, job: HostJob, scratch: Path, checkpoin
     for name, text in job.config.items():
         (root / "input/config" / name).write_text(text)
     if checkpoints:
-        options["volumes"].append(f"{checkpoints}:/opt/ml/checkpoints:rw")
+        there = f":{opt_ml.ROOT}/checkpoints:"
+        own = [volume for volume in options["volumes"] if there not in volume]
+        options["volumes"] = [*own, f"{checkpoints}{there}rw"]
     limits = {"mem_limit": job.memory, "memswap_limit": job.memory} if job.memory else {}
     container = client.containers.create(image, labels={"berth.test": "1"}, network_mode="none", **options, **limits)
     try:
