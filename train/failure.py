@@ -18,8 +18,9 @@ from typing import Any
 from berth.contract.masking import mask_text
 from berth.runtime import whole_files
 from berth.train.failures.codes import signal_name
+from berth.train.failures.echo import is_echo
 from berth.train.failures.native import bus_error_sentence
-from berth.train.failures.sentence import one_line
+from berth.train.failures.sentence import SENTENCE_CHARACTERS, one_line
 from berth.train.mpirun_refusals import refused_option
 
 FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
@@ -101,6 +102,18 @@ def write_failure(sentence: str) -> bool:
 def cause(reports: Iterable[FailureReport]) -> FailureReport | None:
     """The report that explains the others: the earliest that is no echo, else the earliest."""
     return min(reports, key=lambda report: (report.echo, report.when), default=None)
+
+
+def with_lone_echo_explained(report: FailureReport) -> FailureReport:
+    """Of a job whose only failure says that a peer has gone: that peer has ended, and not by a failure."""
+    if not is_echo(report.sentence):
+        return report
+    hint = (
+        "; no other rank failed: one may have ended before, with fewer steps, so give all ranks as many (drop_last, "
+        "or a DistributedSampler)"
+    )
+    most = SENTENCE_CHARACTERS - len(hint)
+    return replace(report, sentence=one_line(report.sentence, most) + hint)
 
 
 def stopped_sentence(number: int, *, begun: bool = True, overdue: float = 0.0) -> str:

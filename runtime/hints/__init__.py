@@ -10,6 +10,7 @@ images           which profile, or which command, makes an image with the versio
 removed_apis     APIs that the image's transformers, accelerate or datasets does not have; api_names has their releases
 arguments        what argparse refused
 environment      a variable that the job does not set, such as LOCAL_RANK or a channel's
+training_data    labels and ids that a model does not have, and a DataLoader's worker that is killed
 places           files and folders that are elsewhere: channels, outputs, the source folder
 tools            a command that the image does not have
 hardware         CUDA where there is none

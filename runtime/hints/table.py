@@ -20,6 +20,7 @@ OF_EXCEPTIONS = (
     "environment",
     "hardware",
     "tools",
+    "training_data",
     "places",
     "advice",
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from berth.runtime.hints.advice import without_advice
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
+from berth.train.failures.echo import is_echo
 from berth.train.failures.raised import Frame, Raised
 
 SENTENCE_CHARACTERS = 900
@@ -83,7 +84,7 @@ def _behind(raised: Raised, context: ProgramContext) -> str:
     behind = raised.behind
     while behind is not None and _named(behind) == _named(raised):  # pandas raises a KeyError from the same one
         behind = behind.behind
-    if behind is None:
+    if behind is None or (not raised.caused and is_echo(_named(behind))):
         return ""
     how = "caused by" if raised.caused else "while handling"
     return f", {how} {one_line(_named(behind), _BEHIND_CHARACTERS)}{_place(behind, context)}"

@@ -219,7 +219,7 @@ class LeaderLoop:
                 host,
             )
         if found is not None:
-            return Outcome(found.code or 1, found)
+            return Outcome(found.code or 1, failure.with_lone_echo_explained(found))
         return failed(failure.launcher_sentence(code, self.host.launcher_output()), self.host.name, code or 1)
 
 

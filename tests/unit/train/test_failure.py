@@ -390,3 +390,12 @@ def test_failure_file_of_the_program_stays_but_an_older_runs_does_not(tmp_path: 
 @pytest.mark.parametrize(("code", "shell"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
 def test_exit_code(code: int, shell: int) -> None:
     assert exit_code(code) == shell
+
+
+def test_an_echo_alone_says_that_no_other_rank_failed() -> None:
+    peer = "RuntimeError: Connection closed by peer [127.0.0.1]:7 (raised at train.py:16)"
+    said = failure.with_lone_echo_explained(FailureReport(peer, echo=True)).sentence
+    assert said.startswith(f"{peer}; no other rank failed")
+    assert "drop_last" in said
+    other = FailureReport("ValueError: no rows")
+    assert failure.with_lone_echo_explained(other) is other
