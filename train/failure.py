@@ -109,8 +109,8 @@ def with_lone_echo_explained(report: FailureReport) -> FailureReport:
     if not is_echo(report.sentence):
         return report
     hint = (
-        "; no other rank failed: one may have ended before, with fewer steps, so give all ranks as many (drop_last, "
-        "or a DistributedSampler)"
+        "; no rank reported another reason: one may have ended before, with fewer steps, so give all as many "
+        "(drop_last, or a DistributedSampler)"
     )
     most = SENTENCE_CHARACTERS - len(hint)
     return replace(report, sentence=one_line(report.sentence, most) + hint)

@@ -392,10 +392,10 @@ def test_exit_code(code: int, shell: int) -> None:
     assert exit_code(code) == shell
 
 
-def test_an_echo_alone_says_that_no_other_rank_failed() -> None:
+def test_an_echo_alone_says_that_no_rank_reported_another_reason() -> None:
     peer = "RuntimeError: Connection closed by peer [127.0.0.1]:7 (raised at train.py:16)"
     said = failure.with_lone_echo_explained(FailureReport(peer, echo=True)).sentence
-    assert said.startswith(f"{peer}; no other rank failed")
+    assert said.startswith(f"{peer}; no rank reported another reason")
     assert "drop_last" in said
     other = FailureReport("ValueError: no rows")
     assert failure.with_lone_echo_explained(other) is other
