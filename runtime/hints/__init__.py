@@ -3,6 +3,7 @@
 table            the hints in their order; `remedy` and `last_line_remedy` ask them
 program          what a hint may look at: the exception, and how the program was started
 hidden_packages  a file of the user's that has the name of a package
+old_requirements a package that a requirements.txt holds back, and that lacks a name
 replaced_packages what a requirements.txt replaced in the image
 missing_modules  a module that is not installed; own_modules looks for it in the user's source folder
 relative_imports `from .model import Net` in a program that runs as a script

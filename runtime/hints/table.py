@@ -12,6 +12,7 @@ from berth.runtime.hints.program import ProgramContext, RaisedException
 
 OF_EXCEPTIONS = (
     "hidden_packages",
+    "old_requirements",
     "replaced_packages",
     "missing_modules",
     "relative_imports",
