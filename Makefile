@@ -94,7 +94,7 @@ SLOWEST := --durations=10 --durations-min=5
 # By another name: a dry run does what stands next to $(MAKE), too.
 SELF := $(MAKE)
 .PHONY: quick
-quick: .venv/tested ## lint, and next to it the unit tests that train nothing and wait for nothing; under 2 minutes
+quick: .venv/tested ## lint, and next to it the unit tests that train nothing and wait for nothing; about 4 minutes
 	@$(SELF) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; code=0; \
 	$(PYTHON) -m pytest -q --numprocesses auto --dist worksteal -m 'not slow' tests/unit || code=$$?; \
 	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
