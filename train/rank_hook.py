@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,15 +46,10 @@ def watch(environ: MutableMapping[str, str], world_size: int) -> None:
         speaks = environ.get("RANK") == "0"
         path = _own_file(environ, lambda ranks: alone_sentence(ranks, world_size) if speaks else "")
     if path:
-        if world_size_of_mpirun(environ) > 1 and environ.get("GROUP_WORLD_SIZE") == "1":
+        several = environ.get("OMPI_COMM_WORLD_SIZE", "1") != "1"
+        if several and environ.get("GROUP_WORLD_SIZE") == "1":
             note(path, LAUNCHED)  # torchrun's variable: how many hosts it spans
         _watch(path)
-
-
-def world_size_of_mpirun(environ: Mapping[str, str]) -> int:
-    """The ranks that mpirun started; 0 without it."""
-    text = environ.get("OMPI_COMM_WORLD_SIZE", "")
-    return int(text) if text.isdigit() else 0
 
 
 def watch_script(environ: MutableMapping[str, str], gpus: int) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from berth.contract import variables
 from berth.runtime.hints.program import ProgramContext, RaisedException
+from berth.runtime.hints.replaced_packages import requirement_lines
 from berth.runtime.installed_packages import normalised
 
 _MISSING_NAME = re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'")
-_PINNED = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(==|<|~=)")
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
@@ -34,8 +34,5 @@ def _pinned_line(package: str, context: ProgramContext) -> str:
     path = Path(context.code_dir, name)
     if not path.is_file():
         return ""
-    for number, text in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
-        found = _PINNED.match(text)
-        if found and normalised(found[1]) == package:
-            return f"{name}, line {number}"
-    return ""
+    number, bounds = requirement_lines(path.read_text("utf-8", "replace")).get(package, (0, ""))
+    return f"{name}, line {number}" if bounds.startswith(("==", "<", "~=")) else ""

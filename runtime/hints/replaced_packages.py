@@ -30,7 +30,7 @@ def package_note(before: Packages, after: Packages, name: str, text: str, here: 
     replaced, conflicts = replaced_packages(before, after), new_conflicts(before, after)
     if not replaced and not conflicts:
         return None
-    lines = _lines(text)
+    lines = requirement_lines(text)
     keys = {each.name for each in replaced}
     parts = [
         _replacements(replaced, lines, name),
@@ -55,7 +55,7 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     return f"; {note.text}" if inside or named else ""
 
 
-def _lines(text: str) -> dict[str, tuple[int, str]]:
+def requirement_lines(text: str) -> dict[str, tuple[int, str]]:
     """Normalised name → its line's number and bounds, such as `==4.27.1`."""
     found: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(text.splitlines(), 1):

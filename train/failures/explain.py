@@ -53,7 +53,8 @@ _NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
 _WINDOWS_LINE_ENDS = re.compile(
     r"\$'\\r': command not found|unexpected token `\$'[^']*\\r'|\\r.: (?:\[Errno 2\] )?No such file or directory"
 )
-ARGPARSE_ERROR = re.compile(r"\S+: error: ")
+_SIGNALS = frozenset(signal.Signals)
+_ARGPARSE_ERROR = re.compile(r"\S+: error: ")
 _SHELL_CODES = {
     124: "a command that it ran under timeout took longer than its time",
     126: "a command that it ran is not executable",
@@ -194,7 +195,7 @@ def _lost_child(record: PythonEnd, raised: Raised, end: ProgramEnd) -> tuple[str
     is no Python.
     """
     child = end.ends.refused_arguments(record.pid)
-    said = next((line.strip() for line in reversed(end.stderr.detail) if ARGPARSE_ERROR.match(line.strip())), "")
+    said = next((line.strip() for line in reversed(end.stderr.detail) if _ARGPARSE_ERROR.match(line.strip())), "")
     if child is not None and said:
         help_with = last_line_remedy(said, end.context)
         return one_line(f"{child.program or end.name} failed; its last line on stderr was: {said}") + help_with, ""
@@ -247,7 +248,7 @@ def _better_known(sentence: str, first: str, end: ProgramEnd) -> str:
         if lost is not None:
             return lost
     number = end.code - 128
-    if not (first or end.hooked) and number not in STOPS and _is_signal(number):  # as a shell tells of what it ran
+    if not (first or end.hooked) and number not in STOPS and number in _SIGNALS:  # as a shell tells of what it ran
         who = f"a program that {end.name} ran"
         return killed_sentence(who, number, lines, end.context, killed_for_memory=end.killed_for_memory)
     short = next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None)
@@ -261,11 +262,3 @@ def _better_known(sentence: str, first: str, end: ProgramEnd) -> str:
     if any(map(_NO_ROOM_FOR_MPI.search, lines)):
         return f"{end.name} could not start under mpirun, whose files are in {tempfile.gettempdir()}: {MORE_DISK}"
     return sentence
-
-
-def _is_signal(number: int) -> bool:
-    try:
-        signal.Signals(number)
-    except ValueError:
-        return False
-    return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from berth.runtime import memory
 from berth.runtime.hints.program import ProgramContext
 from berth.train.failures.codes import signal_name
-from berth.train.failures.raised import Frame
+from berth.train.failures.raised import Frame, read_frames
 from berth.train.failures.sentence import one_line, place
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
@@ -124,8 +124,7 @@ def _frames_below(lines: Sequence[str], start: int) -> list[Frame]:
     frames: list[Frame] = []
     for line in lines[start + 1 :]:
         if match := _FAULT_FRAME.match(line):
-            function = match["function"]
-            frames.append(Frame(match["file"], int(match["line"]), "" if function == "<module>" else function))
+            frames += read_frames([(match["file"], match["line"], match["function"])])
         elif frames:
             break
     return frames[::-1]
