@@ -10,7 +10,9 @@ metric_definitions  what an estimator reads out of the log of run_qa
 own_program      which program a job runs, and for which transformers the kit's own run_qa is
 masking          what a log does not show
 model_files      what a model folder must hold
+other_models     what a folder without such a model is: an adapter, a pickle, checkpoints …
 model_config     what a model's config.json says against question answering
+served_model     whether the server can answer with a model, on the machine as in the image
 splits           which channels run_qa reads, and for what
 variables        names of environment variables, and those that were most likely meant to be others
 archive          model.tar.gz: unpacking one that a stranger may have made

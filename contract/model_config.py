@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from berth.contract.other_models import HANDLER
+
 _NO_SEPARATOR = "has no separator between question and context"
 _PAGES = "reads the places of words on a page, and a question and its context have none"
 UNUSABLE = {
@@ -16,16 +18,33 @@ UNUSABLE = {
 OTHER_ARCHITECTURE = "use a model such as BERT, RoBERTa, DeBERTa or ModernBERT"
 
 
-def architecture(config: Mapping[str, Any]) -> str:
-    """The class that saved the model, such as BertForSequenceClassification; empty if the config does not say."""
+_PRETRAINED = ("Model", "ForPreTraining", "ForMaskedLM")
+"""Ends of classes without a head, or with the one of pretraining: what a fine-tuning starts from."""
+
+
+def architectures(config: Mapping[str, Any]) -> list[str]:
+    """The classes that saved the model, such as BertForSequenceClassification; none if the config does not say."""
     names = config.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else ""
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def has_other_head(config: Mapping[str, Any]) -> bool:
     """Whether the model was saved without a head for question answering, as far as the config says."""
-    name = architecture(config)
-    return bool(name) and "QuestionAnswering" not in name
+    names = architectures(config)
+    return bool(names) and not any("QuestionAnswering" in name for name in names)
+
+
+def other_head(config: Mapping[str, Any], *, embedder: bool = False) -> str:
+    """What the model is if it has no head for question answering, and what to do; empty if it may have one.
+
+    embedder: whether sentence-transformers saved it.
+    """
+    if not has_other_head(config):
+        return ""
+    names = architectures(config)
+    what = f"a {' and '.join(names)}" + (" of sentence-transformers, which makes embeddings" if embedder else "")
+    fine_tune = ", or fine-tune it with run_qa" if names[0].endswith(_PRETRAINED) and not embedder else ""
+    return f"this is {what}, and the image answers questions: {HANDLER}{fine_tune}"
 
 
 def unusable(config: Mapping[str, Any]) -> str:
@@ -33,13 +52,3 @@ def unusable(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     reason = UNUSABLE.get(kind) if isinstance(kind, str) else None
     return f"this is a model of type {kind}, which {reason}: {OTHER_ARCHITECTURE}" if reason else ""
-
-
-def cannot_answer(config: Mapping[str, Any]) -> str:
-    """Why the model can't answer questions as it is, with what to do; empty if it may."""
-    if has_other_head(config):
-        return (
-            f"this is a {architecture(config)}, and the image answers questions: give it a code/inference.py, or "
-            "fine-tune it for question answering first"
-        )
-    return unusable(config)

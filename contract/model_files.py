@@ -1,9 +1,13 @@
-"""What a model folder must hold, by file names alone: on the machine before a container starts, and in the image.
+"""What a model folder must hold, by names and sizes of files: on the machine as in the images.
 
 Archives made by hand, and those of the SDK, often hold one folder more; a model one level down is taken.
 """
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+
+from berth.contract.other_models import folder_kind, other_format
 
 CONFIG = "config.json"
 NULL_THRESHOLD = "null_score_diff_threshold"
@@ -20,6 +24,7 @@ TOKENIZERS = (
     "spm.model",
     "tokenizer.model",
 )
+_GIT_LFS = b"version https://git-lfs"
 
 
 def model_homes(folder: Path) -> list[Path]:
@@ -43,16 +48,49 @@ def first_file(home: Path, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if (home / name).is_file() and (home / name).stat().st_size), None)
 
 
-def what_is_missing(folder: Path, named: str | Path, *, tokenizer: bool = True) -> str:
-    """One sentence on what `folder`, which the user calls `named`, lacks of a model; empty if nothing.
-
-    `tokenizer`: whether one must be there, too.
+def file_faults(folder: Path, named: str | Path, *, tokenizer: bool = True) -> list[str]:
+    """What `folder`, which the user calls `named`, lacks of a model of transformers: a sentence each, without its full
+    stop, with what to do. `tokenizer`: whether one must be there, too.
     """
-    home = model_home(folder)
-    if home is None:
-        return f"{named} holds no config.json: pass a folder that a model was saved into."
-    if first_file(home, WEIGHTS) is None:
-        return f"{named} holds no weights: it needs a model.safetensors or pytorch_model.bin next to config.json."
-    if tokenizer and first_file(home, TOKENIZERS) is None:
-        return f"{named} holds no tokenizer: save it next to the model (a tokenizer.json or vocab.txt)."
-    return ""
+    if not folder.is_dir():
+        return [f"{named} does not exist: mount or unpack the model there"]
+    homes = model_homes(folder)
+    if len(homes) != 1:
+        return [f"{named} {folder_kind(folder, homes, TOKENIZERS)}"]
+    (home,) = homes
+    return list(_faults_of_home(home, Path(named) / home.relative_to(folder), tokenizer=tokenizer))
+
+
+def _faults_of_home(home: Path, called: Path, *, tokenizer: bool) -> Iterator[str]:
+    weights = first_file(home, WEIGHTS)
+    if weights is None:
+        other, remedy = other_format(home)
+        only = f" but {other}: {remedy}" if other else ": save the model next to its config.json"
+        yield f"{called} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`){only}"
+    elif lacking := [name for name in _shards(home / weights) if not (home / name).is_file()]:
+        number = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+        yield f"{called} lacks {lacking[0]}{number}, which {weights} names: add the missing files"
+    found = first_file(home, TOKENIZERS)
+    if tokenizer and found is None:
+        yield f"{called} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it next to the model"
+    for name in filter(None, (weights, found)):
+        if _is_git_lfs(home / name):
+            yield f"{called / name} is a pointer of Git LFS and not the file: run `git lfs pull` and pack it again"
+
+
+def _shards(index: Path) -> list[str]:
+    """The files of weights that an index names; none for a file that is no index, or can't be read."""
+    if not index.name.endswith(".index.json"):
+        return []
+    try:
+        return sorted({str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
+def _is_git_lfs(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_GIT_LFS)) == _GIT_LFS
+    except OSError:  # the image says which user can't read it
+        return False

@@ -13,6 +13,7 @@ from berth.common.errors import UserError
 from berth.common.files import atomic_write
 from berth.contract import model_files
 from berth.contract.archive import ArchiveError, unpack
+from berth.contract.served_model import serving_faults
 from berth.local import results
 from berth.local.links import without_links
 from berth.local.paths import is_hub_name, refuse_address
@@ -67,23 +68,24 @@ def model_folder(model: Path, scratch: Path) -> Path:
 
 
 def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
-    """Where the model stands: `folder`, or the one folder in it. Refused, by the name that the user calls it, if parts
-    of it are missing; tokenizer: whether that is one of them.
+    """The folder of the model: `folder`, or the one folder in it. UserError, by the name that the user calls it, if
+    parts of it are missing; tokenizer: whether that is one of them.
     """
+    faults = model_files.file_faults(folder, named, tokenizer=tokenizer)
     home = model_files.model_home(folder)
-    if (missing := model_files.what_is_missing(folder, named, tokenizer=tokenizer)) or home is None:
-        raise UserError(missing)
+    if faults or home is None:
+        raise UserError(f"{'; '.join(faults)}.")
     return home
 
 
 def check_servable(folder: Path, named: Path) -> None:
-    """Refuses a model without what the server needs, unless it brings code of its own, which only the image can judge;
-    named: what the user calls it.
+    """UserError for a model that the server can't answer with, in the server's own words, unless it brings code of its
+    own, which only the image can judge; named: what the user calls it.
     """
     if any(any((home / "code").rglob("*.py")) for home in (folder, *model_files.model_homes(folder))):
         return
-    if missing := model_files.what_is_missing(folder, named, tokenizer=True):
-        raise UserError(f"{missing.removesuffix('.')}, or a handler of its own in code/inference.py.")
+    if faults := serving_faults(folder, named):
+        raise UserError(f"{'; '.join(faults)}.")
 
 
 def _header(name: str, status: os.stat_result) -> tarfile.TarInfo:

@@ -5,7 +5,7 @@ two to four times as fast, and the start line says which.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,11 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
 
+from berth.contract.other_models import HANDLER
+from berth.contract.served_model import read_config
 from berth.qa.tokenizer import PairTokenizer, SlowTokenizerError
 from berth.qa.windows import position_count
 from berth.runtime.engines.batches import model_inputs
@@ -74,6 +78,8 @@ def _load_tokenizer(folder: Path, *, token_types: bool) -> PairTokenizer:
 
 def _load_model(folder: Path) -> Any:
     """ModelFilesError if the weights don't fit or hold no question-answering head."""
+    if fault := _unknown_type(read_config(folder)[0]):
+        raise ModelFilesError(f"{folder}: {fault}: {HANDLER}")
     try:
         with _quiet():
             model, report = AutoModelForQuestionAnswering.from_pretrained(
@@ -81,13 +87,37 @@ def _load_model(folder: Path) -> Any:
             )
     except Exception as error:
         raise ModelFilesError(f"the model in {folder} can't be loaded ({reason_of(error)}): save it again") from error
-    missing = sorted(report["missing_keys"])
-    if missing:  # transformers fills them with random numbers and goes on; such answers would only look like answers
-        raise ModelFilesError(
-            f"the weights in {folder} lack {', '.join(missing[:3])}{' and others' if missing[3:] else ''}: "
-            "fine-tune the model for question answering first"
-        )
+    # transformers fills what is missing with random numbers and goes on; such answers would only look like answers
+    if fault := _missing_weights(model, sorted(report["missing_keys"]), sorted(report["unexpected_keys"])):
+        raise ModelFilesError(f"the weights in {folder} {fault}")
     return model.eval()
+
+
+def _unknown_type(config: Mapping[str, Any]) -> str:
+    """That this transformers has no question answering for the model's type; empty if it has."""
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        code = ", and the code that its config names (auto_map) is not run" if "auto_map" in config else ""
+        return f"transformers {transformers.__version__} does not know models of type {kind}{code}"
+    if kind not in MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES:
+        return f"transformers has no question answering for models of type {kind}"
+    return ""
+
+
+def _missing_weights(model: Any, missing: list[str], unexpected: list[str]) -> str:
+    """What the weights lack of a model that answers questions, and what to do; empty if nothing."""
+    if not missing:
+        return ""
+    if len(missing) >= len(list(model.parameters())):
+        return f"don't fit its config, which is of a {type(model).__name__}: save the model again"
+    if any(key.startswith(f"{model.base_model_prefix}.") for key in missing):
+        return f"are not whole, for they lack {_few(missing)}: save the model again"
+    other = f", but one of another kind ({_few(unexpected)})" if unexpected else ""
+    return f"have no head for question answering ({_few(missing)}){other}: {HANDLER}, or fine-tune it with run_qa"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (" and others" if names[3:] else "")
 
 
 def longest_window(model: Any) -> int:

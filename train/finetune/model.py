@@ -16,7 +16,7 @@ from typing import Any
 from berth.contract.archive import ArchiveError, unpack
 from berth.contract.errors import JobError
 from berth.contract.model_config import has_other_head, unusable
-from berth.contract.model_files import NULL_THRESHOLD, WEIGHTS, first_file, model_home, what_is_missing
+from berth.contract.model_files import NULL_THRESHOLD, WEIGHTS, file_faults, first_file, model_home
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines.model_check import fault_of, reason_of, takes_token_types, tokenizer_fault
 from berth.train.finetune.recipe import Paths, Recipe
@@ -107,8 +107,8 @@ def load(name: str | Path, recipe: Recipe) -> Loaded:
 
 def _checked(path: Path, origin: Path, *, tokenizer: bool) -> Path:
     home = model_home(path)
-    if (missing := what_is_missing(path, origin, tokenizer=tokenizer)) or home is None:
-        raise ModelLoadError(missing)
+    if (faults := file_faults(path, origin, tokenizer=tokenizer)) or home is None:
+        raise ModelLoadError(f"{'; '.join(faults)}.")
     return home
 
 

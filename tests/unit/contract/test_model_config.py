@@ -2,25 +2,52 @@
 
 import pytest
 
-from berth.contract.model_config import cannot_answer, unusable
+from berth.contract.model_config import has_other_head, other_head, unusable
+
+HANDLER = "give it a code/inference.py with a model_fn, three lines in serve/README.md"
 
 
 @pytest.mark.parametrize("kind", ["xlnet", "gpt2", "fnet", "layoutlmv3"])
 def test_architectures_that_no_image_can_use(kind: str) -> None:
     assert f"of type {kind}, which " in unusable({"model_type": kind})
-    assert unusable({"model_type": kind}) == cannot_answer({"model_type": kind})
 
 
-def test_a_model_with_another_head_can_be_trained_and_not_served() -> None:
+def test_a_model_with_another_head_is_named_with_what_to_do() -> None:
     config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
-    assert cannot_answer(config) == (
-        "this is a BertForSequenceClassification, and the image answers questions: give it a code/inference.py, or "
-        "fine-tune it for question answering first"
-    )
+    assert other_head(config) == f"this is a BertForSequenceClassification, and the image answers questions: {HANDLER}"
     assert unusable(config) == ""
 
 
-@pytest.mark.parametrize("names", [["BertForQuestionAnswering"], ["FlaubertForQuestionAnsweringSimple"], None, [], "x"])
+@pytest.mark.parametrize(
+    ("names", "embedder", "named", "fine_tuning"),
+    [
+        (["BertModel"], False, "a BertModel,", True),
+        (["BertForMaskedLM"], False, "a BertForMaskedLM,", True),
+        (["BertModel"], True, "a BertModel of sentence-transformers, which makes embeddings,", False),
+        (["LlamaForCausalLM"], False, "a LlamaForCausalLM,", False),
+        (["BertForMaskedLM", "BertForNextSentencePrediction"], False, "a BertForMaskedLM and BertForNext", True),
+    ],
+)
+def test_fine_tuning_is_advised_where_a_model_waits_for_it(
+    names: list[str], embedder: bool, named: str, fine_tuning: bool
+) -> None:
+    said = other_head({"architectures": names}, embedder=embedder)
+    assert f"this is {named}" in said
+    assert ("run_qa" in said) == fine_tuning
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["BertForQuestionAnswering"],
+        ["FlaubertForQuestionAnsweringSimple"],
+        ["BertForMaskedLM", "BertForQuestionAnswering"],
+        None,
+        [],
+        "x",
+    ],
+)
 def test_nothing_to_say(names: object) -> None:
-    assert cannot_answer({"model_type": "bert", "architectures": names}) == ""
-    assert cannot_answer({"model_type": 3}) == ""
+    assert not has_other_head({"architectures": names})
+    assert other_head({"model_type": "bert", "architectures": names}) == ""
+    assert unusable({"model_type": 3}) == ""

@@ -142,7 +142,7 @@ def test_what_comes_from_elsewhere_is_for_the_image_to_judge(
     for name in there:
         (folder / name).touch()
     options = replace(engine.options, model=folder, environment=environment)
-    with pytest.raises(UserError, match="before it could answer" if taken else "holds no config.json"):
+    with pytest.raises(UserError, match="before it could answer" if taken else f"{folder} "):
         endpoint.serve_until_interrupted(options, log=lambda _: None, say=lambda _: None)
 
 

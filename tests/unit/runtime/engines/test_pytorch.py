@@ -1,15 +1,17 @@
 """The PyTorch engine against the model called directly."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForQuestionAnswering, RobertaConfig, RobertaForQuestionAnswering
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, RobertaConfig, RobertaForQuestionAnswering
 
 from berth.runtime.engines.engine import EngineInfo, WindowTokens
-from berth.runtime.engines.model_folder import ModelFiles
-from berth.runtime.engines.pytorch import PyTorchEngine, gpu_precision
+from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
+from berth.runtime.engines.pytorch import PyTorchEngine, gpu_precision, load
 from tests.unit.small_models import tiny_tokenizer
 
 
@@ -78,3 +80,33 @@ def test_half_precision_is_near_and_named(tiny_model: Path, precision: str, apar
 
 def test_what_fits_a_gpu() -> None:
     assert [gpu_precision(each) for each in ((7, 0), (7, 5), (8, 0), (9, 0), (12, 0))] == ["fp16"] * 2 + ["bf16"] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ({"architectures": None}, ["no head for question answering (qa_outputs.bias, qa_outputs.weight)", "run_qa"]),
+        ({"architectures": None, "model_type": "llama"}, ["don't fit its config, which is of a LlamaForQ"]),
+        ({"architectures": None, "num_hidden_layers": 3}, ["are not whole, for they lack bert.encoder.layer.2."]),
+        (
+            {"architectures": None, "model_type": "foobar", "auto_map": {}},
+            ["models of type foobar", "(auto_map) is not run"],
+        ),
+        ({"model_type": "vilt"}, ["this is a BertModel"]),
+        (
+            {"architectures": ["ViltForQuestionAnswering"], "model_type": "vilt"},
+            ["no question answering for models of type vilt"],
+        ),
+    ],
+)
+def test_weights_that_are_no_question_answering_model(
+    tiny_model: Path, tmp_path: Path, change: dict[str, Any], facts: list[str]
+) -> None:
+    """What only the image can tell, for it has transformers."""
+    AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ModelFilesError) as refused:
+        load(find(tmp_path))
+    assert not [fact for fact in facts if fact not in str(refused.value)], refused.value

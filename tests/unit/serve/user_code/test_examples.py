@@ -3,17 +3,30 @@
 import io
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertLMHeadModel,
+    BertModel,
+    BertPreTrainedModel,
+)
 
+from berth.contract.served_model import serving_faults
 from berth.images import pins
 from tests.unit.serve.in_process import ONE, error_of
+from tests.unit.small_models import tiny_tokenizer
 
 PAGE = (pins.ROOT / "serve/README.md").read_text("utf-8")
-ALONE, WITH_MODEL = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SECTION = PAGE.partition("## A model's own code")[2].partition("\n## ")[0]
+ALONE, WITH_MODEL, OTHER_HEAD = re.findall(r"^```python\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
 SHOW = """
 import numpy as np
 
@@ -39,6 +52,50 @@ def test_predict_fn_alone(tiny_model: Path, model: Any, serve: Any) -> None:
 def test_model_fn_and_predict_fn(model: Any, serve: Any) -> None:
     (model() / "words.txt").write_text("ship berth\n")
     assert serve(WITH_MODEL).post("/invocations", json={"inputs": ["berth", "train"]}).json() == [True, False]
+
+
+OTHER_HEADS: dict[str, tuple[type[BertPreTrainedModel], Any, Callable[[Any], bool]]] = {
+    "text-classification": (BertForSequenceClassification, "a b", lambda one: one[0]["label"].startswith("LABEL_")),
+    "token-classification": (
+        BertForTokenClassification,
+        "ab",
+        lambda one: all(0 <= each["score"] <= 1 for each in one),
+    ),
+    "fill-mask": (BertForMaskedLM, "a [UNK]", lambda one: len(one) == 5),
+    "text-generation": (BertLMHeadModel, "ab", lambda one: one[0]["generated_text"].startswith("a")),
+    "feature-extraction": (BertModel, "ab", lambda one: len(one[0][0]) == 32),
+}
+
+
+@pytest.mark.parametrize("task", OTHER_HEADS)
+def test_a_model_with_another_head(task: str, model: Any) -> None:
+    """The three lines of the page run a model that is refused without them, by the task that the page names."""
+    kind, text, is_right = OTHER_HEADS[task]
+    save_with_head(kind, model())
+    (fault,) = serving_faults(model(), "mine")
+    assert fault.startswith(f"mine: this is a {kind.__name__}, and the image answers questions: ")
+    assert f"`{task}` |" in SECTION
+    handler: dict[str, Any] = {}
+    exec(OTHER_HEAD.replace("text-classification", task), handler)
+    assert is_right(handler["model_fn"](str(model()))(text))
+
+
+def test_a_model_with_another_head_behind_the_server(model: Any, serve: Any) -> None:
+    save_with_head(BertForSequenceClassification, model())
+    assert len([line for line in OTHER_HEAD.splitlines() if line]) == 3
+    client = serve(OTHER_HEAD)
+    asked = {"inputs": ["a b", "c"], "parameters": {"top_k": 2}}
+    first, second = client.post("/invocations", json=asked).json()
+    assert {each["label"] for each in first} == {each["label"] for each in second} == {"LABEL_0", "LABEL_1"}
+
+
+def save_with_head(kind: type[BertPreTrainedModel], folder: Path) -> None:
+    """A tiny BERT of that class, and its tokenizer."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.mask_token = "[UNK]"
+    tokenizer.save_pretrained(folder)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    kind(BertConfig(vocab_size=len(tokenizer), is_decoder=kind is BertLMHeadModel, **sizes)).save_pretrained(folder)
 
 
 def test_what_the_default_of_input_fn_gives(serve: Any) -> None:

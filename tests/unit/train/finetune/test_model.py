@@ -38,18 +38,18 @@ def test_where_the_model_comes_from(tmp_path: Path) -> None:
 
 
 def test_model_folders(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"holds no config\.json"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match="is empty"), model.folder(tmp_path):
         pass
     nested = tmp_path / "bert"
     nested.mkdir()
     (nested / "config.json").write_text("{}")
-    with pytest.raises(ModelLoadError, match="holds no weights"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match="has no weights"), model.folder(tmp_path):
         pass
     (nested / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelLoadError, match="holds no weights"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match="has no weights"), model.folder(tmp_path):
         pass
     (nested / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ModelLoadError, match="holds no tokenizer: save it next to the model"), model.folder(tmp_path):
+    with pytest.raises(ModelLoadError, match="has no tokenizer"), model.folder(tmp_path):
         pass
     with model.folder(tmp_path, tokenizer=False) as found:  # tokenizer_name names another
         assert found == nested

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForQuestionAnswering
 
 from berth.contract.errors import JobError
-from berth.contract.model_files import model_home, what_is_missing
+from berth.contract.model_files import file_faults, model_home
 from berth.runtime import whole_files
 from berth.train.finetune import saved_model
 from berth.train.finetune.model import load
@@ -54,7 +54,7 @@ print(number)
 
 def state_of(folder: Path, new: dict[str, torch.Tensor]) -> str:
     """What a loader finds in a model folder: `new` with its shards, `earlier`, or `none`."""
-    if what_is_missing(folder, folder):
+    if file_faults(folder, folder):
         assert model_home(folder) is None  # not one that lacks a file
         return "none"
     found = load(folder, Recipe()).model.state_dict()

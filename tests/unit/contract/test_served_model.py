@@ -1,0 +1,59 @@
+"""One check says on the machine and in the image why a model can't be served, in the same words."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.contract.served_model import serving_faults
+from berth.local.archive import check_servable
+from berth.runtime.engines.model_folder import ModelFilesError, find
+
+FILES = {"model.safetensors": "x", "tokenizer.json": "{}"}
+QA = {"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}
+OTHER_HEAD = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+KINDS: dict[str, tuple[dict[str, str], str]] = {
+    "another head": ({**FILES, "config.json": json.dumps(OTHER_HEAD)}, "this is a BertForSequenceClassification"),
+    "another head one level down": (
+        {f"a/{name}": text for name, text in {**FILES, "config.json": json.dumps(OTHER_HEAD)}.items()},
+        "/a: this is a BertForSequenceClassification",
+    ),
+    "an embedder": (
+        {**FILES, "modules.json": "[]", "config.json": json.dumps({**QA, "architectures": ["BertModel"]})},
+        "this is a BertModel of sentence-transformers",
+    ),
+    "an adapter beside a model": (
+        {**FILES, "config.json": json.dumps(QA), "adapter_config.json": "{}"},
+        "holds a model and a PEFT adapter, which would not be used",
+    ),
+    "an adapter": ({"adapter_config.json": "{}"}, "holds a PEFT adapter"),
+    "XLNet": ({**FILES, "config.json": json.dumps({"model_type": "xlnet"})}, "a model of type xlnet"),
+    "no JSON": ({**FILES, "config.json": "oops"}, "config.json can't be read"),
+    "a list": ({**FILES, "config.json": "[]"}, "config.json names no `model_type`"),
+    "nothing": ({}, "is empty"),
+    "all of it": ({"config.json": "{}"}, "names no `model_type`"),
+}
+
+
+@pytest.mark.parametrize(("files", "fact"), KINDS.values(), ids=KINDS.keys())
+def test_both_sides_say_the_same(files: dict[str, str], fact: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    faults = serving_faults(tmp_path, tmp_path)
+    assert fact in faults[0]
+    with pytest.raises(ModelFilesError) as inside:
+        find(tmp_path)
+    with pytest.raises(UserError) as here:
+        check_servable(tmp_path, tmp_path)
+    assert str(here.value) == f"{inside.value}." == f"{'; '.join(faults)}."
+
+
+@pytest.mark.parametrize("beside", [{}, {"modules.json": "[]"}])
+def test_a_model_that_answers_questions(beside: dict[str, str], tmp_path: Path) -> None:
+    for name, text in {**FILES, **beside, "config.json": json.dumps(QA)}.items():
+        (tmp_path / name).write_text(text)
+    assert serving_faults(tmp_path, "mine") == []
+    check_servable(tmp_path, tmp_path)
+    assert find(tmp_path).folder == tmp_path
