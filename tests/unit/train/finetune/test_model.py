@@ -65,10 +65,7 @@ def damaged_config(folder: Path) -> None:
 
 
 DAMAGES = {
-    "a Git LFS pointer": (
-        lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n"),
-        "weights",
-    ),
+    "no weights at all": (lambda folder: (folder / "model.safetensors").write_text("weights\n"), "weights"),
     "cut-off weights": (
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:2000]),
         "weights",
