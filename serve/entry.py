@@ -77,7 +77,6 @@ def _serve() -> int:
     except settings.SettingError as error:
         logger.error("%s", error)
         return 1
-    log.set_level(chosen.log_level)
     if idle := settings.idle_variables(chosen, os.environ):
         logger.warning("set, and without effect on this server: %s", ", ".join(idle))
     limits = settings.request_limits(chosen)

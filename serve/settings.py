@@ -35,7 +35,6 @@ TRANSFORM_MB = 6  # a batch transform's MaxPayloadInMB, unless it says another
 AT_ONCE_MB = 100  # the most that it may be times MaxConcurrentTransforms
 UNLIMITED = 1 << 50  # bytes
 TASK = "question-answering"
-LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 # What SageMaker, its SDKs and other servers' users set, and this server has no use for.
 _IDLE = ("SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_USE_NGINX")
@@ -65,7 +64,7 @@ _SAGEMAKERS = (
     "SAGEMAKER_BATCH",
     "SAGEMAKER_BATCH_STRATEGY",
     "SAGEMAKER_BIND_TO_PORT",
-    "SAGEMAKER_CONTAINER_LOG_LEVEL",
+    log.LEVEL_VARIABLE,
     "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
     "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
     "SAGEMAKER_REGION",
@@ -105,7 +104,6 @@ class ServerSettings:
     batch: bool = False  # SAGEMAKER_BATCH
     transform: TransformSettings = TransformSettings()
     accept: str | None = None  # SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT
-    log_level: int = 20  # logging's; SAGEMAKER_CONTAINER_LOG_LEVEL
     task: str = TASK  # HF_TASK
     multi_model: bool = False  # SAGEMAKER_MULTI_MODEL
     page: bool = True  # BERTH_PAGE
@@ -144,13 +142,9 @@ class _Reader:
             return ""
         return text
 
-    def log_level(self, name: str) -> int:
-        """SageMaker's SDK sends logging's number, people write the name."""
-        names = {str(number): number for number in LOG_LEVELS.values()} | LOG_LEVELS
-        text = self.text(name).lower()
-        if text and text not in names:
-            self.wrong(name, f"one of {', '.join(LOG_LEVELS)} or logging's number")
-        return names.get(text, LOG_LEVELS["info"])
+    def log_level(self) -> None:
+        if self.text(log.LEVEL_VARIABLE) and log.level_of(self.text(log.LEVEL_VARIABLE)) is None:
+            self.wrong(log.LEVEL_VARIABLE, f"one of {', '.join(log.LEVELS)} or logging's number")
 
     def check(self, read: Callable[[], Any]) -> Any:
         """What `read` gives; None, and its sentence collected, where it can't."""
@@ -166,6 +160,7 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
     reader = _Reader(environ)
     number, one_of = reader.number, reader.one_of
     one_of(log.FORMAT_VARIABLE, log.FORMATS)  # which was followed before anything could be said
+    reader.log_level()  # and so was this
     reader.check(lambda: choose.settings(environ, 1, cuda=False))  # which the workers follow
     batch = bool(reader.check(lambda: is_true("SAGEMAKER_BATCH", environ)))
     payload_mb = number(PAYLOAD_VARIABLE, -1, 0, 1024)
@@ -184,7 +179,6 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
             payload_mb=None if payload_mb < 0 else payload_mb,
         ),
         accept=one_of("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", CODECS) or None,
-        log_level=reader.log_level("SAGEMAKER_CONTAINER_LOG_LEVEL"),
         task=reader.text("HF_TASK") or TASK,
         multi_model=bool(reader.check(lambda: is_multi_model(environ))),
         page=one_of("BERTH_PAGE", ("on", "off")) != "off",

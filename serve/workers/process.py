@@ -166,6 +166,7 @@ def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandle
 def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int, *, cuda: bool) -> NoReturn:
     """Answer with the user's handler, in the main thread, where any library works."""
     began = time.monotonic()
+    log.configure(os.environ, user_code=True)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     from berth.serve.user_code.defaults import DefaultHandler
     from berth.serve.user_code.handler import UserHandler  # with the toolkit, and SciPy: a second

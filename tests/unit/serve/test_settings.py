@@ -7,7 +7,7 @@ import pytest
 
 from berth.contract.launch_options import OF_TRAINING
 from berth.images import pins
-from berth.serve import settings
+from berth.serve import log, settings
 from berth.serve.limits import MEBIBYTE, RequestLimits
 from berth.serve.settings import (
     ServerSettings,
@@ -130,9 +130,10 @@ def test_settings_that_are_none_of_those_known(name: str, value: str, known: str
     assert str(caught.value) == f"{name} is `{value}`: it must be one of {known}"
 
 
-@pytest.mark.parametrize(("text", "level"), [("", 20), ("10", 10), ("warning", 30), ("ERROR", 40)])
+@pytest.mark.parametrize(("text", "level"), [("10", 10), ("warning", 30), (" ERROR", 40)])
 def test_the_level_of_the_log_is_a_number_or_a_name(text: str, level: int) -> None:
-    assert read_settings({"SAGEMAKER_CONTAINER_LOG_LEVEL": text}).log_level == level
+    assert log.level_of(text) == level
+    assert read_settings({log.LEVEL_VARIABLE: text}) == ServerSettings()
 
 
 def test_a_level_of_the_log_that_is_none_is_refused() -> None:
