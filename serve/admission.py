@@ -4,24 +4,37 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from berth.runtime.memory import available_memory
 from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import RequestLimits
+from berth.serve.limits import MEBIBYTE, RequestLimits
+
+LATER = "send the request again later"
+_QUARTER = 4
+"""All bodies together may take a quarter of the memory that is free without them: on its way to a worker a body exists
+up to four times for a moment, and a handler makes more of it."""
+
+
+def retry_after(waiting_seconds: float) -> int:
+    """Seconds after which a refused request may come again, if so many seconds of work wait for the model."""
+    return max(1, math.ceil(waiting_seconds / 2))
 
 
 class Share:
     """So much of something at one time; ServeError (503) for whoever would take more."""
 
-    def __init__(self, most: int, sentence: str, retry_after: Callable[[], int]) -> None:
+    def __init__(self, most: int, what: str, waiting_seconds: Callable[[], float], advice: str = LATER) -> None:
+        """`what`: the thing and what happens with it, such as `requests wait for an answer`."""
         self.most = most
         self.used = 0
-        self._sentence = sentence
-        self._retry_after = retry_after
+        self._what = what
+        self._waiting_seconds = waiting_seconds
+        self._advice = advice
 
     def take(self, amount: int) -> None:
         """`give` must follow."""
         if self.used + amount > self.most:
-            sentence = f"{self._sentence}: send the request again later"
-            raise ServeError(Kind.OVERLOADED, sentence, self._retry_after())
+            sentence = f"{self.most} {self._what} already: {self._advice}"
+            raise ServeError(Kind.OVERLOADED, sentence, retry_after(self._waiting_seconds()))
         self.used += amount
 
     def give(self, amount: int) -> None:
@@ -37,18 +50,57 @@ class Share:
             self.give(amount)
 
 
+class MemoryShare(Share):
+    """Bytes of the container's memory; `most` follows what is free, which is looked up once per mebibyte taken."""
+
+    def __init__(self, available: Callable[[], int], waiting_seconds: Callable[[], float]) -> None:
+        """`available`: bytes of memory that are free."""
+        what = "bytes of requests, a quarter of the free memory, are being received or answered"
+        super().__init__(0, what, waiting_seconds, f"{LATER}, or use an instance with more memory")
+        self._available = available
+        self._used_when_looked = -MEBIBYTE
+
+    def take(self, amount: int) -> None:
+        if abs(self.used + amount - self._used_when_looked) >= MEBIBYTE:
+            self.most = (self._available() + self.used) // _QUARTER
+            self._used_when_looked = self.used
+        super().take(amount)
+
+
+class Holding:
+    """What one request has taken of several shares."""
+
+    def __init__(self, *shares: Share) -> None:
+        self._shares = shares
+        self._taken = 0
+
+    def take(self, amount: int) -> None:
+        """Of each of them, or of none; ServeError (503) if one has not so much."""
+        for number, share in enumerate(self._shares):
+            try:
+                share.take(amount)
+            except ServeError:
+                for earlier in self._shares[:number]:
+                    earlier.give(amount)
+                raise
+        self._taken += amount
+
+    def give_all(self) -> None:
+        for share in self._shares:
+            share.give(self._taken)
+        self._taken = 0
+
+
 class Admission:
     """The server's shares."""
 
-    def __init__(self, limits: RequestLimits, waiting_seconds: Callable[[], float]) -> None:
-        """`waiting_seconds`: how long the work takes that waits for the model."""
-
-        def retry_after() -> int:
-            return max(1, math.ceil(waiting_seconds() / 2))
-
-        def share(most: int, sentence: str) -> Share:
-            return Share(most, f"{most} {sentence} already", retry_after)
-
-        self.bodies = share(limits.held_bodies, "bytes of requests are being received")
-        self.unread = share(limits.unread_bodies, "bytes of requests wait to be read")
-        self.requests = share(limits.requests, "requests wait for an answer")
+    def __init__(
+        self,
+        limits: RequestLimits,
+        waiting_seconds: Callable[[], float],
+        available: Callable[[], int] = available_memory,
+    ) -> None:
+        """`waiting_seconds`: how long the work takes that waits for the model; `available`: bytes of free memory."""
+        self.bodies = MemoryShare(available, waiting_seconds)
+        self.unread = Share(limits.unread_bodies, "bytes of requests wait to be read", waiting_seconds)
+        self.requests = Share(limits.requests, "requests wait for an answer", waiting_seconds)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from berth.runtime.engines.engine import RowLogits
 from berth.serve.admission import Share
 from berth.serve.body import answer_body, prepare_body
+from berth.serve.body_limits import BodyLimits, for_questions
 from berth.serve.codecs import answer_codec, request_codec
 from berth.serve.figures import StageTimes
 from berth.serve.json_text import dump, encode
@@ -37,6 +38,11 @@ class Intake:
 class Answering(Protocol):
     """What makes an answer of a body and its headers, whose names are in lower case."""
 
+    @property
+    def body_limits(self) -> BodyLimits:
+        """Of the bodies that it takes."""
+        ...
+
     async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
         """The response; ServeError if there is none. `times` gets the stages."""
         ...
@@ -48,6 +54,10 @@ class QuestionAnswering:
 
     pool: WorkerPool
     reading: Reading
+
+    @property
+    def body_limits(self) -> BodyLimits:
+        return for_questions(self.reading.limits)
 
     def warm_up(self) -> None:
         """Take a question through what the front does with it, so that no client waits for what happens once."""
@@ -76,10 +86,12 @@ class HandlerAnswering:
     """A user's: a worker does it all."""
 
     pool: WorkerPool
+    body_limits: BodyLimits
 
     async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
         # A handler may have begun what must not be done twice.
         future = self.pool.submit([HandlerRequest(body, dict(headers))], repeatable=False, times=times)
+        del body  # the pool lets it go once a worker has it
         answer: HandlerAnswer
         (answer,) = await asyncio.wrap_future(future)
         its_headers = {**_attributes(headers), **answer.headers}

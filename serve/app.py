@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from berth.serve.access_log import AccessLog
 from berth.serve.admission import Admission
 from berth.serve.answering import Intake
+from berth.serve.body_limits import LOAD_REQUEST
 from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
 from berth.serve.metrics import CONTENT_TYPE, Metrics
@@ -83,7 +84,7 @@ def _routes_of_many(models: ModelRegistry, invoker: Invoker) -> list[Route]:
     """SageMaker's contract for a container that holds many models."""
 
     async def load(request: Request) -> Response:
-        name, url = requested_model(await read_body(request, models.limits, lambda size: None))
+        name, url = requested_model(await read_body(request, LOAD_REQUEST, lambda size: None))
         await models.load(name, url)
         return json_response(200, {"status": f"{name} is loaded"})
 

@@ -1,16 +1,19 @@
-"""A request for an answer, from its body's first byte to its response: within the limits, and no longer than its client
-waits.
+"""A request for an answer, from its body's first byte to its response: within the limits of whoever answers, and no
+longer than its client waits.
 """
 
 import asyncio
+import io
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from berth.serve.admission import Admission
+from berth.serve.admission import Admission, Holding
 from berth.serve.answering import Intake
+from berth.serve.body_limits import BodyLimits
+from berth.serve.content_encoding import encoding_of, unpack
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import StageTimes
 from berth.serve.limits import RequestLimits
@@ -24,39 +27,31 @@ class Invoker:
     """Takes requests for whichever service is to answer them; all of them together have the same shares."""
 
     def __init__(self, limits: RequestLimits, admission: Admission, intake: Intake) -> None:
-        self._limits = limits
+        self._seconds = limits.seconds
         self._admission = admission
         self._intake = intake
 
     async def answer(self, request: Request, service: Service) -> Response:
         """What the service responds; ServeError if it can't, has no time, or there is too much at once."""
-        received = 0
-        limits = self._limits
         times = request.scope[TIMES] = StageTimes()
         refusal = _refusal_now(service)  # by the time of its header: what comes before a stop is answered
+        held = Holding(service.bodies, self._admission.bodies)
         service.active += 1
-
-        def take(size: int) -> None:
-            nonlocal received
-            self._admission.bodies.take(size)
-            received += size
-
         try:
-            async with asyncio.timeout(limits.seconds):
+            async with asyncio.timeout(self._seconds):
                 with times.measure("receive"):
-                    body = await read_body(request, limits, take)
-                if refusal is not None:
-                    raise refusal
+                    body, headers = await _received(request, service.body_limits, held.take, refusal)
                 with self._admission.requests.hold(1):
-                    responding = service.answering.respond(body, request.headers, self._intake, times)
+                    responding = service.answering.respond(body, headers, self._intake, times)
+                    del body  # so that a large one is held by nobody once a worker has it
                     return await _unless_gone(request, responding)
         except TimeoutError:
-            sentence = f"no answer within {limits.seconds:.0f} s: send less at once, or send it again later"
+            sentence = f"no answer within {self._seconds:.0f} s: send less at once, or send it again later"
             raise ServeError(Kind.TOO_LATE, sentence) from None
         except ClientDisconnect:
             return Response(status_code=499)  # for the log line only: nginx's number for "client closed request"
         finally:
-            self._admission.bodies.give(received)
+            held.give_all()
             service.active -= 1
 
 
@@ -68,32 +63,51 @@ def _refusal_now(service: Service) -> ServeError | None:
     return None
 
 
-async def read_body(request: Request, limits: RequestLimits, take: Callable[[int], None]) -> bytes:
-    """The request's body; ServeError if it is too large (413), or if `take` refuses the size of a part (503).
+async def _received(
+    request: Request, limits: BodyLimits, take: Callable[[int], None], refusal: ServeError | None
+) -> tuple[bytes, dict[str, str]]:
+    """The body without its Content-Encoding, and headers that fit it; ServeError as `read_body` and `unpack` do."""
+    headers = dict(request.headers)
+    encoding = ""
+    try:
+        encoding = encoding_of(headers.pop("content-encoding", None))
+    except ServeError as error:
+        refusal = refusal or error
+    body = await read_body(request, limits, take, refusal)
+    if encoding:
+        body = await unpack(body, encoding, limits, take)
+        headers["content-length"] = str(len(body))
+    return body, headers
+
+
+async def read_body(
+    request: Request, limits: BodyLimits, take: Callable[[int], None], refusal: ServeError | None = None
+) -> bytes:
+    """The request's body; ServeError if it is too large (413), if `take` refuses the size of a part (503), or
+    `refusal` if the request is refused already.
 
     A body that is refused is read on and thrown away, up to a limit, so that a client that is still sending reads the
     answer instead of a broken pipe.
     """
-    chunks: list[bytes] = []
+    received = io.BytesIO()  # whose value is its buffer: nothing is copied at the end
     size = 0
-    refusal: ServeError | None = None
     async for chunk in request.stream():
         size += len(chunk)
         if size > limits.drained:
             raise limits.too_large(f"more than {limits.drained}", close=True)
-        if refusal is not None or size > limits.body:
-            chunks.clear()
-            continue
-        try:
-            take(len(chunk))
-            chunks.append(chunk)
-        except ServeError as error:
-            refusal = error
-    if size > limits.body:
+        if refusal is None and size <= limits.most:
+            try:
+                take(len(chunk))
+                received.write(chunk)
+                continue
+            except ServeError as error:
+                refusal = error
+        received = io.BytesIO()
+    if size > limits.most:
         raise limits.too_large(str(size))
     if refusal is not None:
         raise refusal
-    return b"".join(chunks)
+    return received.getvalue()
 
 
 async def _unless_gone(request: Request, responding: Coroutine[Any, Any, Response]) -> Response:

@@ -84,11 +84,6 @@ class RequestLimits:
         return 16 * 4 * self.body_tokens
 
     @property
-    def drained(self) -> int:
-        """Bytes of one body that are read and thrown away, so that a client that still sends can read its refusal."""
-        return 2 * min(self.payload, 1024 * MEBIBYTE)
-
-    @property
     def held_bodies(self) -> int:
         """`bodies`, and room for two of the largest."""
         return max(self.bodies, 2 * self.body)
@@ -155,14 +150,4 @@ class RequestLimits:
             Kind.TOO_LARGE,
             f"the first {fit} of {records} records reach the limit of {self.body_tokens} tokens: send fewer at once "
             f"(in a batch transform a smaller MaxPayloadInMB), or raise {TOKENS_VARIABLE}",
-        )
-
-    def too_large(self, size: str, *, close: bool = False) -> ServeError:
-        """The refusal (413) of a body of that size."""
-        variable = PAYLOAD_VARIABLE if self.body == self.payload else TOKENS_VARIABLE
-        return ServeError(
-            Kind.TOO_LARGE,
-            f"the body has {size} bytes, over the limit of {self.body}: send fewer questions at once, or raise "
-            f"{variable}",
-            close=close,
         )

@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from berth.qa.tokenizer import PairTokenizer
+from berth.serve.admission import Share
 from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
+from berth.serve.body_limits import BodyLimits, for_handler
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
@@ -38,6 +40,8 @@ class Service:
         self.stopping = False
         self.active = 0
         """Requests that are being read or answered; the event loop's to count."""
+        self.bodies = Share(0, "bytes of requests are being received", lambda: self.waiting_seconds)
+        """Their bytes; how many there may be is known when a worker is ready."""
         self._said_of = f"{name}: " if name else ""
         self._answering: Answering | None = None  # once a worker is ready
 
@@ -126,6 +130,11 @@ class Service:
         return self._answering
 
     @property
+    def body_limits(self) -> BodyLimits:
+        """Of whoever answers; while nobody does, bodies are read to be refused."""
+        return self._answering.body_limits if self._answering else for_handler(self.limits)
+
+    @property
     def summary(self) -> dict[str, str]:
         """What /ping says of a model that is ready."""
         ready = self.pool.first
@@ -133,7 +142,7 @@ class Service:
 
     def _begin(self, ready: Ready | HandlerReady) -> None:
         if isinstance(ready, HandlerReady):
-            self._answering = HandlerAnswering(self.pool)
+            self._answer_by(HandlerAnswering(self.pool, for_handler(self.limits)))
             if ready.model:
                 self._say(f"model: {ready.model}")
                 self._say(f"engine: {ready.engine}")
@@ -144,13 +153,17 @@ class Service:
         reading = Reading(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
         answering = QuestionAnswering(self.pool, reading)
         answering.warm_up()
-        self._answering = answering
+        self._answer_by(answering)
         self._say(f"model: {ready.model}")
         self._say(f"engine: {ready.info.description}")
         if ready.not_run:
             self._say(f"handler: the image's own; {ready.not_run}")
         warm_up = 1000 * ready.warm_up_seconds
         self._say(f"ready: loaded in {ready.load_seconds:.1f} s, warm-up question in {warm_up:.0f} ms")
+
+    def _answer_by(self, answering: Answering) -> None:
+        self.bodies.most = answering.body_limits.at_once
+        self._answering = answering
 
     def _say(self, line: str) -> None:
         log.info("%s%s", self._said_of, line)

@@ -61,13 +61,3 @@ def test_too_many_windows() -> None:
         "the request makes 421 windows with 161664 tokens in all, over the limit of 32768 tokens: send fewer questions"
         ", a shorter context or a smaller doc_stride, or raise BERTH_MAX_REQUEST_TOKENS",
     )
-
-
-@pytest.mark.parametrize(
-    ("limits", "variable"),
-    [(RequestLimits(), "BERTH_MAX_REQUEST_TOKENS"), (RequestLimits(payload=MEBIBYTE), "SAGEMAKER_MAX_PAYLOAD_IN_MB")],
-    ids=["tokens", "payload"],
-)
-def test_the_variable_that_sets_the_limit_of_a_body(limits: RequestLimits, variable: str) -> None:
-    sentence = f"the body has 30000000 bytes, over the limit of {limits.body}: send fewer questions at once, or raise "
-    assert limits.too_large("30000000").message == sentence + variable

@@ -1,0 +1,51 @@
+"""How large the bodies of requests may be: whoever answers a request sets these limits, not the server."""
+
+from dataclasses import dataclass
+
+from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import MEBIBYTE, PAYLOAD_VARIABLE, TOKENS_VARIABLE, RequestLimits
+
+_AT_ONCE = 1024 * MEBIBYTE
+_MOST_DRAINED = 2048 * MEBIBYTE
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """The limits of one service, in bytes."""
+
+    most: int
+    """Of one body, as it is received and without its Content-Encoding."""
+    at_once: int
+    """Of all bodies from the first byte to the answer. admission.py limits those of the whole server by its memory."""
+    drained: int
+    """Of a refused body: so much is read and thrown away, so that a client that still sends can read the refusal."""
+    advice: str
+    """What to do about a body that is too large, with the variable that raises `most`."""
+
+    def too_large(self, size: str, *, subject: str = "the body", close: bool = False) -> ServeError:
+        """The refusal (413) of a body of that size."""
+        sentence = f"{subject} has {size} bytes, over the limit of {self.most}: {self.advice}"
+        return ServeError(Kind.TOO_LARGE, sentence, close=close)
+
+
+LOAD_REQUEST = BodyLimits(MEBIBYTE, MEBIBYTE, 2 * MEBIBYTE, "send a model's name and folder alone")
+"""Of POST /models."""
+
+
+def for_questions(limits: RequestLimits) -> BodyLimits:
+    """Of our own model, which takes a limited number of tokens from each body."""
+    variable = PAYLOAD_VARIABLE if limits.body == limits.payload else TOKENS_VARIABLE
+    advice = f"send fewer questions at once, or raise {variable}"
+    return BodyLimits(limits.body, limits.held_bodies, _drained(limits), advice)
+
+
+def for_handler(limits: RequestLimits) -> BodyLimits:
+    """Of a model's own code, whose bodies may hold anything: as many bytes as SageMaker lets through, 25 MB to an
+    endpoint and up to 100 MB in a batch transform, which sets SAGEMAKER_MAX_PAYLOAD_IN_MB.
+    """
+    at_once = max(_AT_ONCE, 2 * limits.payload)
+    return BodyLimits(limits.payload, at_once, _drained(limits), f"send less at once, or raise {PAYLOAD_VARIABLE}")
+
+
+def _drained(limits: RequestLimits) -> int:
+    return min(2 * limits.payload, _MOST_DRAINED)
