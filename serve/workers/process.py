@@ -19,19 +19,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
 from berth.serve import hub, log
 from berth.serve.errors import ServeError
-from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import warm_up
 from berth.serve.user_code.environment import interpreter_for
 from berth.serve.user_code.fetch import fetch
 from berth.serve.user_code.find import NoHandler, UserCode, find_code
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
+
+if TYPE_CHECKING:
+    from berth.serve.user_code.handler import UserHandler
 
 logger = logging.getLogger("berth.serve.workers.process")
 
@@ -119,11 +121,25 @@ def _end_unless_warm(loaded: LoadedModel, said: str) -> None:
         os._exit(1)
 
 
+def leave_stops_to_the_server() -> None:
+    """Ignore SIGINT and SIGTERM: the server sees a stop and lets its workers finish, and Ctrl-C in a terminal reaches
+    them all. Not by SIG_IGN, which every program that a handler starts would inherit, so that none could be terminated.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    os.register_at_fork(after_in_child=_take_stops)
+
+
+def _take_stops() -> None:
+    """In a forked child: what a program gets that is started."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     """Work until the server is gone."""
-    # A stop is for the server to see, which lets its workers finish: Ctrl-C in a terminal reaches them all.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    leave_stops_to_the_server()
     log.configure(os.environ)
     socket, model_dir, threads, device = arguments
     channel = Channel(Connection(int(socket)))
@@ -168,18 +184,25 @@ def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int
     began = time.monotonic()
     log.configure(os.environ, user_code=True)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # one stream: lines of print and of loggers keep their order
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file, as Python opened it
+    from berth.serve.settings import limits_of, read_settings
     from berth.serve.user_code.defaults import DefaultHandler
-    from berth.serve.user_code.handler import UserHandler  # with the toolkit, and SciPy: a second
+    from berth.serve.user_code.handler import UserHandler
 
-    default = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), RequestLimits())
-    handler = UserHandler(code, model_dir, default, gpu_id=0 if cuda else None)
+    defaults = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), limits_of(read_settings(os.environ)))
+    handler = UserHandler(code, model_dir, defaults, gpu_id=0 if cuda else None)
     ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began)
-    if loaded := default.loaded:
+    if loaded := defaults.loaded:
         ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)
     channel.send(ready)
     while True:
-        batch = channel.receive()
-        channel.send(BatchResults(batch.number, [handler.answer(request) for request in batch.rows]))
+        _answer(channel, handler, channel.receive())
+
+
+def _answer(channel: Channel, handler: "UserHandler", batch: Batch) -> None:
+    """One batch, in a function of its own: no body is kept while the next is waited for."""
+    channel.send(BatchResults(batch.number, [handler.answer(request) for request in batch.rows]))
 
 
 if __name__ == "__main__":
