@@ -36,13 +36,15 @@ class ProgramContext:
     """How the failed program was started.
 
     code_dir: the user's source folder. command: the program's command line. environ: the program's environment.
-    package_note: what its requirements.txt replaced in the image.
+    package_note: what its requirements.txt replaced in the image. serving: whether it is a handler in the inference
+    image, which has a model and requests instead of a job.
     """
 
     code_dir: Path
     command: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     package_note: PackageNote | None = None
+    serving: bool = False
 
     def is_own(self, file: str) -> bool:
         """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name, and Cython its

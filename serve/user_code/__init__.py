@@ -1,9 +1,12 @@
-"""A user's own inference.py, run by SageMaker's toolkit in the worker processes.
+"""A user's own inference.py, in the worker processes.
 
 find          which file of which folder it is, and whether it is a handler at all
 fetch         it from S3, where the SDK has left it there
 environment   its requirements.txt, in an environment laid over the image's
 context       what its functions may ask about a request, and say about the answer
+calls         how a function is called, by its parameters
+functions     the file's functions, one after the other, with the model between them
 defaults      what stands in for the functions that it does not have
-handler       the toolkit's Transformer with all of these: a request in, an answer or a sentence out
+handler       a request in, an answer or a sentence out
+failures      the sentence, with the place in the user's code and what helps
 """

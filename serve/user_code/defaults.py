@@ -1,9 +1,10 @@
 """What stands in for the functions that a user's handler does not have; as in Hugging Face's inference toolkit.
 
-Bodies are decoded to what they hold, not to an array as SageMaker's own toolkit does; nothing is unpickled.
+Bodies are decoded to their values, not to an array as SageMaker's own toolkit does; nothing is unpickled.
 """
 
 import csv
+import inspect
 import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -18,19 +19,18 @@ from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, csv_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump, encode
 from berth.serve.limits import RequestLimits
-from berth.serve.media_types import best_of, split
+from berth.serve.media_types import best_of, encoding_of, split
 from berth.serve.pipeline import QuestionAnsweringPipeline
 
 log = logging.getLogger(__name__)
 
 NPY = "application/x-npy"
-TEXT_TYPES = (*CODECS,)
 ENCODED = (JSON, JSON_LINES, CSV, NPY)
 _HEADERS = {"question", "context", "inputs"}
 
 
 class DefaultHandler:
-    """The four functions, by the names that `sagemaker_inference.transformer.Transformer` asks for."""
+    """The four functions."""
 
     def __init__(self, settings: EngineSettings, limits: RequestLimits) -> None:
         self._settings = settings
@@ -38,33 +38,16 @@ class DefaultHandler:
         self.loaded: LoadedModel | None = None
         """Our model, once it was asked for."""
 
-    def default_model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
+    def model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
         """Our model under `model_dir`; ModelFilesError if it can't be served."""
         self.loaded = choose.load(Path(model_dir), self._settings, log.info)
         return QuestionAnsweringPipeline(self.loaded, self._limits)
 
-    def default_input_fn(self, input_data: bytes | str, content_type: str | None) -> Any:
-        """What the body holds: a JSON value, for JSON lines a list of them, an array for .npy, and for CSV a list of
-        rows, which are `{"inputs": …}` where the first line has names. ServeError (400, 415) if it can't be read.
-        """
-        media_type = split(content_type or JSON)[0]
-        if media_type == NPY:
-            return _array(input_data.encode() if isinstance(input_data, str) else input_data)
-        text = input_data if isinstance(input_data, str) else input_data.decode("utf-8", "replace")
-        match media_type:
-            case "application/json":
-                return decode(text, "the body")
-            case "application/jsonlines":
-                return [decode(line, "the line") for line in text.split("\n") if line.strip()]
-            case "text/csv":
-                return _rows(text)
-        known = ", ".join(ENCODED)
-        raise ServeError(
-            Kind.UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type `{media_type[:80]}` can't be read: send one of {known}, or write an input_fn that reads it",
-        )
+    def input_fn(self, body: bytes, content_type: str) -> Any:
+        """See `decode_body`."""
+        return decode_body(body, content_type)
 
-    def default_predict_fn(self, data: Any, model: Any) -> Any:
+    def predict_fn(self, data: Any, model: Any) -> Any:
         """`model` called with the body's `inputs` and `parameters`, or with all of the body where it has none."""
         if not callable(model):
             raise TypeError("what model_fn returned can't be called: write a predict_fn that uses it")
@@ -74,31 +57,71 @@ class DefaultHandler:
         parameters = data.pop("parameters", None) or {}
         return model(data if inputs is None else inputs, **parameters)
 
-    def default_output_fn(self, prediction: Any, accept: str | None) -> tuple[bytes, str]:
-        """The prediction (JSON values, arrays and tensors) in the type that is wanted; ServeError (406) if it has no
-        such form.
-        """
-        media_type = best_of(accept or JSON, ENCODED)
-        if media_type is None:
-            known = ", ".join(ENCODED)
-            sentence = f"Accept `{(accept or '')[:80]}` can't be written: accept one of {known}, or write an output_fn"
-            raise ServeError(Kind.NOT_ACCEPTABLE, sentence)
-        if isinstance(prediction, bytes | bytearray):
-            return bytes(prediction), media_type
-        return _WRITERS[media_type](prediction), media_type
+    def output_fn(self, prediction: Any, accept: str) -> tuple[bytes, str]:
+        """See `encode_prediction`."""
+        return encode_prediction(prediction, accept)
 
 
-def media_type_for(accept: str | None, default: str | None) -> str:
-    """The one type that a function gets as `accept`, for it compares it with names: the best of ours in a list or with
-    wildcards, else the first that the client names.
+def decode_body(body: bytes, content_type: str) -> Any:
+    """What a body holds: a JSON value, for JSON lines a list of them, an array for .npy, and for CSV a list of rows,
+    which are `{"inputs": …}` where the first line has names. ServeError (400, 415) if it can't be read.
+    """
+    media_type, parameters = split(content_type)
+    if media_type == NPY:
+        return _array(body)
+    if media_type not in CODECS:
+        known = ", ".join(ENCODED)
+        raise ServeError(
+            Kind.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type `{media_type[:80]}` can't be read: send one of {known}, or write an input_fn that reads it",
+        )
+    text = _text_of(body, encoding_of(parameters))
+    match media_type:
+        case "application/jsonlines":
+            return [decode(line, "the line") for line in text.split("\n") if line.strip()]
+        case "text/csv":
+            return _rows(text)
+        case _:
+            return decode(text, "the body")
+
+
+def encode_prediction(prediction: Any, accept: str) -> tuple[bytes, str]:
+    """A prediction (JSON values, arrays, tensors, or a generator of these) in the type that is wanted, and that type;
+    ServeError (406) if it has no such form.
+    """
+    media_type = best_of(accept, ENCODED)
+    if media_type is None:
+        known = ", ".join(ENCODED)
+        sentence = f"Accept `{accept[:80]}` can't be written: accept one of {known}, or write an output_fn"
+        raise ServeError(Kind.NOT_ACCEPTABLE, sentence)
+    if isinstance(prediction, bytes | bytearray):
+        return bytes(prediction), media_type
+    return _WRITERS[media_type](list(prediction) if inspect.isgenerator(prediction) else prediction), media_type
+
+
+def accepted_type(accept: str | None, default: str | None) -> str:
+    """The one type that a function gets as `accept`, because handlers compare it with names: what the client names, as
+    it writes it, or of a list, wildcards or weights the best of ours, else the first that the client names.
     """
     first = default or JSON
     if not accept or not accept.strip():
         return first
-    named = [split(part)[0] for part in accept.split(",")]
-    if len(named) == 1 and "*" not in named[0]:
-        return named[0]
-    return best_of(accept, [first, *(each for each in ENCODED if each != first)]) or named[0]
+    named = [split(part) for part in accept.split(",")]
+    if len(named) == 1 and "*" not in named[0][0] and "q" not in named[0][1]:
+        return accept.strip()
+    return best_of(accept, [first, *(each for each in ENCODED if each != first)]) or named[0][0]
+
+
+def _text_of(body: bytes, encoding: str) -> str:
+    try:
+        text = body.decode(encoding)
+    except UnicodeDecodeError as error:
+        name = "UTF-8" if encoding.startswith("utf-8") else encoding
+        sentence = f"the body is not {name} (byte {error.start} of {len(body)}): name its charset in Content-Type"
+        raise ServeError(Kind.BAD_REQUEST, sentence) from error
+    if not text.strip():
+        raise ServeError(Kind.BAD_REQUEST, "the body is empty: send some data")
+    return text
 
 
 def _array(body: bytes) -> Any:
