@@ -22,19 +22,20 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
     and sees the present one's packages behind. Made by the first that comes, in the order of seconds to minutes, and
     found by the others; ModelFilesError if it can't be had.
     """
-    if code.requirements is None:
+    wanted = code.requirements
+    if wanted is None:
         return sys.executable
-    asked = code.requirements.read_bytes() + str(code.folder).encode()
+    asked = wanted.read_bytes() + str(wanted.parent).encode()
     place = scratch / f"packages-{hashlib.sha256(asked).hexdigest()[:16]}"
     python = str(place / "bin/python")
 
     def install() -> None:
-        say(f"installing {code.requirements}")
+        say(f"installing {wanted}")
         lay_over(place)
         try:
-            note = requirements.install(code.folder, python, lambda line: say(f"pip: {line}"))
+            note = requirements.install(wanted.parent, python, lambda line: say(f"pip: {line}"))
         except RequirementsError as error:
-            raise ModelFilesError(f"{code.folder}: {error}") from None
+            raise ModelFilesError(f"{wanted.parent}: {error}") from None
         if note:
             say(f"warning: {note.text}")
 

@@ -6,7 +6,7 @@ only if its text has one of the functions.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,27 +17,32 @@ PROGRAM_VARIABLE = "SAGEMAKER_PROGRAM"
 SUBMIT_VARIABLE = "SAGEMAKER_SUBMIT_DIRECTORY"
 DEFAULT_PROGRAM = "inference.py"
 MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
+REQUIREMENTS = "requirements.txt"
 S3 = "s3://"
 FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
 
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """A handler: its file, and which of the functions it has (all of them where only running it would tell)."""
+    """A handler: its file, and which of the functions it has (all of them where only running it would tell).
+
+    source: the source folder, if the file is in a folder of it (SAGEMAKER_PROGRAM `src/inference.py`).
+    """
 
     file: Path
     functions: frozenset[str]
+    source: Path | None = None
 
     @property
     def folder(self) -> Path:
-        """What is imported from."""
-        return self.file.parent
+        """The source folder: the model's code/, or the one that the SDK names."""
+        return self.source or self.file.parent
 
     @property
     def requirements(self) -> Path | None:
-        """Its requirements.txt, if it has one with something in it."""
-        path = self.folder / "requirements.txt"
-        return path if path.is_file() and path.read_text("utf-8", "replace").strip() else None
+        """The requirements.txt at the top of the source folder, else the one next to the file; None without text."""
+        paths = (folder / REQUIREMENTS for folder in (self.folder, self.file.parent))
+        return next((path for path in paths if path.is_file() and path.read_text("utf-8", "replace").strip()), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,8 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
     shared = is_multi_model(environ)
     named = environ.get(PROGRAM_VARIABLE, "").strip()
     folders = list(dict.fromkeys(_folders(model_dir, environ)))
-    places = [folder / name for name in _file_names(named) for folder in folders]
-    file = next((place for place in places if place.is_file()), None)
+    places = ((folder, folder / name) for name in _file_names(named) for folder in folders)
+    source, file = next((place for place in places if place[1].is_file()), (None, None))
     if file is None:
         if not named or shared:
             return NoHandler()
@@ -67,10 +72,10 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
         raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`, and there is no such file in {looked}: pack it there")
     if file.suffix != ".py":
         return NoHandler(f"{file} is no Python file, and is not run")
-    functions = _functions(file)
+    functions = _functions(file, source or file.parent)
     if not functions:
         return NoHandler(f"{file} has none of {', '.join(FUNCTIONS)}, and is not run")
-    code = UserCode(file, functions)
+    code = UserCode(file, functions, None if source == file.parent else source)
     if shared and code.requirements:
         raise ModelFilesError(
             f"{code.requirements} is not installed on a multi-model endpoint, where models share the container: build "
@@ -117,21 +122,21 @@ def _file_names(named: str) -> list[str]:
     return [each for name in names for each in (name, *([] if name.endswith(".py") else [f"{name}.py"]))]
 
 
-def _functions(file: Path) -> frozenset[str]:
+def _functions(file: Path, source: Path) -> frozenset[str]:
     """Those of the handler's functions that the file's top level binds: by def, by assignment or by import.
 
-    All of them where `import *` of a module that is not beside the file may bind others, or, in an inference.py, any: a
-    file by another name may be a program that trains.
+    All of them where `import *` of a module that is not in the source folder may bind others, or, in an inference.py,
+    any: a file by another name may be a program that trains.
     """
-    bound = _bound_names(file, file.parent, frozenset())
+    bound = _bound_names(file, (file.parent, source), frozenset())
     found = bound & frozenset(FUNCTIONS)
     if "*" in bound and (found or file.name == DEFAULT_PROGRAM):
         return frozenset(FUNCTIONS)
     return found
 
 
-def _bound_names(file: Path, root: Path, importing: frozenset[Path]) -> frozenset[str]:
-    """What a module's top level binds, and "*" if it imports all of a module that is not below `root`, from which
+def _bound_names(file: Path, roots: Sequence[Path], importing: frozenset[Path]) -> frozenset[str]:
+    """What a module's top level binds, and "*" if it imports all of a module that is not below `roots`, from which
     modules are imported; `importing` are those that are being looked into.
     """
     try:
@@ -144,11 +149,11 @@ def _bound_names(file: Path, root: Path, importing: frozenset[Path]) -> frozense
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
                 found.add(name)
             case ast.ImportFrom(names=[ast.alias(name="*")]):
-                imported = _module_file(node, file, root)
+                imported = _module_file(node, file, roots)
                 if imported is None:
                     found.add("*")
                 elif imported not in importing:
-                    found |= _bound_names(imported, root, importing | {file})
+                    found |= _bound_names(imported, roots, importing | {file})
             case ast.ImportFrom(names=names):
                 found |= {alias.asname or alias.name for alias in names}
             case _:
@@ -156,11 +161,12 @@ def _bound_names(file: Path, root: Path, importing: frozenset[Path]) -> frozense
     return frozenset(found)
 
 
-def _module_file(node: ast.ImportFrom, file: Path, root: Path) -> Path | None:
-    """That of the module which is imported from, if it lies below `root`."""
-    folder = file.parents[node.level - 1] if node.level else root
-    path = folder.joinpath(*(node.module or ".").split("."))
-    return next((each for each in (path / "__init__.py", path.with_suffix(".py")) if each.is_file()), None)
+def _module_file(node: ast.ImportFrom, file: Path, roots: Sequence[Path]) -> Path | None:
+    """That of the module which is imported from, if it is below one of `roots`."""
+    folders = [file.parents[node.level - 1]] if node.level else roots
+    paths = [folder.joinpath(*(node.module or ".").split(".")) for folder in folders]
+    files = (each for path in paths for each in (path / "__init__.py", path.with_suffix(".py")))
+    return next((each for each in files if each.is_file()), None)
 
 
 def _top_level(node: ast.AST) -> Iterator[ast.AST]:

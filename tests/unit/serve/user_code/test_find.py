@@ -125,6 +125,20 @@ def test_what_is_named_and_can_not_be_had(tmp_path: Path, program: str, sentence
     assert str(caught.value).startswith(sentence.format(tmp_path))
 
 
+def test_a_program_in_a_folder_of_the_source_folder(tmp_path: Path) -> None:
+    """As the SDK hands over entry_point="src/inference.py" with a source_dir."""
+    named = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(tmp_path / "model/code")}
+    file = write(tmp_path, "model/code/src/inference.py", "from parts import *\n")
+    write(tmp_path, "model/code/parts.py")
+    inner = write(tmp_path, "model/code/src/requirements.txt", "h11\n")
+    code = find_code(tmp_path / "model", named)
+    assert code == UserCode(file, frozenset({"predict_fn"}), tmp_path / "model/code")
+    assert code.folder == tmp_path / "model/code"
+    assert code.requirements == inner
+    top = write(tmp_path, "model/code/requirements.txt", "h11\n")
+    assert code.requirements == top
+
+
 def test_requirements_are_those_next_to_it(tmp_path: Path) -> None:
     write(tmp_path, "model/code/inference.py")
     write(tmp_path, "model/code/requirements.txt", " \n")

@@ -17,36 +17,41 @@ ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
 
 
 @pytest.mark.parametrize(
-    ("handler", "sentence"),
+    ("handler", "facts"),
     [
         (
             "import no_such_module\n" + ECHO,
-            "the model's inference.py can't be imported, it raised ModuleNotFoundError: No module named "
-            "'no_such_module': the log has the traceback",
+            [
+                "the model's inference.py can't be imported, it raised ModuleNotFoundError: No module named "
+                "'no_such_module' (raised at inference.py:1): the log has the traceback",
+                "no_such_module",
+                "requirements.txt",
+            ],
         ),
         (
             "def model_fn(model_dir):\n    raise OSError('no weights')\n",
-            "model_fn of the model's inference.py raised OSError: no weights: the log has the traceback",
+            ["model_fn of the model's inference.py raised OSError: no weights (raised at inference.py:2)"],
         ),
         (
             "import sys\nsys.exit('I go')\n" + ECHO,
-            "the model's inference.py can't be imported, it raised SystemExit: I go: the log has the traceback",
+            ["the model's inference.py can't be imported, it raised SystemExit: I go (raised at inference.py:2)"],
         ),
         (
             ECHO + "def transform_fn(model, data, content_type, accept): ...\ndef input_fn(data, content_type): ...\n",
-            "the model's inference.py failed (ValueError: Cannot use transform_fn implementation in conjunction "
-            "with input_fn, predict_fn, and/or output_fn implementation): the log has the traceback",
+            ["/code/inference.py can't be used: it has transform_fn and input_fn"],
         ),
         (
-            "def model_fn():\n    return 1\n",
-            "the model's inference.py failed (TypeError: model_fn takes 0 arguments but 1 were given.): the log "
-            "has the traceback",
+            "def model_fn():\n    return 1\n\ndef predict_fn(data): ...\n",
+            ["model_fn() can't be called", "predict_fn(data) can't be called", "predict_fn(data, model)"],
         ),
+        ("def model_fn(model_dir):\n    yield 1\n", ["model_fn yields the model"]),
+        ("model_fn = 3\n", ["model_fn is not a function: int"]),
     ],
-    ids=["import", "model_fn", "exit", "too many functions", "no arguments"],
+    ids=["import", "model_fn", "exit", "too many functions", "too few arguments", "a generator", "a number"],
 )
-def test_a_handler_that_can_not_be_loaded(model: Any, handler: str, sentence: str) -> None:
-    assert failure_of(model(inference_py=handler)) == sentence
+def test_a_handler_that_can_not_be_loaded(model: Any, handler: str, facts: list[str]) -> None:
+    sentence = failure_of(model(inference_py=handler))
+    assert all(fact in sentence for fact in facts), sentence
 
 
 def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:
@@ -109,6 +114,37 @@ def model_fn(model_dir):
     import h11
 
     assert not hasattr(h11, "VALUE")
+
+
+def test_modules_and_requirements_of_the_source_folder(model: Any, wheel: Any) -> None:
+    """What the SDK packs: entry_point "src/inference.py" of a source_dir, and `dependencies` in lib/."""
+    handler = """
+import beside, top, vendored_here
+from dependency import part
+
+def model_fn(model_dir):
+    return lambda data: [beside.NAME, top.NAME, part.NAME, vendored_here.VALUE]
+"""
+    folder = model(top_py="NAME = 'top'", requirements_txt="--no-index --find-links .\nvendored_here\n")
+    wheel(folder / "code", "vendored_here")
+    for name, text in {
+        "src/inference.py": handler,
+        "src/beside.py": "NAME = 'beside'",
+        "lib/dependency/part.py": "NAME = 'part'",
+    }.items():
+        (folder / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "code" / name).write_text(text)
+    given = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder / "code")}
+    client = TestClient(create_app(ready_service(folder, **given)))
+    assert client.post("/invocations", json=[]).json() == ["beside", "top", "part", 7]
+
+
+@pytest.mark.parametrize("name", ["json.py", "my-handler.py", "handler.v2.py"])
+def test_a_file_of_any_name(model: Any, name: str) -> None:
+    folder = model()
+    (folder / "code" / name).write_text("import json\n" + ECHO)
+    client = TestClient(create_app(ready_service(folder, SAGEMAKER_PROGRAM=name)))
+    assert client.post("/invocations", json=[5]).json() == [5]
 
 
 def test_packages_that_can_not_be_had(model: Any) -> None:
