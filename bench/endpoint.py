@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bench import machine, program
 from bench.jobs.small import write_model
+from bench.serving.sides import require_image
 from bench.serving.stage import Stage
 from bench.serving.trials import TRIALS
 from berth.common import engine
@@ -31,6 +32,8 @@ def main(words: Sequence[str]) -> int:
     images: list[str] = options.images
     selected = [trial for trial in TRIALS if (options.only or "") in trial.name]
     client = engine.connect()
+    for image in images:
+        require_image(client, image)
     print(f"# What an endpoint does beside the straight path, {date.today()}\n")
     print(program.setting("endpoint", words, client, machine.cores_of(None)) + "; containers of 2 CPUs and 2 GB.\n")
     print(f"| trial | {' | '.join(images)} | as expected |\n|---|{'---|' * len(images)}---|")
