@@ -1,49 +1,93 @@
 """SDK v2's Transformer in local mode: a file of records in, a file of answers out, one a line and in order."""
 
+import csv
+import io
 import json
+import re
+import socket
 import tarfile
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from berth.images import pins
 from tests.local_mode.test_sdk_v2 import SERVE
 from tests.unit.small_models import add_graph, save_tiny_model
 
 PROGRAM = Path(__file__).with_name("transform.py")
+JSON_LINES, CSV = "application/jsonlines", "text/csv"
 QUESTIONS = [
     {"question": f"Who is number {number}?", "context": f"Number {number} is Anna, and number {number + 1} is Ben."}
     for number in range(40)
 ]
+BAD = 7
+"""The record that asks nothing: its error is in its place."""
+WAYS = [(split, strategy) for split in ("Line", "None") for strategy in ("MultiRecord", "SingleRecord")]
 
 
-@pytest.mark.parametrize("strategy", ["MultiRecord", "SingleRecord"])
-def test_a_batch_transform(run_sdk: Any, tmp_path: Path, strategy: str) -> None:
-    model = tmp_path / "model"
-    save_tiny_model(model)
-    add_graph(model)
-    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
-        archive.add(model, ".")
-    (tmp_path / "data").mkdir()
+def written(folder: Path) -> dict[str, Path]:
+    """The questions as JSON lines and as CSV, by their content type."""
     lines = [json.dumps({"inputs": each}) for each in QUESTIONS]
-    lines[7] = '{"inputs": 3}'
-    (tmp_path / "data/questions.jsonl").write_text("\n".join(lines) + "\n")
-    (tmp_path / "output").mkdir()
-    job = {
-        "image_uri": SERVE,
-        "model_data": str(tmp_path / "model.tar.gz"),
-        "data": str(tmp_path / "data"),
-        "output": str(tmp_path / "output"),
-        "work": str(tmp_path),
-        "content_type": "application/jsonlines",
-        "strategy": strategy,
-    }
-    written, _ = run_sdk(PROGRAM, json.dumps(job))
-    assert list(written) == ["questions.jsonl.out"]
-    answers = [json.loads(line) for line in written["questions.jsonl.out"].splitlines() if line.strip()]
+    lines[BAD] = '{"inputs": 3}'
+    rows = io.StringIO()
+    csv.writer(rows).writerows(
+        [each["question"] if row != BAD else "", each["context"]] for row, each in enumerate(QUESTIONS)
+    )
+    files = {JSON_LINES: folder / "questions.jsonl", CSV: folder / "questions.csv"}
+    for file, text in zip(files.values(), ("\n".join(lines) + "\n", rows.getvalue()), strict=True):
+        file.write_text(text, newline="")
+    return files
+
+
+def check(answers: list[dict[str, Any]]) -> None:
     assert len(answers) == len(QUESTIONS)
     for number, (question, answer) in enumerate(zip(QUESTIONS, answers, strict=True)):
-        if number == 7:
-            assert answer["error_type"] == "bad_request"
+        if number == BAD:
+            assert "error" in answer, answer
         else:
-            assert answer["answer"] == question["context"][answer["start"] : answer["end"]]
+            assert answer["answer"] == question["context"][int(answer["start"]) : int(answer["end"])]
+
+
+def answers_of(content_type: str, texts: list[str]) -> list[dict[str, Any]]:
+    """The answers in all bodies that came back, one after another; AssertionError for a CSV without its columns."""
+    if content_type == JSON_LINES:
+        return [json.loads(line) for text in texts for line in text.splitlines() if line.strip()]
+    names = ("score", "start", "end", "answer", "error")
+    rows = [row for text in texts for row in csv.reader(io.StringIO(text, newline="")) if row]
+    assert {len(row) for row in rows} == {len(names)}, rows
+    named = [dict(zip(names, row, strict=True)) for row in rows if tuple(row) != names]
+    return [{name: text for name, text in row.items() if name != "error" or text} for row in named]
+
+
+def test_batch_transforms(run_sdk: Any, tmp_path: Path) -> None:
+    """The example of serve/README.md as it is there, and each way of cutting JSON lines and CSV without a header."""
+    model = tmp_path / "out/model"
+    save_tiny_model(model)
+    add_graph(model)
+    archive = tmp_path / "out/model.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(model, ".")
+    (tmp_path / "questions").mkdir()
+    (tmp_path / "others").mkdir()
+    lines = written(tmp_path / "questions")[JSON_LINES]
+    (tmp_path / "questions/questions.csv").unlink()
+    files = written(tmp_path / "others")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    (tmp_path / ".sagemaker").mkdir()
+    (tmp_path / ".sagemaker/config.yaml").write_text(f"local: {{serving_port: {port}, container_root: {tmp_path}}}\n")
+    page = (pins.ROOT / "serve/README.md").read_text("utf-8")
+    (example,) = re.findall(r"^```python\n(from sagemaker\.local .*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert "logs=False" in example
+    cuts = [(str(file), kind, split, strategy) for kind, file in files.items() for split, strategy in WAYS]
+    job = {
+        "example": example.replace("/home/me", str(tmp_path)).replace("berth-serve:cpu", SERVE),
+        "image_uri": SERVE,
+        "model_data": str(archive),
+        "cuts": cuts,
+    }
+    found, _ = run_sdk(PROGRAM, json.dumps(job))
+    check(answers_of(JSON_LINES, [(tmp_path / f"answers/{lines.name}.out").read_text()]))
+    for (_, kind, split, strategy), exchanged in zip(cuts, found, strict=True):
+        assert len(exchanged) == (len(QUESTIONS) if (split, strategy) == ("Line", "SingleRecord") else 1)
+        check(answers_of(kind, [answer for _, answer in exchanged]))

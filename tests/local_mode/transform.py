@@ -1,39 +1,41 @@
-"""Run by the environment of SDK v2: a batch transform in local mode.
+"""Run by the environment of SDK v2: a batch transform in local mode, and every way in which the SDK cuts a file.
 
-Usage: python transform.py JSON, with image_uri, model_data (an archive), data (a folder), content_type, strategy, work
-(a folder to write in) and output (one to write the answers to). Prints one line, RESULT and JSON.
+Usage: python transform.py JSON, with example (code to run, without credentials of AWS), image_uri, model_data (an
+archive) and cuts (rows of file, content type, SplitType and strategy). Prints one line, RESULT and JSON: for each of
+the cuts the bodies that the SDK makes of the file, each with its answer.
 """
 
 import json
-import socket
+import os
 import sys
-import tempfile
-from pathlib import Path
+from typing import Any
 
-import boto3
 from sagemaker.local import LocalSession
+from sagemaker.local.data import get_batch_strategy_instance, get_splitter_instance
 from sagemaker.model import Model
 
-ROLE = "arn:aws:iam::111122223333:role/dummy"
+for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+    os.environ.pop(name, None)
 
 job = json.loads(sys.argv[1])
-with socket.socket() as listener:
-    listener.bind(("127.0.0.1", 0))
-    port: int = listener.getsockname()[1]
-session = LocalSession(boto3.Session(region_name="us-east-1"))
-root = tempfile.mkdtemp(dir=Path(job["work"]))
-session.config = {"local": {"local_code": True, "container_root": root, "serving_port": port}}
-model = Model(job["image_uri"], model_data=f"file://{job['model_data']}", role=ROLE, sagemaker_session=session)
-transformer = model.transformer(
-    1,
-    "local",
-    strategy=job["strategy"],
-    assemble_with="Line",
-    accept=job["content_type"],
-    output_path=f"file://{job['output']}",
-    max_payload=1,
+exec(job["example"], {})
+
+session = LocalSession()
+model = Model(
+    job["image_uri"],
+    model_data=f"file://{job['model_data']}",
+    role="arn:aws:iam::111122223333:role/dummy",
+    sagemaker_session=session,
+    env={"SAGEMAKER_BATCH": "True"},
 )
-# The job is over when it returns; waiting would ask AWS for its log.
-transformer.transform(f"file://{job['data']}", content_type=job["content_type"], split_type="Line", wait=False)
-written = {path.name: path.read_text() for path in Path(job["output"]).rglob("*") if path.is_file()}
-print("RESULT " + json.dumps(written))
+model.deploy(1, "local", endpoint_name="cuts", wait=False)
+found: list[list[tuple[str, Any]]] = []
+for file, content_type, split_type, strategy in job["cuts"]:
+    batches = get_batch_strategy_instance(strategy, get_splitter_instance(split_type))
+    found.append([])
+    for body in batches.pad(file, 1):
+        answer = session.sagemaker_runtime_client.invoke_endpoint(body, "cuts", content_type, content_type)
+        text = body if isinstance(body, str) else body.decode()
+        found[-1].append((text, answer["Body"].read().decode()))
+session.sagemaker_client.delete_endpoint("cuts")
+print("RESULT " + json.dumps(found))
