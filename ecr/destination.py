@@ -1,9 +1,10 @@
 """Where a push goes: from the options of the command line to registries and repositories, or why not. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from berth.common import labels
 from berth.common.image_names import repository_name
 from berth.ecr import names
 from berth.ecr.names import EcrRegistry
@@ -161,6 +162,26 @@ def is_of_a_build(tag: str) -> bool:
     """Whether a tag is the name of one build of one commit, which names nothing else ever."""
     found = _EXACT.fullmatch(tag)
     return found is not None and not is_dirty(found["revision"])
+
+
+def profile_problem(destination: Destination, tag: str, ours: Mapping[str, str], held: Mapping[str, str]) -> str:
+    """Why a tag may not move to the image with the labels `ours` from the one with `held`, which is of another profile
+    or is the other image of the kit; empty where it may, or where the labels don't tell.
+    """
+    (kit, profile), (other, its_profile) = ((each.get(labels.KIT), each.get(labels.PROFILE)) for each in (ours, held))
+    if not (kit and profile and other and its_profile):
+        return ""
+    if kit != other:
+        return (
+            f"{destination}:{tag} is on the {other} image, which would lose it to the {kit} image: push to another "
+            "--repository, or under another tag."
+        )
+    if profile != its_profile:
+        return (
+            f"{destination}:{tag} is on the image of profile {its_profile}, which would lose it to that of profile "
+            f"{profile}: take a tag per profile, such as {tag}-{profile}."
+        )
+    return ""
 
 
 def tag_problem(tag: str, image: LocalImage, destination: Destination, *, immutable: bool) -> str:

@@ -16,7 +16,7 @@ from berth.common.concurrency import run_parallel
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
 from berth.ecr import retention
-from berth.ecr.destination import is_of_a_build
+from berth.ecr.destination import is_of_a_build, profile_problem
 from berth.ecr.names import parse_host
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Descriptor, Manifest
@@ -93,7 +93,7 @@ def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient
     blobs = {blob.digest: blob for each in (image, *documents) for blob in each.blobs}
     manifests = {tag: target.registry.manifest(target.name, tag) for tag in tags}
     held = {tag: None if found is None else found.digest for tag, found in manifests.items()}
-    refuse(_occupied(target, held, image.digest))
+    refuse(_occupied(target, held, image.digest) or _of_other_profiles(target, manifests, image.digest, its_labels))
     sizes = _sizes(target, list(blobs.values()))
     missing = missing_blobs(blobs.values(), {digest for digest, size in sizes.items() if size is not None})
     return CopyPlan(image, held, documents, blobs, missing, source.registry.host == target.registry.host)
@@ -150,6 +150,23 @@ def _occupied(target: RepositoryClient, held: Mapping[str, str | None], digest: 
         "give TO another tag or repository."
         for tag, other in held.items()
         if is_of_a_build(tag) and other not in (None, digest)
+    ]
+
+
+def _of_other_profiles(
+    target: RepositoryClient, manifests: Mapping[str, Manifest | None], digest: str, its_labels: Mapping[str, str]
+) -> list[str]:
+    """Tags that an image of another profile has in the target, as a sentence each: a push moves none of them either."""
+    return [
+        problem
+        for tag, held in manifests.items()
+        if held is not None
+        and held.digest != digest
+        and (
+            problem := profile_problem(
+                target.destination, tag, its_labels, verify.image_labels(target.registry, target.name, held)
+            )
+        )
     ]
 
 

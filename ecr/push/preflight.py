@@ -7,7 +7,8 @@ from typing import Any
 
 from berth.common.concurrency import BackgroundTask
 from berth.ecr import repository, retention
-from berth.ecr.destination import Destination, is_name_of_a_build, tag_problem
+from berth.ecr.destination import Destination, is_name_of_a_build, profile_problem, tag_problem
+from berth.ecr.registry import verify
 from berth.ecr.registry.manifest import Manifest
 from berth.ecr.repository import RepositoryState, WantedRepository
 from berth.ecr.repository_client import RepositoryClient
@@ -78,14 +79,22 @@ def run_preflight(task: PushTask) -> Preflight:
         elif _is_manifest_of(image, held, client):
             lines.append(f"{client}:{tag} is there already, with this image")
             pushed = pushed or tag == task.tags[0]
-        elif problem := tag_problem(
-            tag, image, client.destination, immutable=state is not None and (task.apply or not state.can_move(tag))
-        ):
+        elif problem := _tag_problem(task, tag, held, state):
             problems.append(problem)
         else:
             lines.append(f"{client}:{tag} will move from {held.digest[:19]}")
             warnings.append(f"{client}:{tag} moves from {held.digest[:19]}")
     return Preflight(task, tuple(lines), tuple(problems), state, pushed, tuple(warnings))
+
+
+def _tag_problem(task: PushTask, tag: str, held: Manifest, state: RepositoryState | None) -> str:
+    """Why the tag may not move from the image that holds it; empty if it may."""
+    client = task.repository
+    immutable = state is not None and (task.apply or not state.can_move(tag))
+    its_labels = verify.image_labels(client.registry, client.name, held)
+    return profile_problem(client.destination, tag, task.image.labels, its_labels) or tag_problem(
+        tag, task.image, client.destination, immutable=immutable
+    )
 
 
 def expiring(tags: Sequence[str], destination: Destination, state: RepositoryState) -> list[str]:

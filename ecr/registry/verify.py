@@ -6,6 +6,7 @@ converted first where the engine could only push OCI.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from berth.common.errors import UserError, refuse
 from berth.ecr.registry.client import Registry
@@ -43,10 +44,7 @@ def check_manifest(
 
     UserError with everything that is wrong with it.
     """
-    # The faults of an index or of schema 1 need no config, and the config of another artifact may be anything.
-    config = None
-    if manifest.config is not None and manifest.config.media_type in IMAGE_CONFIGS:
-        config = json_object(registry.blob(repository, manifest.config.digest), "the image's config")
+    config = _image_config(registry, repository, manifest)
     found = faults(
         manifest,
         config=config,
@@ -54,6 +52,22 @@ def check_manifest(
         expected_diff_ids=expected.diff_ids,
     )
     refuse(found, opening=f"{registry.host}/{repository}@{manifest.digest} is not what SageMaker takes: ")
+    return _labels_in(config)
+
+
+def image_labels(registry: Registry, repository: str, manifest: Manifest) -> Mapping[str, str]:
+    """The labels of the image of a manifest in the registry; none of an index, or of what is no image."""
+    return _labels_in(_image_config(registry, repository, manifest))
+
+
+def _image_config(registry: Registry, repository: str, manifest: Manifest) -> Mapping[str, Any] | None:
+    """None where the faults of an index or of schema 1 need none, and where another artifact's may be anything."""
+    if manifest.config is None or manifest.config.media_type not in IMAGE_CONFIGS:
+        return None
+    return json_object(registry.blob(repository, manifest.config.digest), "the image's config")
+
+
+def _labels_in(config: Mapping[str, Any] | None) -> Mapping[str, str]:
     return ((config or {}).get("config") or {}).get("Labels") or {}
 
 

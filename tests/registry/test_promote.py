@@ -4,6 +4,8 @@ import threading
 
 import pytest
 
+from berth.common import labels
+from berth.common.errors import UserError
 from berth.ecr.destination import Destination
 from berth.ecr.promote import Promoted, copy_image, plan_copy, tag_line
 from berth.ecr.registry import referrers, upload
@@ -108,6 +110,18 @@ def test_within_a_registry_blobs_are_mounted(
     # Within one repository only the tag is new.
     assert copy_image(at(client, "a/b"), "1", at(client, "a/b"), ["2"]) == Promoted(digest, 0, total(image), ("2",))
     assert client.manifest("a/b", "2") == image.manifest
+
+
+def test_a_tag_does_not_move_to_an_image_of_another_profile(client: Client) -> None:
+    kinds = [{labels.KIT: "train", labels.PROFILE: profile} for profile in ("cpu", "cu130")]
+    cpu, cu130 = (made_images.image(seed=number, labels=each) for number, each in enumerate(kinds))
+    held = made_images.put(client, "c", "1.0", cpu)
+    made_images.put(client, "a/b", "new", cu130)
+    with pytest.raises(UserError, match=r"c:1\.0 is on the image of profile cpu, .* such as 1\.0-cu130"):
+        copy_image(at(client, "a/b"), "new", at(client, "c"), ["1.0"])
+    found = client.manifest("c", "1.0")
+    assert found is not None
+    assert found.digest == held
 
 
 def test_a_mount_that_is_refused_becomes_a_copy(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from berth.common import engine
+from berth.common import engine, labels
 from berth.ecr import retention
 from berth.ecr.login import EcrLogin
 from berth.ecr.registry import referrers
@@ -266,6 +266,14 @@ def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
     assert f"{machine.ecr.host()}/{name}: image tags: mutable, wanted: immutable\n" in looked.stdout
     assert f"{machine.ecr.host()}/{name}:stable will move from {theirs.manifest.digest[:19]}\n" in looked.stdout
     assert digest_of("stable") == theirs.manifest.digest
+
+    other = made_images.image(seed=5, labels={labels.KIT: "serve", labels.PROFILE: "another"})
+    made_images.put(inside, name, "1.0", other)
+    kept = push("1.0")
+    assert (kept.returncode, kept.stdout) == (1, "")
+    assert f"/{name}:1.0 is on the image of profile another" in kept.stderr
+    assert f"such as 1.0-{PROFILE}" in kept.stderr
+    assert digest_of("1.0") == other.manifest.digest
 
     moved = push("stable")
     assert moved.returncode == 0, moved.stderr

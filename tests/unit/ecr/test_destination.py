@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from berth.common import labels
 from berth.ecr.destination import (
     Destination,
     destinations,
     image_problems,
     name_problems,
     option_problems,
+    profile_problem,
     reference_problems,
     tag_problem,
     warnings,
@@ -145,6 +147,26 @@ def test_a_tag_that_names_another_image_moves_only_where_it_may(
     problem = tag_problem(tag, image, HERE, immutable=immutable)
     assert bool(problem) == bool(says)
     assert says in problem
+
+
+def labelled(kit: str, profile: str) -> dict[str, str]:
+    return {labels.KIT: kit, labels.PROFILE: profile}
+
+
+@pytest.mark.parametrize(
+    ("held", "facts"),
+    [
+        (labelled("train", "cpu"), []),
+        (labelled("train", "cu130"), ["HERE:1.0 is on the image of profile cu130", "1.0-cpu"]),
+        (labelled("serve", "cpu"), ["HERE:1.0 is on the serve image", "--repository"]),
+        ({}, []),
+        ({labels.KIT: "train"}, []),
+    ],
+)
+def test_a_tag_stays_with_the_profile_of_its_image(held: dict[str, str], facts: list[str]) -> None:
+    problem = profile_problem(HERE, "1.0", labelled("train", "cpu"), held)
+    assert bool(problem) == bool(facts)
+    assert not [fact for fact in facts if fact.replace("HERE", str(HERE)) not in problem], problem
 
 
 def test_an_image_of_another_commit_than_the_checkout_is_said() -> None:
