@@ -56,9 +56,11 @@ class MemoryShare(Share):
     def __init__(self, available: Callable[[], int], waiting_seconds: Callable[[], float]) -> None:
         """`available`: bytes of memory that are free."""
         what = "bytes of requests, a quarter of the free memory, are being received or answered"
-        super().__init__(0, what, waiting_seconds, f"{LATER}, or use an instance with more memory")
+        super().__init__(
+            available() // _QUARTER, what, waiting_seconds, f"{LATER}, or use an instance with more memory"
+        )
         self._available = available
-        self._used_when_looked = -MEBIBYTE
+        self._used_when_looked = 0
 
     def take(self, amount: int) -> None:
         if abs(self.used + amount - self._used_when_looked) >= MEBIBYTE:

@@ -1,0 +1,196 @@
+"""The environment variables of the server: one table, with how each is read and where it has an effect.
+
+Reading, refusals, misspelt names and the variables without effect all follow from it, and a test compares the table in
+serve/README.md with it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from berth.contract.launch_options import OF_TRAINING
+from berth.contract.variables import PREFIX, misspelt, misspelt_ours
+from berth.runtime.engines import choose
+from berth.serve import log
+from berth.serve.hub import ID_VARIABLE, REVISION_VARIABLE
+from berth.serve.limits import PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE
+from berth.serve.user_code.find import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
+
+_LIKENESS = 0.9  # of SageMaker's names, which begin alike: SAGEMAKER_MODEL_DIR is not SAGEMAKER_BASE_DIR
+_DIGITS = 12
+_SHOWN = 80
+
+# What SageMaker, its SDKs and users of other servers set, and this server has no use for.
+_OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_", "SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_USE_NGINX")
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number within these bounds."""
+
+    def parse(text: str) -> int:
+        if not (text.isdecimal() and len(text) <= _DIGITS and least <= int(text) <= most):
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def one_of(*known: str) -> Callable[[str], str]:
+    """One of these words, in any case."""
+
+    def parse(text: str) -> str:
+        found = next((name for name in known if name.lower() == text.lower()), None)
+        if found is None:
+            raise ValueError(f"one of {', '.join(known)}")
+        return found
+
+    return parse
+
+
+def true_or_false(text: str) -> bool:
+    """As SageMaker and its SDKs write it: `true` or `True`."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def log_level(text: str) -> int:
+    """A name, or logging's number."""
+    level = log.level_of(text)
+    if level is None:
+        raise ValueError(f"one of {', '.join(log.LEVELS)} or logging's number")
+    return level
+
+
+def media_type(text: str) -> str:
+    """Any: a handler may answer in all of them."""
+    if "/" not in text:
+        raise ValueError("a media type, such as text/csv")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A row of the table. `aliases`: other names of it, of which the first that is set counts."""
+
+    name: str
+    parse: Callable[[str], Any] = str
+    """Of a text that is not empty; ValueError with what the text must be."""
+    default: Any = ""
+    aliases: tuple[str, ...] = ()
+    many: bool = True
+    """Whether it has an effect on a multi-model endpoint."""
+    of_our_model: bool = False
+    """Whether it has an effect only if our model is loaded: to answer by itself, or by a handler without model_fn."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of its names, the first that counts first."""
+        return (self.name, *self.aliases)
+
+    def read(self, environ: Mapping[str, str]) -> Any:
+        """The value by the first name that is set, else the default; ValueError with a sentence for each name whose
+        text can't be used.
+        """
+        values, problems = [], []
+        for name in self.names:
+            if text := environ.get(name, "").strip():
+                try:
+                    values.append(self.parse(text))
+                except ValueError as error:
+                    problems.append(f"{name} is `{text[:_SHOWN]}`: it must be {error}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return values[0] if values else self.default
+
+    def set_names(self, environ: Mapping[str, str]) -> list[str]:
+        """Those of its names that are set; the first of them counts."""
+        return [name for name in self.names if environ.get(name, "").strip()]
+
+    @property
+    def scope(self) -> str:
+        """Where it has an effect, as serve/README.md says it."""
+        return ", ".join(["one model"] * (not self.many) + ["our model"] * self.of_our_model) or "always"
+
+
+PRECISION = Variable(choose.PRECISION_VARIABLE, one_of(*choose.PRECISIONS), of_our_model=True)
+GRAPH_DIR = Variable(choose.FOLDER_VARIABLE, Path, Path(choose.DEFAULT_FOLDER), many=False, of_our_model=True)
+MAX_REQUEST_TOKENS = Variable(TOKENS_VARIABLE, whole(512, 100_000_000), REQUEST_TOKENS, of_our_model=True)
+LOG_FORMAT = Variable(log.FORMAT_VARIABLE, one_of(*log.FORMATS), log.FORMATS[0])
+PAGE = Variable("BERTH_PAGE", one_of("on", "off"), "on", many=False)
+FAILURE_GRACE = Variable("BERTH_FAILURE_GRACE", whole(0, 3600), 10, many=False)
+MODEL_ID = Variable(ID_VARIABLE, many=False)
+MODEL_REVISION = Variable(REVISION_VARIABLE, default="main", many=False)
+TOKEN = Variable("HF_TOKEN")
+TASK = Variable("HF_TASK", default="question-answering")
+OFFLINE = Variable("HF_HUB_OFFLINE")
+THREADS = Variable("OMP_NUM_THREADS")
+PORT = Variable("SAGEMAKER_BIND_TO_PORT", whole(1, 65535), 8080)
+WORKERS = Variable(
+    "SAGEMAKER_MODEL_SERVER_WORKERS",
+    whole(1, 256),
+    0,
+    ("MMS_DEFAULT_WORKERS_PER_MODEL", "TS_DEFAULT_WORKERS_PER_MODEL"),
+    many=False,
+)
+# SAGEMAKER_MODEL_SERVER_TIMEOUT counted minutes in Multi Model Server; whoever sets it means seconds.
+TIMEOUT = Variable(
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",
+    whole(1, 86_400),
+    None,
+    ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "MMS_DEFAULT_RESPONSE_TIMEOUT", "TS_DEFAULT_RESPONSE_TIMEOUT"),
+)
+PAYLOAD_MB = Variable(PAYLOAD_VARIABLE, whole(0, 1024), None)
+ACCEPT = Variable("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", media_type, None)
+LOG_LEVEL = Variable(log.LEVEL_VARIABLE, log_level, log.LEVELS["info"])
+PROGRAM = Variable(PROGRAM_VARIABLE, default="inference.py")
+SUBMIT_DIRECTORY = Variable(SUBMIT_VARIABLE)
+MULTI_MODEL = Variable(MULTI_VARIABLE, true_or_false, default=False)
+BATCH = Variable("SAGEMAKER_BATCH", true_or_false, default=False)
+BATCH_STRATEGY = Variable("SAGEMAKER_BATCH_STRATEGY", one_of("MULTI_RECORD", "SINGLE_RECORD"))
+CONCURRENT = Variable("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", whole(1, 100), 0)
+BASE_DIR = Variable("SAGEMAKER_BASE_DIR", Path, Path("/opt/ml"))
+REGION = Variable("SAGEMAKER_REGION")
+
+VARIABLES = tuple(value for value in list(globals().values()) if isinstance(value, Variable))
+"""The whole table."""
+NAMES = tuple(name for variable in VARIABLES for name in variable.names)
+
+
+def misspelt_names(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each name in `environ` that is nearly one of BERTH_…, and not one of the training image's."""
+    ours = [name for name in NAMES if name.startswith(PREFIX)]
+    return misspelt_ours((name for name in environ if name not in OF_TRAINING), ours)
+
+
+def unused_names(environ: Mapping[str, str]) -> Iterator[str]:
+    """The names that are set and not in the table: other servers', unknown ones that begin with BERTH_, and those that
+    are nearly one of SAGEMAKER_…, with the name that was meant.
+    """
+    unread = [name for name, value in environ.items() if value and name not in NAMES]
+    near = misspelt(
+        [name for name in unread if name.startswith("SAGEMAKER_")],
+        [name for name in NAMES if name.startswith("SAGEMAKER_")],
+        _LIKENESS,
+    )
+    for name in unread:
+        if name.startswith(_OTHER_SERVERS) or (name.startswith(PREFIX) and name not in OF_TRAINING):
+            yield name
+        elif name in near:
+            yield f"{name} (did you mean {near[name]}?)"
+
+
+def without_effect(environ: Mapping[str, str], is_read: Callable[[Variable], bool]) -> Iterator[str]:
+    """The names that are set of the variables for which `is_read` is false."""
+    for variable in VARIABLES:
+        if not is_read(variable):
+            yield from variable.set_names(environ)
+
+
+def overruled(environ: Mapping[str, str], is_read: Callable[[Variable], bool]) -> Iterator[str]:
+    """The names that are set next to another name of the same variable that counts."""
+    for variable in VARIABLES:
+        first, *others = variable.set_names(environ) or [""]
+        if is_read(variable):
+            yield from (f"{name} ({first} is set)" for name in others)

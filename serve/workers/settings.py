@@ -1,0 +1,27 @@
+"""How workers are started: how many, on which device, with how many threads."""
+
+from pathlib import Path
+
+from berth.runtime.engines import choose
+from berth.serve.workers.pool import WorkerSettings
+
+
+def worker_settings(model_dir: Path, wanted: int, gpus: int, threads: int, visible: str | None) -> list[WorkerSettings]:
+    """One worker for each GPU, or as many as are `wanted`, which share what there is.
+
+    `threads` are those of this host for models; `visible` is CUDA_VISIBLE_DEVICES, which says what GPU 0 is.
+    """
+    count = wanted or max(1, gpus)
+    share = max(1, threads // count)
+    if not gpus:
+        return [WorkerSettings(model_dir, share, "cpu")] * count
+    names = visible.split(",") if visible else [str(number) for number in range(gpus)]
+    return [
+        WorkerSettings(model_dir, share, "cuda", {"CUDA_VISIBLE_DEVICES": names[number % gpus]})
+        for number in range(count)
+    ]
+
+
+def model_worker(threads: int, folder: Path, scratch: Path) -> WorkerSettings:
+    """How the one worker of a model among many is started: it keeps a graph of its own below `scratch`."""
+    return WorkerSettings(folder, threads, "cpu", {choose.FOLDER_VARIABLE: str(scratch / "graph")})
