@@ -1,9 +1,10 @@
 """What runs in the inference image: a question-answering server behind /ping and /invocations.
 
-In reading order, which is also a request's way: `entry` (process 1) → `settings` → `server` (signals) → `connection`
-(deadlines, framing) → `app` (routes) → `answering` (who answers) → `reader` (bytes to windows: `codecs` has the types,
-`body` its records, `request` the checked questions, `question_answering` the windows and the answers) → `service` →
-`workers` (the processes that hold the model, or run a user's handler: `user_code`).
+In reading order, which is also a request's way: `entry` (process 1) → `settings` (by the table in `variables`) →
+`sockets` (the port) → `server` (signals) → `connection` (deadlines, framing) → `app` (routes) → `answering` (who
+answers) → `reader` (bytes to windows: `codecs` has the types, `body` its records, `request` the checked questions,
+`question_answering` the windows and the answers) → `service` → `workers` (the processes that hold the model, or run a
+user's handler: `user_code`).
 Next to them: `limits` says how much one request may ask and `body_limits` how large its body may be, which
 `content_encoding` unpacks; `admission` holds what all together have, `errors` has the one table of statuses, `figures`
 and `metrics` are what the server tells of itself, `page` is for a browser, `log` sends log lines to stderr. `pipeline`

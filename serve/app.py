@@ -18,9 +18,10 @@ from starlette.types import ASGIApp
 from berth.serve.access_log import AccessLog
 from berth.serve.admission import Admission
 from berth.serve.answering import Intake
-from berth.serve.body_limits import LOAD_REQUEST
+from berth.serve.body_limits import LOAD_REQUEST, for_questions
 from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
+from berth.serve.media_types import split
 from berth.serve.metrics import CONTENT_TYPE, Metrics
 from berth.serve.models import ModelRegistry, requested_model
 from berth.serve.openapi import document
@@ -35,17 +36,18 @@ _DEFAULTS = ServerSettings()
 
 def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAULTS) -> ASGIApp:
     """The ASGI application over a service, or over a registry of them, within its limits."""
-    parameters = execution_parameters(chosen, served.workers)
     admission = Admission(served.limits, lambda: served.waiting_seconds)
     metrics = Metrics(lambda: replace(served.load_now(), bodies=admission.bodies.used))
-    invoker = Invoker(served.limits, admission, Intake(Reader(), admission.unread, chosen.accept))
+    default_type = split(chosen.accept)[0] if chosen.accept else None
+    invoker = Invoker(served.limits, admission, Intake(Reader(), admission.unread, default_type))
 
     async def ping(_request: Request) -> Response:
         served.check_ready()
         return json_response(200, {"status": "ready", **served.summary})
 
     async def batch_parameters(_request: Request) -> Response:
-        return json_response(200, parameters)
+        limits = served.body_limits if isinstance(served, Service) else for_questions(served.limits)
+        return json_response(200, execution_parameters(chosen, served.workers, limits.in_transform))
 
     async def prometheus(_request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)

@@ -1,6 +1,6 @@
 """How large the bodies of requests may be: whoever answers a request sets these limits, not the server."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import MEBIBYTE, PAYLOAD_VARIABLE, TOKENS_VARIABLE, RequestLimits
@@ -19,6 +19,8 @@ class BodyLimits:
     """Of all bodies from the first byte to the answer. admission.py limits those of the whole server by its memory."""
     drained: int
     """Of a refused body: so much is read and thrown away, so that a client that still sends can read the refusal."""
+    in_transform: int
+    """Of one body in a batch transform, as /execution-parameters says it."""
     advice: str
     """What to do about a body that is too large, with the variable that raises `most`."""
 
@@ -28,7 +30,7 @@ class BodyLimits:
         return ServeError(Kind.TOO_LARGE, sentence, close=close)
 
 
-LOAD_REQUEST = BodyLimits(MEBIBYTE, MEBIBYTE, 2 * MEBIBYTE, "send a model's name and folder alone")
+LOAD_REQUEST = BodyLimits(MEBIBYTE, MEBIBYTE, 2 * MEBIBYTE, 0, "send a model's name and folder alone")
 """Of POST /models."""
 
 
@@ -36,7 +38,8 @@ def for_questions(limits: RequestLimits) -> BodyLimits:
     """Of our own model, which takes a limited number of tokens from each body."""
     variable = PAYLOAD_VARIABLE if limits.body == limits.payload else TOKENS_VARIABLE
     advice = f"send fewer questions at once, or raise {variable}"
-    return BodyLimits(limits.body, limits.held_bodies, _drained(limits), advice)
+    in_transform = replace(limits, batch=True).body_of_tokens
+    return BodyLimits(limits.body, limits.held_bodies, _drained(limits), in_transform, advice)
 
 
 def for_handler(limits: RequestLimits) -> BodyLimits:
@@ -44,7 +47,8 @@ def for_handler(limits: RequestLimits) -> BodyLimits:
     endpoint and up to 100 MB in a batch transform, which sets SAGEMAKER_MAX_PAYLOAD_IN_MB.
     """
     at_once = max(_AT_ONCE, 2 * limits.payload)
-    return BodyLimits(limits.payload, at_once, _drained(limits), f"send less at once, or raise {PAYLOAD_VARIABLE}")
+    advice = f"send less at once, or raise {PAYLOAD_VARIABLE}"
+    return BodyLimits(limits.payload, at_once, _drained(limits), limits.payload, advice)
 
 
 def _drained(limits: RequestLimits) -> int:

@@ -68,13 +68,14 @@ def _serve() -> int:
         logger.error("%s", found.refusal)
         return 1
     from berth.runtime.cpus import model_threads  # after the check of the arguments: others needn't wait for these
-    from berth.serve import settings
+    from berth.serve import settings, sockets
     from berth.serve.workers.pool import WorkerPool
+    from berth.serve.workers.settings import worker_settings
 
     try:
         chosen = settings.read_settings(os.environ)
-        sock = settings.listen(chosen.port)
-    except settings.SettingError as error:
+        sock = sockets.listen(chosen.port)
+    except (settings.SettingError, sockets.PortError) as error:
         logger.error("%s", error)
         return 1
     if idle := settings.idle_variables(chosen, os.environ):
@@ -83,7 +84,8 @@ def _serve() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen.multi_model:
         return _serve_many(sock, limits, chosen, found.gpus)
-    pool = WorkerPool(settings.worker_settings(chosen, found.gpus, model_threads(), visible), limits)
+    workers = worker_settings(chosen.model_dir, chosen.workers, found.gpus, model_threads(), visible)
+    pool = WorkerPool(workers, limits)
     pool.start()
     from berth.serve import server, service  # next to the workers, which take as long
 
@@ -92,15 +94,16 @@ def _serve() -> int:
 
 def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSettings", gpus: int) -> int:
     from berth.runtime.cpus import model_threads
-    from berth.serve import models, server, settings
+    from berth.serve import models, server
     from berth.serve.workers.pool import WorkerPool
+    from berth.serve.workers.settings import model_worker
 
     if gpus:
         logger.error("a multi-model endpoint of this image runs on CPUs: choose an instance type without a GPU")
         return 1
 
     def start_pool(folder: Path, scratch: Path) -> WorkerPool:
-        pool = WorkerPool([settings.model_worker(model_threads(), folder, scratch)], limits)
+        pool = WorkerPool([model_worker(model_threads(), folder, scratch)], limits)
         pool.start()
         return pool
 

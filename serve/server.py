@@ -25,7 +25,8 @@ from berth.serve.app import create_app
 from berth.serve.connection import ClientConnection, WaitingConnections
 from berth.serve.models import ModelRegistry
 from berth.serve.service import Service
-from berth.serve.settings import QUEUE, ServerSettings
+from berth.serve.settings import ServerSettings
+from berth.serve.sockets import QUEUE
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,8 @@ ready to failed, and a stop from any of them to stopping, in which what was acce
 """
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import Reading
+from berth.serve.settings import idle_with_handler, idle_with_questions
 from berth.serve.workers.messages import HandlerReady, Ready
 from berth.serve.workers.pool import WorkerPool
 
@@ -32,8 +34,10 @@ _OWN_CODE = (
 class Service:
     """Workers with one model."""
 
-    def __init__(self, pool: WorkerPool, limits: RequestLimits, name: str = "") -> None:
-        """`name` tells the model from others of this server, in its log lines."""
+    def __init__(
+        self, pool: WorkerPool, limits: RequestLimits, name: str = "", environ: Mapping[str, str] = os.environ
+    ) -> None:
+        """`name` tells the model from others of this server, in its log lines; `environ` is the server's."""
         self.pool = pool
         self.limits = limits
         self.failure: str | None = None
@@ -42,6 +46,7 @@ class Service:
         """Requests that are being read or answered; the event loop's to count."""
         self.bodies = Share(0, "bytes of requests are being received", lambda: self.waiting_seconds)
         """Their bytes; how many there may be is known when a worker is ready."""
+        self._environ = environ
         self._said_of = f"{name}: " if name else ""
         self._answering: Answering | None = None  # once a worker is ready
 
@@ -143,10 +148,12 @@ class Service:
     def _begin(self, ready: Ready | HandlerReady) -> None:
         if isinstance(ready, HandlerReady):
             self._answer_by(HandlerAnswering(self.pool, for_handler(self.limits)))
+            idle = [] if ready.model else idle_with_handler(self._environ)
             if ready.model:
                 self._say(f"model: {ready.model}")
                 self._say(f"engine: {ready.engine}")
             self._say(f"handler: {ready.file} ({', '.join(ready.functions)})")
+            self._say_idle(idle, "with this model's own code")
             self._say(f"ready: loaded in {ready.load_seconds:.1f} s")
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
@@ -158,12 +165,17 @@ class Service:
         self._say(f"engine: {ready.info.description}")
         if ready.not_run:
             self._say(f"handler: the image's own; {ready.not_run}")
+        self._say_idle(idle_with_questions(self.limits, self._environ), "on this model")
         warm_up = 1000 * ready.warm_up_seconds
         self._say(f"ready: loaded in {ready.load_seconds:.1f} s, warm-up question in {warm_up:.0f} ms")
 
     def _answer_by(self, answering: Answering) -> None:
         self.bodies.most = answering.body_limits.at_once
         self._answering = answering
+
+    def _say_idle(self, names: Sequence[str], where: str) -> None:
+        if names:
+            log.warning("%sset, and without effect %s: %s", self._said_of, where, ", ".join(names))
 
     def _say(self, line: str) -> None:
         log.info("%s%s", self._said_of, line)

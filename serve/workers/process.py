@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
-from berth.serve import hub, log
+from berth.serve import hub, log, settings
 from berth.serve.errors import ServeError
 from berth.serve.question_answering import warm_up
 from berth.serve.user_code.environment import interpreter_for
@@ -148,8 +148,9 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
         code = _user_code(folder, arguments)
         if isinstance(code, UserCode):
             _run_handler(channel, code, folder, int(threads), cuda=device == "cuda")
+        settings.check_for_questions(os.environ)
         loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=code.reason)
-    except (ModelFilesError, ServeError) as error:
+    except (ModelFilesError, ServeError, settings.SettingError) as error:
         channel.send(Failed(str(error)))
         return
     except PermissionError as error:
@@ -186,11 +187,11 @@ def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # one stream: lines of print and of loggers keep their order
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file, as Python opened it
-    from berth.serve.settings import limits_of, read_settings
     from berth.serve.user_code.defaults import DefaultHandler
     from berth.serve.user_code.handler import UserHandler
 
-    defaults = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), limits_of(read_settings(os.environ)))
+    limits = settings.limits_of(settings.read_settings(os.environ))
+    defaults = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), limits)
     handler = UserHandler(code, model_dir, defaults, gpu_id=0 if cuda else None)
     ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began)
     if loaded := defaults.loaded:

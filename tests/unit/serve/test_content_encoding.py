@@ -14,7 +14,7 @@ from berth.serve.content_encoding import encoding_of, unpack
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import MEBIBYTE
 
-LIMITS = BodyLimits(2 * MEBIBYTE, 4 * MEBIBYTE, 8 * MEBIBYTE, "send less")
+LIMITS = BodyLimits(2 * MEBIBYTE, 4 * MEBIBYTE, 8 * MEBIBYTE, 0, "send less")
 
 
 def unpacked(body: bytes, header: str = "gzip", limits: BodyLimits = LIMITS) -> bytes:
@@ -113,7 +113,7 @@ def test_each_part_is_taken_before_the_next_is_unpacked() -> None:
             raise ServeError(Kind.OVERLOADED, "too much")
         taken.append(size)
 
-    large = BodyLimits(100 * MEBIBYTE, 0, 0, "")
+    large = BodyLimits(100 * MEBIBYTE, 0, 0, 0, "")
     with pytest.raises(ServeError):
         asyncio.run(unpack(gzip.compress(b" " * (50 * MEBIBYTE), 1), "gzip", large, take))
     assert 2 * MEBIBYTE <= sum(taken) <= 3 * MEBIBYTE

@@ -1,8 +1,8 @@
 """serve/README.md says what the server does: errors with their status, parameters, paths and variables."""
 
+import logging
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +11,7 @@ from berth.serve.codecs import CODECS
 from berth.serve.errors import STATUS
 from berth.serve.limits import MEBIBYTE, RequestLimits
 from berth.serve.request import Parameters
+from berth.serve.variables import LOG_LEVEL, VARIABLES
 
 PAGE = (pins.ROOT / "serve/README.md").read_text("utf-8")
 
@@ -30,22 +31,25 @@ def test_every_type(media_type: str) -> None:
     assert re.search(rf"^\| `{media_type}`", PAGE, re.MULTILINE)
 
 
-def test_every_variable_that_the_server_reads() -> None:
-    read = set()
-    for path in [*(pins.ROOT / "serve").rglob("*.py"), pins.ROOT / "runtime/engines/choose.py"]:
-        read |= set(re.findall(r'"((?:SAGEMAKER|BERTH|HF)_[A-Z_]+)"', Path(path).read_text("utf-8")))
-    # Ours to set for libraries, and what the platform's libraries read.
-    others = {"HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY", "HF_HOME"}
-    others |= {"SAGEMAKER_BASE_DIR", "SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_REGION", "SAGEMAKER_TS_"}
-    missing = {name for name in read - others if f"`{name}`" not in PAGE}
-    assert not missing
+def test_the_table_of_variables() -> None:
+    """Names, numbers and scopes; what a variable does is for people to read."""
+    table = PAGE.partition("| variable | what it does | default | has an effect |\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[1:]]
+    assert {tuple(re.findall(r"`(\w+)`", row[0])): row[3] for row in rows} == {
+        variable.names: variable.scope for variable in VARIABLES
+    }
+    defaults = {re.findall(r"`(\w+)`", row[0])[0]: row[2] for row in rows}
+    for variable in VARIABLES:
+        if variable.default not in (None, "", 0, False):
+            shown = logging.getLevelName(variable.default).lower() if variable is LOG_LEVEL else str(variable.default)
+            assert shown in defaults[variable.name]
 
 
 def test_how_large_a_body_may_be() -> None:
     held, batch = (RequestLimits(batch=batch) for batch in (False, True))
     row = next(line for line in PAGE.splitlines() if line.startswith("| `SAGEMAKER_MAX_PAYLOAD_IN_MB`"))
     assert f"{_mebibytes(held.body_of_tokens)}, and {_mebibytes(batch.body_of_tokens)} in a batch transform" in row
-    assert f"{_mebibytes(held.body)} hold, and {_mebibytes(batch.body)} in a batch transform" in row
+    assert f"{_mebibytes(held.body)} hold for our model, and {_mebibytes(batch.body)} in a batch transform" in row
     security = (pins.ROOT / "SECURITY.md").read_text("utf-8")
     told = f"| bytes of a body | {_mebibytes(held.body)}, and {_mebibytes(batch.body)} in a batch transform"
     assert told in security

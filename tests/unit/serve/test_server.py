@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from berth.serve.server import FINISH_WITHIN
-from berth.serve.settings import listen
+from berth.serve.sockets import listen
 from tests.unit.serve.in_process import free_port
 
 ENTRY = ("-m", "berth.serve.entry")

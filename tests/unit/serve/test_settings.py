@@ -1,24 +1,28 @@
 """What the environment says, and what it may not: defaults, refusals, and what has no effect."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from berth.contract.launch_options import OF_TRAINING
-from berth.images import pins
-from berth.serve import log, settings
+from berth.serve import log
+from berth.serve.body_limits import for_handler, for_questions
 from berth.serve.limits import MEBIBYTE, RequestLimits
 from berth.serve.settings import (
     ServerSettings,
     SettingError,
     TransformSettings,
+    check_for_questions,
     execution_parameters,
     idle_variables,
+    idle_with_handler,
+    idle_with_questions,
+    limits_of,
     read_settings,
-    worker_settings,
 )
+from berth.serve.variables import VARIABLES
 from berth.serve.workers.pool import WorkerSettings
+from berth.serve.workers.settings import worker_settings
 
 
 def test_settings_have_sagemakers_defaults() -> None:
@@ -108,26 +112,42 @@ def test_a_batch_transform_sends_more_in_a_body() -> None:
 def test_what_a_batch_transform_does_unasked(
     environ: dict[str, str], workers: int, parameters: tuple[int, str, int]
 ) -> None:
-    found = execution_parameters(read_settings(environ), workers)
+    chosen = read_settings(environ)
+    found = execution_parameters(chosen, workers, for_questions(limits_of(chosen)).in_transform)
     assert list(found) == ["MaxConcurrentTransforms", "BatchStrategy", "MaxPayloadInMB"]
     assert tuple(found.values()) == parameters
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "known"),
+    ("environ", "payload_mb"),
+    [({}, 6), ({"BERTH_MAX_REQUEST_TOKENS": "512"}, 6), ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 500)],
+)
+def test_the_bodies_of_a_handler_in_a_batch_transform(environ: dict[str, str], payload_mb: int) -> None:
+    chosen = read_settings(environ)
+    most = for_handler(limits_of(chosen)).in_transform
+    assert execution_parameters(chosen, 1, most)["MaxPayloadInMB"] == payload_mb
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
     [
-        ("SAGEMAKER_BATCH_STRATEGY", "multi", "MULTI_RECORD, SINGLE_RECORD"),
-        (
-            "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
-            "text/html",
-            "application/json, application/jsonlines, text/csv",
-        ),
+        ("SAGEMAKER_BATCH_STRATEGY", "multi", "one of MULTI_RECORD, SINGLE_RECORD"),
+        ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "csv", "a media type, such as text/csv"),
+        ("BERTH_PRECISION", "fp8", "one of fp32, bf16, fp16, int8"),
+        ("BERTH_PAGE", "no", "one of on, off"),
     ],
 )
-def test_settings_that_are_none_of_those_known(name: str, value: str, known: str) -> None:
+def test_settings_that_are_not_of_those_known(name: str, value: str, needed: str) -> None:
     with pytest.raises(SettingError) as caught:
         read_settings({name: value})
-    assert str(caught.value) == f"{name} is `{value}`: it must be one of {known}"
+    assert str(caught.value) == f"{name} is `{value}`: it must be {needed}"
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"SAGEMAKER_BIND_TO_PORT": "9" * 5000, "BERTH_PAGE": "no", "BERTH_PAEG": "on"})
+    assert all(name in str(caught.value) for name in ("SAGEMAKER_BIND_TO_PORT", "BERTH_PAGE is", "BERTH_PAEG"))
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(("text", "level"), [("10", 10), ("warning", 30), (" ERROR", 40)])
@@ -141,18 +161,18 @@ def test_a_level_of_the_log_that_is_none_is_refused() -> None:
         read_settings({"SAGEMAKER_CONTAINER_LOG_LEVEL": "loud"})
 
 
-def test_another_task_is_for_the_models_own_code_only(tmp_path: Path) -> None:
-    assert read_settings({"HF_TASK": "question-answering"}) == ServerSettings()
-    other = {"HF_TASK": "text-classification", "SAGEMAKER_BASE_DIR": str(tmp_path)}
+def test_another_task_or_type_is_for_a_models_own_code() -> None:
+    """Which is looked for later, by a worker."""
+    environ = {"HF_TASK": "text-classification", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "image/png"}
+    assert read_settings(environ).accept == "image/png"
     with pytest.raises(SettingError) as caught:
-        read_settings(other)
+        check_for_questions(environ)
     assert str(caught.value) == (
-        "HF_TASK is `text-classification`: this image answers questions (question-answering); for another task give "
-        "the model a code/inference.py of its own"
+        "HF_TASK is `text-classification`: this image answers questions (question-answering); "
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT is `image/png`: this image answers in application/json, "
+        "application/jsonlines, text/csv; for anything else give the model a code/inference.py of its own"
     )
-    (tmp_path / "model/code").mkdir(parents=True)
-    (tmp_path / "model/code/inference.py").write_text("def predict_fn(data, model): ...")
-    assert read_settings(other).task == "text-classification"
+    check_for_questions({"HF_TASK": "question-answering", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "Text/CSV; header=1"})
 
 
 def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
@@ -185,11 +205,43 @@ def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_every_variable_that_the_server_reads_is_known() -> None:
-    read: set[str] = set()
-    for path in [*(pins.ROOT / "serve").rglob("*.py"), pins.ROOT / "runtime/engines/choose.py"]:
-        read |= set(re.findall(r'"((?:SAGEMAKER|BERTH)_[A-Z_]*[A-Z])"', path.read_text("utf-8")))
-    assert read == {*settings._OURS, *settings._SAGEMAKERS, *settings._IDLE}
+def test_what_has_no_effect_with_many_models() -> None:
+    environ = {
+        "SAGEMAKER_MULTI_MODEL": "true",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "4",
+        "TS_DEFAULT_WORKERS_PER_MODEL": "4",
+        "BERTH_PAGE": "on",
+        "BERTH_FAILURE_GRACE": "5",
+        "BERTH_GRAPH_DIR": "/x",
+        "BERTH_PRECISION": "fp32",
+        "HF_MODEL_ID": "a/b",
+        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "7",
+    }
+    assert idle_variables(read_settings(environ), environ) == [
+        "BERTH_FAILURE_GRACE",
+        "BERTH_GRAPH_DIR",
+        "BERTH_PAGE",
+        "HF_MODEL_ID",
+        "SAGEMAKER_MODEL_SERVER_WORKERS",
+        "TS_DEFAULT_WORKERS_PER_MODEL",
+    ]
+    one = environ | {"SAGEMAKER_MULTI_MODEL": "false"}
+    assert idle_variables(read_settings(one), one) == [
+        "TS_DEFAULT_WORKERS_PER_MODEL (SAGEMAKER_MODEL_SERVER_WORKERS is set)",
+    ]
+
+
+def test_what_has_no_effect_with_a_handler_that_has_a_model_of_its_own() -> None:
+    of_our_model = ["BERTH_GRAPH_DIR", "BERTH_MAX_REQUEST_TOKENS", "BERTH_PRECISION"]
+    values = dict.fromkeys(of_our_model, "1000") | {"BERTH_PAGE": "off", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100"}
+    assert idle_with_handler(values) == of_our_model
+    # That one has none with any model, and is named when the server starts.
+    assert idle_with_handler(values | {"SAGEMAKER_MULTI_MODEL": "true"}) == of_our_model[1:]
+
+
+def test_no_name_is_in_the_table_twice() -> None:
+    names = [name for variable in VARIABLES for name in variable.names]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +258,9 @@ def test_every_variable_that_the_server_reads_is_known() -> None:
 )
 def test_a_payload_that_the_tokens_do_not_allow_is_told(environ: dict[str, str], most: int) -> None:
     told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (a body may have {most} bytes, by its tokens: raise BERTH_MAX_REQUEST_TOKENS)"
-    assert idle_variables(read_settings(environ), environ) == ([told] if most else [])
+    chosen = read_settings(environ)
+    assert idle_with_questions(limits_of(chosen), environ) == ([told] if most else [])
+    assert idle_variables(chosen, environ) == []
 
 
 @pytest.mark.parametrize(("text", "multi_model"), [("", False), ("True", True), (" false ", False)])
@@ -216,8 +270,8 @@ def test_many_models_are_asked_for_in_one_way(text: str, *, multi_model: bool) -
 
 @pytest.mark.parametrize("text", ["yes", "1", "ture"])
 def test_many_models_are_asked_for_in_no_other_way(text: str) -> None:
-    with pytest.raises(SettingError) as caught:  # once, although the code for the task is looked for with it
-        read_settings({"SAGEMAKER_MULTI_MODEL": text, "HF_TASK": "another"})
+    with pytest.raises(SettingError) as caught:
+        read_settings({"SAGEMAKER_MULTI_MODEL": text})
     assert str(caught.value) == f"SAGEMAKER_MULTI_MODEL is `{text}`: it must be true or false"
 
 
@@ -225,7 +279,7 @@ def test_workers_share_what_there_is() -> None:
     folder = Path("/opt/ml/model")
 
     def workers(gpus: int, threads: int, visible: str | None = None, count: int = 0) -> list[WorkerSettings]:
-        return worker_settings(ServerSettings(workers=count), gpus, threads, visible)
+        return worker_settings(folder, count, gpus, threads, visible)
 
     assert workers(0, 16) == [WorkerSettings(folder, 16, "cpu")]
     assert workers(0, 16, count=3) == [WorkerSettings(folder, 5, "cpu")] * 3

@@ -5,6 +5,8 @@ serve/README.md has the same as a table. The workers are real, and so are the mo
 
 import gzip
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from starlette.testclient import TestClient
 
 from berth.serve.app import create_app
 from berth.serve.limits import MEBIBYTE
-from tests.unit.serve.in_process import ONE, error_of, ready_service
+from berth.serve.settings import limits_of, read_settings
+from tests.unit.serve.in_process import ONE, error_of, failure_of, ready_service
 
 HANDLER = """
 import json
@@ -29,12 +32,17 @@ QUESTION = json.dumps({"inputs": ONE}).encode()
 
 
 @pytest.fixture(scope="module")
-def handler(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
-    """A client of a handler that answers with what it got."""
+def handler_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose handler answers with what it got."""
     folder = tmp_path_factory.mktemp("handler") / "model"
     (folder / "code").mkdir(parents=True)
     (folder / "code/inference.py").write_text(HANDLER)
-    return TestClient(create_app(ready_service(folder, TMPDIR=str(folder.parent))))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def handler(handler_folder: Path) -> TestClient:
+    return TestClient(create_app(ready_service(handler_folder)))
 
 
 def seen_by(client: TestClient, content: Any, **headers: str) -> Any:
@@ -92,3 +100,51 @@ class TestContentEncoding:
         client: TestClient = request.getfixturevalue(client_of)
         refused = client.post("/invocations", content=QUESTION, headers={"content-encoding": "br"})
         assert error_of(refused)[:2] == (415, "unsupported_media_type")
+
+
+class TestDefaultAccept:
+    """Of SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT: a type that is not among our model's."""
+
+    def test_of_a_handler(self, handler_folder: Path) -> None:
+        service = ready_service(
+            handler_folder, SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="image/png", HF_TASK="image-to-image"
+        )
+        assert seen_by(TestClient(create_app(service)), b"x")["accept"] == "image/png"
+
+    def test_of_our_model(self, tiny_model: Path) -> None:
+        sentence = failure_of(tiny_model, SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="image/png", HF_TASK="image-to-image")
+        assert all(name in sentence for name in ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "image/png", "HF_TASK"))
+
+
+VARIABLES = {"BERTH_MAX_REQUEST_TOKENS": "5000", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "7"}
+
+
+class TestVariablesWithoutEffect:
+    """They are named when it is known who answers."""
+
+    @pytest.fixture(autouse=True)
+    def variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in VARIABLES.items():
+            monkeypatch.setenv(name, value)
+
+    def named(self, folder: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
+        caplog.clear()
+        ready_service(folder, limits_of(read_settings(VARIABLES)))
+        return [record.getMessage() for record in caplog.records if "without effect" in record.getMessage()]
+
+    def test_of_a_handler(self, handler_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (line,) = self.named(handler_folder, caplog)
+        assert line.endswith(": BERTH_MAX_REQUEST_TOKENS")
+
+    def test_of_a_handler_with_our_model(
+        self, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        folder = shutil.copytree(tiny_model, tmp_path / "model")
+        (folder / "code").mkdir()
+        (folder / "code/inference.py").write_text("def predict_fn(data, model):\n    return 1\n")
+        assert self.named(folder, caplog) == []
+
+    def test_of_our_model(self, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (line,) = self.named(tiny_model, caplog)
+        assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in line
+        assert "raise BERTH_MAX_REQUEST_TOKENS" in line
