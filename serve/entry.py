@@ -55,9 +55,6 @@ def _not_run(name: str, error: OSError) -> str:
 
 
 def _serve() -> int:
-    # The image holds every file it needs: a model that names one it lacks must say so, not wait for a hub that can't be
-    # reached.
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if carried := software.read():
         logger.info("%s", software.described(carried))
     # Before torch is imported: it would die without a sentence, and on an endpoint without a line in the log. The
@@ -85,11 +82,20 @@ def _serve() -> int:
     if chosen.multi_model:
         return _serve_many(sock, limits, chosen, found.gpus)
     workers = worker_settings(chosen.model_dir, chosen.workers, found.gpus, model_threads(), visible)
+    _limit_threads(workers[0].threads)
     pool = WorkerPool(workers, limits)
     pool.start()
     from berth.serve import server, service  # next to the workers, which take as long
 
     return server.run(sock, service.Service(pool, limits), chosen)
+
+
+def _limit_threads(share: int) -> None:
+    """Have the libraries of a handler use a worker's share of the CPUs: numpy and others read this when they are
+    imported, which is before a worker runs code of ours. Our engines are told their threads.
+    """
+    if not os.environ.get("OMP_NUM_THREADS", "").strip():
+        os.environ["OMP_NUM_THREADS"] = str(share)
 
 
 def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSettings", gpus: int) -> int:
@@ -101,6 +107,8 @@ def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSet
     if gpus:
         logger.error("a multi-model endpoint of this image runs on CPUs: choose an instance type without a GPU")
         return 1
+
+    _limit_threads(model_threads())
 
     def start_pool(folder: Path, scratch: Path) -> WorkerPool:
         pool = WorkerPool([model_worker(model_threads(), folder, scratch)], limits)

@@ -1,7 +1,7 @@
 """A model of the hub (HF_MODEL_ID) where /opt/ml/model is empty: fetched once, before the model is looked for.
 
-`python -m berth.serve.hub ID REVISION FOLDER` does it, in a process of its own: every other one of this image is told
-that there is no hub, so that a model which names a file that it lacks fails at once.
+`python -m berth.serve.hub ID REVISION FOLDER` does it, in a process of its own: the worker that serves the model works
+offline, so that a model which names a file that it lacks fails at once.
 """
 
 import hashlib

@@ -149,6 +149,8 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
         if isinstance(code, UserCode):
             _run_handler(channel, code, folder, int(threads), cuda=device == "cuda")
         settings.check_for_questions(os.environ)
+        # Our model has every file it needs: one that names another must say so, and not wait for a hub out of reach.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
         loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=code.reason)
     except (ModelFilesError, ServeError, settings.SettingError) as error:
         channel.send(Failed(str(error)))
@@ -184,7 +186,6 @@ def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int
     """Answer with the user's handler, in the main thread, where any library works."""
     began = time.monotonic()
     log.configure(os.environ, user_code=True)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # one stream: lines of print and of loggers keep their order
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file, as Python opened it
     from berth.serve.user_code.defaults import DefaultHandler

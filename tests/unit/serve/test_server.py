@@ -192,6 +192,33 @@ def test_a_body_does_not_wait_until_its_header_is_acknowledged() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+ENVIRONMENT = """
+import os
+
+def model_fn(model_dir):
+    with open("/proc/self/environ") as file:
+        return dict(line.split("=", 1) for line in file.read().split("\\0") if line)
+
+def predict_fn(data, model):
+    return [model.get(data), os.environ.get(data)]
+"""
+
+
+@pytest.mark.parametrize("own", [{}, {"OMP_NUM_THREADS": "3", "HF_HUB_OFFLINE": "1"}], ids=["default", "set"])
+def test_a_handlers_threads_and_hub(own: dict[str, str], tmp_path: Path) -> None:
+    """Libraries see their share of the CPUs from the start of the process, and the hub unless the user turns it off."""
+    (tmp_path / "model/code").mkdir(parents=True)
+    (tmp_path / "model/code/inference.py").write_text(ENVIRONMENT)
+    workers = str(len(os.sched_getaffinity(0)))
+    environment = {"OMP_NUM_THREADS": "", "SAGEMAKER_MODEL_SERVER_WORKERS": workers, **own}
+    with serving(tmp_path, **environment) as server:
+        server.wait_for("/ping", 200)
+        threads = own.get("OMP_NUM_THREADS", "1")
+        assert server.client.post("/invocations", json="OMP_NUM_THREADS").json() == [threads, threads]
+        offline = own.get("HF_HUB_OFFLINE")
+        assert server.client.post("/invocations", json="HF_HUB_OFFLINE").json() == [offline, offline]
+
+
 def test_a_taken_port(base: Path) -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
