@@ -146,6 +146,8 @@ class Service:
         return {"precision": ready.info.precision} if isinstance(ready, Ready) else {"handler": "the model's own"}
 
     def _begin(self, ready: Ready | HandlerReady) -> None:
+        for line in ready.unused:
+            log.warning("%s%s", self._said_of, line)
         if isinstance(ready, HandlerReady):
             self._answer_by(HandlerAnswering(self.pool, for_handler(self.limits)))
             idle = [] if ready.model else idle_with_handler(self._environ)

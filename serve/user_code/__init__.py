@@ -1,6 +1,7 @@
 """A user's own inference.py, in the worker processes.
 
 find          which file of which folder it is, and whether it is a handler at all
+unused        files of the model that were meant to run or to be installed, and are not
 fetch         it from S3, where the SDK has left it there
 environment   its requirements.txt, in an environment laid over the image's
 context       what its functions may ask about a request, and say about the answer

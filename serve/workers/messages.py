@@ -55,6 +55,8 @@ class Ready:
     warm_up_seconds: float
     not_run: str = ""
     """Which code of the model's is not run and why, for the log."""
+    unused: Sequence[str] = ()
+    """See berth.serve.user_code.unused."""
 
     @property
     def slots(self) -> int:
@@ -77,6 +79,8 @@ class HandlerReady:
     model: str = ""
     """Our model and its engine, for the log, where the handler has no model_fn."""
     engine: str = ""
+    unused: Sequence[str] = ()
+    """As in Ready."""
     slots: int = 1
     rows: int = 1
 

@@ -29,7 +29,8 @@ from berth.serve.errors import ServeError
 from berth.serve.question_answering import warm_up
 from berth.serve.user_code.environment import interpreter_for
 from berth.serve.user_code.fetch import fetch
-from berth.serve.user_code.find import NoHandler, UserCode, find_code
+from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code
+from berth.serve.user_code.unused import unused_files
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
 
 if TYPE_CHECKING:
@@ -146,12 +147,15 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     try:
         folder = hub.model_folder(Path(model_dir), os.environ, SCRATCH, logger.info)
         code = _user_code(folder, arguments)
+        unused = unused_files(folder, code, os.environ.get(PROGRAM_VARIABLE, ""))
         if isinstance(code, UserCode):
-            _run_handler(channel, code, folder, int(threads), cuda=device == "cuda")
+            _run_handler(channel, code, folder, int(threads), cuda=device == "cuda", unused=unused)
         settings.check_for_questions(os.environ)
         # Our model has every file it needs: one that names another must say so, and not wait for a hub out of reach.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-        loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=code.reason)
+        not_run = "; ".join(filter(None, (code.reason, *unused)))
+        loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=not_run)
+        ready = replace(ready, not_run=code.reason, unused=unused)
     except (ModelFilesError, ServeError, settings.SettingError) as error:
         channel.send(Failed(str(error)))
         return
@@ -173,7 +177,11 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
 def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandler:
     """The model's own handler, if there is one to run; this process becomes one of the python that has its packages."""
     environ = fetch(os.environ, SCRATCH)
-    code = find_code(model_dir, environ)
+    try:
+        code = find_code(model_dir, environ)
+    except ModelFilesError as error:
+        unused = unused_files(model_dir, NoHandler(), environ.get(PROGRAM_VARIABLE, ""))
+        raise ModelFilesError("; ".join((str(error), *unused))) from error
     if isinstance(code, NoHandler):
         return code
     python = interpreter_for(code, SCRATCH, logger.info)
@@ -182,7 +190,9 @@ def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandle
     return code
 
 
-def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int, *, cuda: bool) -> NoReturn:
+def _run_handler(
+    channel: Channel, code: UserCode, model_dir: Path, threads: int, *, cuda: bool, unused: Sequence[str]
+) -> NoReturn:
     """Answer with the user's handler, in the main thread, where any library works."""
     began = time.monotonic()
     log.configure(os.environ, user_code=True)
@@ -194,7 +204,7 @@ def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int
     limits = settings.limits_of(settings.read_settings(os.environ))
     defaults = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), limits)
     handler = UserHandler(code, model_dir, defaults, gpu_id=0 if cuda else None)
-    ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began)
+    ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began, unused=unused)
     if loaded := defaults.loaded:
         ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)
     channel.send(ready)
