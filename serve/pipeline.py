@@ -1,13 +1,36 @@
-"""Our model as a handler's functions call it: with the interface of the pipeline that transformers 5.3 removed."""
+"""Our model as a handler's functions call it: with the interface of the pipeline that transformers 5.3 removed.
 
+Handlers import `load_pipeline` from here; its name and place stay.
+"""
+
+import logging
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from berth.runtime.cpus import model_threads
+from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import logits_of_all
+from berth.runtime.gpu.driver import count_gpus, torch_cuda
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import Reading, answers, prepare
 from berth.serve.request import parse
+
+log = logging.getLogger(__name__)
+
+
+def load_pipeline(model_dir: str | Path) -> "QuestionAnsweringPipeline":
+    """The question-answering model in a folder, with this process's threads, its GPU if it has one, and the precision
+    and limits that the environment sets; ModelFilesError if it can't be served.
+    """
+    from berth.serve.settings import limits_of, read_settings  # which a handler that brings its own model needs not
+
+    threads = int(os.environ.get("OMP_NUM_THREADS") or model_threads())
+    cuda = torch_cuda() is not None and count_gpus(Path("/"), os.environ) > 0
+    loaded = choose.load(Path(model_dir), choose.settings(os.environ, threads, cuda=cuda), log.info)
+    return QuestionAnsweringPipeline(loaded, limits_of(read_settings(os.environ)))
 
 
 class QuestionAnsweringPipeline:

@@ -5,11 +5,15 @@ program          what a hint may look at: the exception, and how the program was
 hidden_packages  a file of the user's that has the name of a package
 old_requirements a package that a requirements.txt holds back, and that lacks a name
 replaced_packages what a requirements.txt replaced in the image
+inference_toolkits modules of other model servers, in a handler
+saved_models     a model's file that was pickled elsewhere, or is not the file itself
 missing_modules  a module that is not installed; own_modules looks for it in the user's source folder
 relative_imports `from .model import Net` in a program that runs as a script
 images           which profile, or which command, makes an image with the versions that a script wants
+removed_pipeline the question-answering pipeline, which transformers 5 does not have
 removed_apis     APIs that the image's transformers, accelerate or datasets does not have; api_names has their releases
 arguments        what argparse refused
+endpoint         variables of jobs, files and folders, in a handler
 environment      a variable that the job does not set, such as LOCAL_RANK or a channel's
 training_data    labels and ids that a model does not have, and a DataLoader's worker that is killed
 places           files and folders that are elsewhere: channels, outputs, the source folder

@@ -17,7 +17,6 @@ _AVAILABLE = "torch.cuda.is_available()"
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """The image to build, and what to write so that the program runs without a GPU."""
-    del context
     if _LOADED.search(raised.message):
         return '; load it with map_location="cpu"'
     if _NCCL.search(raised.message):
@@ -30,6 +29,6 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
         return f"; this host has no GPU: choose an instance that has one, such as ml.g5.xlarge, or {write}"
     newest = next(name for name in PROFILES if name.startswith("cu1"))
     return (
-        f"; this image is for CPUs: build one with `python build.py build train --profile {newest}` and choose an "
-        f"instance with a GPU, such as ml.g5.xlarge, or {write}"
+        f"; this image is for CPUs: build one with `python build.py build {context.image} --profile {newest}` and "
+        f"choose an instance with a GPU, such as ml.g5.xlarge, or {write}"
     )

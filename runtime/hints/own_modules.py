@@ -27,9 +27,10 @@ def hint(module: str, context: ProgramContext) -> str:
     if wheel := next((path.name for path in code_dir.glob("*.whl") if _same(path.name.partition("-")[0], top)), None):
         return f"; put the line ./{wheel} into requirements.txt: the wheel is in your source folder and not installed"
     if listed := _listed_elsewhere(top, code_dir):
+        other = "" if context.serving else f", or set the job's variable {variables.REQUIREMENTS} to {listed}"
         return (
             f"; {listed} lists it, and only the requirements.txt at the top of your source folder is installed: move "
-            f"it there, or set the job's variable {variables.REQUIREMENTS} to {listed}"
+            f"it there{other}"
         )
     if path := next((path for path in modules if _same(path.stem, top)), None):
         return _nearly(top, path, code_dir)
@@ -48,6 +49,8 @@ def alone(module: str, context: ProgramContext) -> str:
     modules = list(_modules(context.code_dir))
     if len(modules) != 1:
         return ""
+    if context.serving:
+        return f"; if {module} is a file of yours, pack it into code/ too; otherwise"
     return (
         f"; if {module} is a file of yours, give the job the folder that has it (source_dir, or --code): it got "
         f"{modules[0].name} alone; otherwise"
@@ -73,7 +76,7 @@ def _elsewhere(module: str, parent: Path, context: ProgramContext) -> str:
         )
     if project and parent.parts[0] in _PROJECT_SOURCES:
         return f'{where} and is not installed: put a line "." into requirements.txt'
-    path = f"set the job's variable PYTHONPATH to {context.code_dir / parent}"
+    path = f"set the {context.owner}'s variable PYTHONPATH to {context.code_dir / parent}"
     if all(part.isidentifier() for part in parent.parts):
         path = f"import it as {'.'.join(parent.parts)}.{module}, or {path}"
     return f"{where}, where Python does not look: {path}"

@@ -18,9 +18,7 @@ _PATHS = tuple(
         r"Parent directory (?P<path>\S+) does not exist",
     )
 )
-_NO_HUB = re.compile(
-    r"couldn't connect to 'https://huggingface\.co'|on the Hub \((?:OfflineMode|ConnectionError|Local)"
-)
+NO_HUB = re.compile(r"couldn't connect to 'https://huggingface\.co'|on the Hub \((?:OfflineMode|ConnectionError|Local)")
 _INPUT, _MODEL, _OUTPUT = Path("/opt/ml/input/data"), Path("/opt/ml/model"), Path("/opt/ml/output")
 _SHOWN = 5
 _LISTED = 2000
@@ -28,7 +26,7 @@ _LISTED = 2000
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """Where the file is, or where the program may write."""
-    if _NO_HUB.search(raised.message.replace("\u2019", "'")):
+    if NO_HUB.search(raised.message.replace("\u2019", "'")):
         return (
             "; the job does not reach the Hub: put the files into a channel, such as model, and load "
             'os.environ["SM_CHANNEL_MODEL"]'

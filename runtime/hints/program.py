@@ -46,6 +46,16 @@ class ProgramContext:
     package_note: PackageNote | None = None
     serving: bool = False
 
+    @property
+    def image(self) -> str:
+        """The name of this image for `build.py build`."""
+        return "serve" if self.serving else "train"
+
+    @property
+    def owner(self) -> str:
+        """What has variables."""
+        return "endpoint" if self.serving else "job"
+
     def is_own(self, file: str) -> bool:
         """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name, and Cython its
         sources, such as pyarrow/error.pxi.

@@ -14,18 +14,24 @@ OF_EXCEPTIONS = (
     "hidden_packages",
     "old_requirements",
     "replaced_packages",
+    "inference_toolkits",
+    "saved_models",
     "missing_modules",
     "relative_imports",
+    "removed_pipeline",
     "removed_apis",
     "save_strategy",
     "environment",
     "hardware",
     "tools",
+    "endpoint",
     "training_data",
     "places",
     "advice",
 )
 """Modules whose `hint` takes an exception."""
+OF_JOBS = ("save_strategy", "environment", "training_data", "places")
+"""Those that speak of a job, whose program trains."""
 OF_LAST_LINES = ("removed_apis", "arguments", "tools")
 """Modules whose `line_hint` takes a line."""
 
@@ -33,7 +39,8 @@ OF_LAST_LINES = ("removed_apis", "arguments", "tools")
 def remedy(raised: RaisedException, context: ProgramContext) -> str:
     """What helps against the exception that ended a program; "" if nothing is known."""
     one_line = replace(raised, message=" ".join(raised.message.split()))
-    return _first(OF_EXCEPTIONS, "hint", one_line, context)
+    modules = [each for each in OF_EXCEPTIONS if not (context.serving and each in OF_JOBS)]
+    return _first(modules, "hint", one_line, context)
 
 
 def last_line_remedy(line: str, context: ProgramContext) -> str:

@@ -1,4 +1,4 @@
-"""A command that a program calls and that the image does not have."""
+"""Commands and system libraries that the image does not have."""
 
 import re
 
@@ -6,6 +6,7 @@ from berth.runtime.hints.program import ProgramContext, RaisedException
 
 _NO_FILE = re.compile(r"\[Errno 2\] No such file or directory: '([\w.+-]+)'")
 _NOT_FOUND = re.compile(r"(?:^|: )([\w.+-]+): (?:command )?not found$")
+_LIBRARY = re.compile(r"(lib[\w+-]+)\.so[\d.]*: cannot open shared object file")
 _IN_PYTHON = {
     "aws": "use boto3, which the image has",
     "nvidia-smi": "use torch.cuda, which says the same",
@@ -18,8 +19,12 @@ _IN_PYTHON = {
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """For a command that subprocess did not find."""
+    """For a command that subprocess did not find, and a system library that a package did not find."""
     del context
+    if found := _LIBRARY.search(raised.message):
+        if found[1] == "libGL":
+            return "; the image has no display libraries: replace opencv-python with opencv-python-headless"
+        return f"; the image has no {found[1]}: build an image of yours FROM this one that installs it"
     match = _NO_FILE.search(raised.message)
     called = bool(raised.files) and raised.files[-1].endswith("/subprocess.py")
     return _advice(match[1]) if match and called else ""

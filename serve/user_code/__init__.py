@@ -9,5 +9,6 @@ calls         how a function is called, by its parameters
 functions     the file's functions, one after the other, with the model between them
 defaults      what stands in for the functions that it does not have
 handler       a request in, an answer or a sentence out
+shims         what handlers import of another toolkit
 failures      the sentence, with the place in the user's code and what helps
 """

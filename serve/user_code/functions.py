@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import AsyncIterable, Awaitable, Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -36,6 +37,7 @@ def import_handler(code: UserCode) -> ModuleType:
     """
     folders = dict.fromkeys(map(str, (code.file.parent, code.folder, code.folder / "lib")))
     sys.path[:0] = [folder for folder in folders if os.path.isdir(folder)]
+    sys.path.append(str(Path(__file__).with_name("shims")))
     importlib.invalidate_caches()
     # A handler may be called json.py; with its own name, classes of it can be pickled.
     name = code.file.stem if code.file.stem not in sys.modules else f"{code.file.stem} of the model"

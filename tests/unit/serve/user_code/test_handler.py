@@ -61,6 +61,48 @@ def predict_fn(data, model):
     assert error_of(refused) == (400, "bad_request", "`inputs.question` is empty: send some text")
 
 
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "from berth.serve.pipeline import load_pipeline\n\ndef model_fn(d):\n    return load_pipeline(d)\n",
+        "def predict_fn(data, model):\n    return model(data['inputs'])\n",
+    ],
+    ids=["imported", "default"],
+)
+def test_our_pipeline_has_the_servers_limits(tiny_model: Path, model: Any, serve: Any, handler: str) -> None:
+    shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
+    client = serve(handler, BERTH_MAX_REQUEST_TOKENS="512")
+    answer = client.post("/invocations", json={"inputs": ONE}).json()
+    assert answer["answer"] == ONE["context"][answer["start"] : answer["end"]]
+    long = {"inputs": {"question": "q", "context": "x " * 2000}}
+    assert error_of(client.post("/invocations", json=long))[:2] == (413, "too_large")
+
+
+def test_decoder_encoder_of_hugging_faces_toolkit(serve: Any) -> None:
+    client = serve(
+        """
+from sagemaker_huggingface_inference_toolkit import decoder_encoder
+
+def model_fn(model_dir):
+    return None
+
+def input_fn(body, content_type):
+    return decoder_encoder.decode(body, content_type)
+
+def predict_fn(data, model):
+    return [data]
+
+def output_fn(prediction, accept):
+    return decoder_encoder.encode(prediction, accept)
+"""
+    )
+    assert client.post("/invocations", json={"inputs": "ä"}).json() == [{"inputs": "ä"}]
+    csv = {"content-type": "text/csv", "accept": "application/json"}
+    rows = client.post("/invocations", content="inputs\na\nb\n", headers=csv)
+    assert rows.json() == [{"inputs": ["a", "b"]}]
+    assert error_of(client.post("/invocations", content=b"x", headers={"content-type": "image/png"}))[0] == 415
+
+
 def test_input_fn_and_output_fn_around_our_model(tiny_model: Path, model: Any, serve: Any) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve(

@@ -54,6 +54,22 @@ def test_a_handler_that_can_not_be_loaded(model: Any, handler: str, facts: list[
     assert all(fact in sentence for fact in facts), sentence
 
 
+def test_a_model_that_was_pickled_in_the_training_script(model: Any) -> None:
+    folder = model(
+        inference_py="import pickle\n\ndef model_fn(d):\n    return pickle.load(open(d + '/model.pkl', 'rb'))\n"
+    )
+    (folder / "model.pkl").write_bytes(b"c__main__\nNet\n.")
+    sentence = failure_of(folder)
+    assert "AttributeError" in sentence
+    assert "inference.py:4" in sentence
+    assert "; Net was pickled in the script that defines it" in sentence
+
+
+def test_a_module_with_a_syntax_error(model: Any) -> None:
+    sentence = failure_of(model(inference_py="import helpers\n" + ECHO, helpers_py="a = 1\ndef broken(:\n"))
+    assert "SyntaxError: invalid syntax (helpers.py, line 2)" in sentence
+
+
 def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:
     folder = model(inference_py="def predict_fn(data, model): ...")
     assert (
