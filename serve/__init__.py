@@ -8,8 +8,8 @@ user's handler: `user_code`).
 Next to them: `limits` says how much one request may ask and `body_limits` how large its body may be, which
 `content_encoding` unpacks; `admission` holds what all together have, `errors` has the one table of statuses, `figures`
 and `metrics` are what the server tells of itself, `page` is for a browser, `log` sends log lines to stderr. `pipeline`
-is the whole of it as one call without a server, `gpu_check` is what `gpu-check` measures of that. `models` is in the
-place of `service` where there are many, and `hub` fetches a model that is not there; `once` has one worker make what
+is the whole of it as one call without a server, `gpu_check` is what `gpu-check` measures of that. `models` takes the
+place of `service` if there are many, and `hub` fetches a model that is not there; `once` has one worker make what
 all need. `app` stands on `invocation` (a request from its body to its response), `responses`, `media_types`,
 `json_text`, `access_log` and `openapi`.
 """

@@ -23,7 +23,8 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
 from berth.serve.media_types import split
 from berth.serve.metrics import CONTENT_TYPE, Metrics
-from berth.serve.models import ModelRegistry, requested_model
+from berth.serve.models.registry import ModelRegistry
+from berth.serve.models.request import requested_model
 from berth.serve.openapi import document
 from berth.serve.page import page
 from berth.serve.reader import Reader

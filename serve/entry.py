@@ -100,9 +100,10 @@ def _limit_threads(share: int) -> None:
 
 def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSettings", gpus: int) -> int:
     from berth.runtime.cpus import model_threads
-    from berth.serve import models, server
-    from berth.serve.workers.pool import WorkerPool
-    from berth.serve.workers.settings import model_worker
+    from berth.serve import server
+    from berth.serve.models.registry import ModelRegistry
+    from berth.serve.models.scratch import worker_environment
+    from berth.serve.workers.pool import WorkerPool, WorkerSettings
 
     if gpus:
         logger.error("a multi-model endpoint of this image runs on CPUs: choose an instance type without a GPU")
@@ -111,13 +112,13 @@ def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSet
     _limit_threads(model_threads())
 
     def start_pool(folder: Path, scratch: Path) -> WorkerPool:
-        pool = WorkerPool([model_worker(model_threads(), folder, scratch)], limits)
+        pool = WorkerPool([WorkerSettings(folder, model_threads(), "cpu", worker_environment(scratch))], limits)
         pool.start()
         return pool
 
     roots = [chosen.model_dir.with_name("models"), Path("/models")]
-    scratch = Path(tempfile.gettempdir()) / "berth-models"
-    return server.run(sock, models.ModelRegistry(start_pool, roots, scratch, limits), chosen)
+    with tempfile.TemporaryDirectory(prefix="berth-models-", ignore_cleanup_errors=True) as scratch:
+        return server.run(sock, ModelRegistry(start_pool, roots, Path(scratch), limits), chosen)
 
 
 if __name__ == "__main__":

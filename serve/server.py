@@ -11,6 +11,7 @@ at once would leave "connection refused" as the only reason that a health check 
 """
 
 import logging
+import math
 import signal
 import socket
 import threading
@@ -23,7 +24,7 @@ import uvicorn
 
 from berth.serve.app import create_app
 from berth.serve.connection import ClientConnection, WaitingConnections
-from berth.serve.models import ModelRegistry
+from berth.serve.models.registry import ModelRegistry
 from berth.serve.service import Service
 from berth.serve.settings import ServerSettings
 from berth.serve.sockets import QUEUE
@@ -46,6 +47,8 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, served: Service | ModelRegistry) -> None:
         super().__init__(config)
         self._served = served
+        self._finish_by = math.inf
+        """When a stop no longer waits for answers, by the monotonic clock."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen: uvicorn and asyncio have one number for the two."""
@@ -58,15 +61,14 @@ class Server(uvicorn.Server):
         if self._served.stopping:
             super().handle_exit(sig, frame)
             return
+        self._finish_by = time.monotonic() + FINISH_WITHIN
         self._served.stop()
 
-        def finish() -> None:
-            deadline = time.monotonic() + FINISH_WITHIN
-            while self._served.active and time.monotonic() < deadline:
-                time.sleep(0.05)
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second, in the event loop, which alone counts requests: whether to exit."""
+        if self._served.stopping and not (self._served.active and time.monotonic() < self._finish_by):
             self.should_exit = True
-
-        threading.Thread(target=finish, name="stop", daemon=True).start()
+        return await super().on_tick(counter)
 
 
 def run(sock: socket.socket, served: Service | ModelRegistry, chosen: ServerSettings) -> int:

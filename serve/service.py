@@ -106,11 +106,6 @@ class Service:
                 closed = "The model can't be loaded." if self.failure else "The model is being loaded."
         return {"description": told, "questions": closed is None, "closed": closed}
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether a worker has been ready."""
-        return self._answering is not None
-
     def check_open(self) -> None:
         """Pass if a request can be taken; ServeError (503) with the reason otherwise. While a worker that has died is
         replaced, requests are taken, and wait.

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from berth.runtime.engines import choose
 from berth.serve.workers.pool import WorkerSettings
 
 
@@ -20,8 +19,3 @@ def worker_settings(model_dir: Path, wanted: int, gpus: int, threads: int, visib
         WorkerSettings(model_dir, share, "cuda", {"CUDA_VISIBLE_DEVICES": names[number % gpus]})
         for number in range(count)
     ]
-
-
-def model_worker(threads: int, folder: Path, scratch: Path) -> WorkerSettings:
-    """How the one worker of a model among many is started: it keeps a graph of its own below `scratch`."""
-    return WorkerSettings(folder, threads, "cpu", {choose.FOLDER_VARIABLE: str(scratch / "graph")})

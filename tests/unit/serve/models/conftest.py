@@ -1,0 +1,27 @@
+"""Models to load, and an endpoint that loads them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.serve.models.endpoint import Endpoint
+from tests.unit.small_models import add_graph, save_tiny_model
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("SAGEMAKER_MULTI_MODEL", "true")
+    (tmp_path / "models").mkdir()
+    found = Endpoint(tmp_path)
+    with found.client:  # one event loop for all requests
+        yield found
+    found.models.close()
+
+
+@pytest.fixture(scope="session")
+def other_tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("other") / "model"
+    save_tiny_model(folder, seed=1)
+    add_graph(folder)
+    return folder

@@ -1,0 +1,177 @@
+"""A model that is unloaded while it is loaded, asked or loaded again, and one whose worker can't be had any more."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.serve.in_process import ONE, error_of
+from tests.unit.serve.models.endpoint import Endpoint, add_model
+
+WAITS = """
+import time
+from pathlib import Path
+
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.01)
+
+def model_fn(model_dir):
+    folder = Path(model_dir)
+    (folder / "loading").touch()
+    wait_for(folder / "may_load")
+    if (folder / "broken").exists():
+        raise RuntimeError("broken")
+    return folder
+
+def predict_fn(data, folder):
+    (folder / "asked").touch()
+    wait_for(folder / "may_answer")
+    return data
+"""
+Run = Callable[..., "Future[Any]"]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    with ThreadPoolExecutor() as threads:
+        yield threads.submit
+
+
+@pytest.fixture
+def folder(endpoint: Endpoint) -> Path:
+    """A model that is loaded when there is a file `may_load`, and answers when there is `may_answer`."""
+    return add_model(endpoint, "waits", inference_py=WAITS)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ask(endpoint: Endpoint, name: str, value: Any = 1) -> Any:
+    return endpoint.client.post(f"/models/{name}/invoke", json=value)
+
+
+def test_a_model_that_is_loaded_again_while_it_is_unloaded(endpoint: Endpoint, folder: Path, run: Run) -> None:
+    """What it had accepted is answered and counted until then; the new one waits, and nothing of it is removed."""
+    client, models = endpoint.client, endpoint.models
+    (folder / "may_load").touch()
+    assert endpoint.load("a", folder).status_code == 200
+    asked = run(ask, endpoint, "a", [1])
+    until((folder / "asked").exists)
+    unloads = [run(client.delete, "/models/a") for _ in range(2)]
+    until(lambda: endpoint.names() == [])
+    assert [error_of(found)[0] for found in (ask(endpoint, "a"), client.get("/models/a"))] == [404, 404]
+    loaded = run(endpoint.load, "a", folder)
+    assert endpoint.load("b", folder).status_code == 200  # others do not wait
+    assert models.active == 1, "a stop waits for the request"
+    assert not any(future.done() for future in (asked, loaded, *unloads))
+
+    (folder / "may_answer").touch()
+    assert asked.result().json() == [1]
+    assert [unload.result().status_code for unload in unloads] == [200, 200]
+    assert loaded.result().status_code == 200
+    assert ask(endpoint, "a", [2]).json() == [2]
+    assert endpoint.names() == ["a", "b"]
+    kept = sorted((endpoint.root / "scratch").iterdir())
+    assert [path.name for path in kept] == ["2", "3"]
+    assert all((path / "tmp").is_dir() for path in kept)
+
+
+def test_of_many_loads_during_an_unload_one_succeeds(endpoint: Endpoint, folder: Path, run: Run) -> None:
+    (folder / "may_load").touch()
+    assert endpoint.load("a", folder).status_code == 200
+    asked = run(ask, endpoint, "a")
+    until((folder / "asked").exists)
+    unload = run(endpoint.client.delete, "/models/a")
+    until(lambda: endpoint.names() == [])
+    loads = [run(endpoint.load, "a", folder) for _ in range(3)]
+    (folder / "may_answer").touch()
+    assert (asked.result().status_code, unload.result().status_code) == (200, 200)
+    assert sorted(load.result().status_code for load in loads) == [200, 409, 409]
+
+
+def test_counters_never_go_back(endpoint: Endpoint, tiny_model: Path) -> None:
+    model = add_model(endpoint, "tiny", tiny_model)
+
+    def counters() -> list[float]:
+        return [
+            float(value) for value in re.findall(r"^berth_\S*_total (\S+)", endpoint.client.get("/metrics").text, re.M)
+        ]
+
+    seen = [counters()]
+    for _ in range(2):
+        assert endpoint.load("a", model).status_code == 200
+        assert ask(endpoint, "a", ONE).status_code == 200
+        seen.append(counters())
+        assert endpoint.client.delete("/models/a").status_code == 200
+        seen.append(counters())
+    assert len(seen[0]) == 4
+    assert all(
+        after >= before for earlier, later in pairwise(seen) for before, after in zip(earlier, later, strict=True)
+    )
+    assert seen[-1] > seen[0]
+    assert endpoint.models.load_now().requests == endpoint.models.load_now().tokens == 0
+
+
+def test_a_load_that_is_unloaded_leaves_nothing(endpoint: Endpoint, folder: Path, run: Run) -> None:
+    loading = run(endpoint.load, "a", folder)
+    until((folder / "loading").exists)
+    assert error_of(endpoint.load("a", folder)) == (409, "conflict", "the model a is being loaded: unload it first")
+    assert error_of(ask(endpoint, "a"))[:2] == (503, "not_ready")
+    assert error_of(endpoint.client.get("/models/a"))[:2] == (404, "not_found")
+    assert endpoint.names() == []
+    assert endpoint.client.delete("/models/a").status_code == 200
+    assert error_of(loading.result())[:2] == (503, "not_ready")
+    assert endpoint.nothing_is_left()
+    (folder / "may_load").touch()
+    (folder / "may_answer").touch()
+    assert endpoint.load("a", folder).status_code == 200
+    assert ask(endpoint, "a").status_code == 200
+
+
+def test_a_model_whose_worker_can_not_be_started_again_is_unloaded(
+    endpoint: Endpoint, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SageMaker, which gets 404 then, loads it again."""
+    (folder / "may_load").touch()
+    (folder / "may_answer").touch()
+    assert endpoint.load("a", folder).status_code == 200
+    (folder / "broken").touch()
+    os.kill(endpoint.pools[0]._workers[0].process.pid, signal.SIGKILL)
+    until(endpoint.nothing_is_left)
+    assert endpoint.names() == []
+    assert error_of(ask(endpoint, "a"))[:2] == (404, "not_found")
+    assert endpoint.client.get("/ping").json() == {"status": "ready", "models": 0}
+    lines = [record.getMessage() for record in caplog.records if record.name == "berth.serve.models.registry"]
+    assert lines == ["a: unloaded, because its worker can't be started again: POST /models loads it"]
+    (folder / "broken").unlink()
+    assert endpoint.load("a", folder).status_code == 200
+    assert ask(endpoint, "a").status_code == 200
+
+
+def test_a_stop_during_an_unload_answers_what_was_accepted(endpoint: Endpoint, folder: Path, run: Run) -> None:
+    (folder / "may_load").touch()
+    assert endpoint.load("a", folder).status_code == 200
+    asked = run(ask, endpoint, "a", [1])
+    until((folder / "asked").exists)
+    unload = run(endpoint.client.delete, "/models/a")
+    until(lambda: endpoint.names() == [])
+    waiting = run(endpoint.load, "a", folder)
+    endpoint.models.stop()
+    assert endpoint.models.active == 1
+    (folder / "may_answer").touch()
+    assert asked.result().json() == [1]
+    assert unload.result().status_code == 200
+    assert error_of(waiting.result())[:2] == (503, "not_ready")
+    assert endpoint.models.active == 0

@@ -1,0 +1,157 @@
+"""What can't be loaded: bodies, names and folders; each a sentence, and nothing half-loaded."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from berth.serve.models.folder import find_folder
+from berth.serve.models.memory import is_in_memory, needed_memory, taken_bytes
+from tests.unit.serve.in_process import error_of
+from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model
+
+HANDLER = "code/inference.py"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", 'the body is empty: send {"model_name": "…", "url": "/opt/ml/models/…"}'),
+        (b"[]", 'the body must be {"model_name": "…", "url": "/opt/ml/models/…"}'),
+        (b'{"model_name": 3}', "`model_name` is missing: it must be a string; `url` is missing: it must be a string"),
+        (
+            b'{"model_name": "a/b", "url": "%(root)s/x"}',
+            "`model_name` is `a/b`: it must be 1 to 1024 letters",
+        ),
+        (b'{"model_name": "..", "url": "%(root)s/x"}', "`model_name` is `..`: it must be 1 to 1024 letters"),
+        (b'{"model_name": "a", "url": "%(root)s/x"}', "`url` is `%(root)s/x`: there is no such folder"),
+        (b'{"model_name": "a", "url": "%(root)s"}', "`url` is `%(root)s`, which has no config.json, nor has a"),
+        (b'{"model_name": "a", "url": "/etc"}', "`url` is `/etc`: it must be a folder below %(root)s"),
+        (
+            b'{"model_name": "a", "url": "%(root)s/../scratch"}',
+            "`url` is `%(root)s/../scratch`: it must be a folder below",
+        ),
+        (b'{"model_name": "a", "url": "/a\\u0000"}', "`url` is `/a\x00`: it must be a folder below %(root)s"),
+    ],
+)
+def test_requests_for_a_model_that_can_not_be(endpoint: Endpoint, body: bytes, sentence: str) -> None:
+    root = str(endpoint.root / "models")
+    status, kind, said = error_of(endpoint.client.post("/models", content=body.replace(b"%(root)s", root.encode())))
+    assert (status, kind) == (400, "bad_request")
+    assert said.startswith(sentence.replace("%(root)s", root)[:80])
+
+
+def test_a_link_out_of_the_folder_is_no_model(endpoint: Endpoint, tiny_model: Path) -> None:
+    (endpoint.root / "models/link").symlink_to(tiny_model)
+    assert error_of(endpoint.load("link", endpoint.root / "models/link"))[:2] == (400, "bad_request")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("x" * 300, "file name too long"),
+        ("x/" * 3000, "file name too long"),
+        ("loop", "must be a folder below"),
+        ("loop/model", "must be a folder below"),
+        ("file", "it is a file"),
+        ("file/model", "no such folder"),
+        ("model.tar.gz", "it is an archive"),
+        ("packed", "holds model.tar.gz"),
+        ("empty", "no config.json"),
+        ("../outside", "must be a folder below"),
+        ("link-out", "must be a folder below"),
+        ("dangling", "no such folder"),
+        ("\ud800", "must be a folder below"),
+        ("\N{SNOWMAN} model", "no such folder"),
+    ],
+    ids=ascii,
+)
+def test_a_url_that_is_no_models_folder(root: Path, name: str, fact: str) -> None:
+    (root / "loop").symlink_to(root / "loop")
+    (root / "file").touch()
+    (root / "model.tar.gz").touch()
+    (root / "packed").mkdir()
+    (root / "packed/model.tar.gz").touch()
+    (root / "empty").mkdir()
+    (root.parent / "outside").mkdir()
+    (root / "link-out").symlink_to(root.parent / "outside")
+    (root / "dangling").symlink_to(root / "nothing")
+    _, faults = find_folder(f"{root}/{name}", [root])
+    assert len(faults) == 1
+    assert fact in faults[0]
+    assert len(faults[0]) < 400
+
+
+@pytest.mark.parametrize("name", ["a.b-c_d", "\N{SNOWMAN} model", "x" * 255], ids=ascii)
+def test_a_url_of_a_models_folder(root: Path, name: str) -> None:
+    (root / name / "code").mkdir(parents=True)
+    (root / name / HANDLER).touch()
+    assert find_folder(f"{root}/{name}", [root]) == (root / name, [])
+
+
+def test_a_name_may_have_1024_characters(endpoint: Endpoint) -> None:
+    folder = add_model(endpoint, "echo", inference_py=ECHO)
+    name = "x" * 1024
+    assert endpoint.load(name, folder).status_code == 200
+    assert endpoint.client.post(f"/models/{name}/invoke", json=[1]).json() == [1]
+    assert endpoint.client.delete(f"/models/{name}").status_code == 200
+    assert error_of(endpoint.load(name + "x", folder))[:2] == (400, "bad_request")
+
+
+def test_a_folder_that_vanishes_while_it_is_looked_at(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanished(folder: Path) -> int:
+        raise FileNotFoundError(2, "No such file or directory", str(folder / "model.safetensors"))
+
+    monkeypatch.setattr("berth.serve.models.registry.needed_memory", vanished)
+    status, kind, sentence = error_of(endpoint.load("a", add_model(endpoint, "echo", inference_py=ECHO)))
+    assert (status, kind) == (500, "broken_model")
+    assert "model.safetensors" in sentence
+    assert endpoint.nothing_is_left()
+
+
+@pytest.mark.parametrize(("number", "status"), [(28, 507), (24, 507), (11, 507), (13, 500)])
+def test_a_worker_that_can_not_be_started(endpoint: Endpoint, number: int, status: int) -> None:
+    def start(folder: Path, scratch: Path) -> None:
+        raise OSError(number, os.strerror(number), str(scratch))
+
+    endpoint.models._start = start  # type: ignore[assignment]
+    found = error_of(endpoint.load("a", add_model(endpoint, "echo", inference_py=ECHO)))
+    assert found[0] == status
+    assert os.strerror(number) in found[2]
+    assert endpoint.nothing_is_left()
+
+
+def test_memory_that_a_model_will_need(tmp_path: Path) -> None:
+    (tmp_path / "openvino").mkdir()
+    (tmp_path / "openvino/fp32.bin").write_bytes(b"x" * 1000)
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 1000)
+    (tmp_path / "dangling.bin").symlink_to(tmp_path / "nothing")
+    assert needed_memory(tmp_path) == 160_003_500
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/inference.py").write_bytes(b"pass")
+    assert needed_memory(tmp_path) == 300_002_004
+
+
+def test_bytes_that_files_take(tmp_path: Path) -> None:
+    (tmp_path / "deep/er").mkdir(parents=True)
+    (tmp_path / "deep/er/file").write_bytes(b"x" * 10_000)
+    assert 10_000 <= taken_bytes(tmp_path) < 20_000
+
+
+def test_files_in_memory(tmp_path: Path) -> None:
+    device = tmp_path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for kind, expected in (("tmpfs", True), ("overlay", False)):
+        mounts = tmp_path / kind
+        mounts.write_text(
+            f"1 0 999:999 / /proc rw shared:1 - proc proc rw\n2 1 {number} / /tmp rw,noexec master:2 - {kind} none rw\n"
+        )
+        assert is_in_memory(tmp_path, mounts) is expected
+    assert is_in_memory(Path("/dev/shm"))
