@@ -240,7 +240,7 @@ class ModelRegistry:
         """Its workers can't be had, or not any more: then SageMaker, which gets 404 from now on, may load it again."""
         assert service.failure is not None
         if not model.loaded.done():
-            kind = Kind.NO_MEMORY if service.pool.was_killed else Kind.BROKEN_MODEL
+            kind = Kind.NO_MEMORY if service.pool.lacked_room else Kind.BROKEN_MODEL
             model.loaded.set_exception(ServeError(kind, service.failure))
         elif model.state is State.READY:
             log.error("%s: unloaded, because its worker can't be started again: POST /models loads it", model.name)

@@ -3,7 +3,9 @@
 So the server's own packages stay as they are whatever a model wants, and the image may be read-only.
 """
 
+import errno
 import hashlib
+import os
 import sys
 import sysconfig
 import venv
@@ -17,10 +19,14 @@ from berth.serve.once import make_once
 from berth.serve.user_code.find import UserCode
 
 
+class NoRoomError(ModelFilesError):
+    """There is not enough disk for the packages."""
+
+
 def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -> str:
     """The python to run this handler with: the present one, or of an environment below `scratch` that has what it wants
     and sees the present one's packages behind. Made by the first that comes, in the order of seconds to minutes, and
-    found by the others; ModelFilesError if it can't be had.
+    found by the others; ModelFilesError if it can't be had, NoRoomError if for lack of disk.
     """
     wanted = code.requirements
     if wanted is None:
@@ -35,11 +41,19 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
         try:
             note = requirements.install(wanted.parent, python, lambda line: say(f"pip: {line}"))
         except RequirementsError as error:
+            if os.strerror(errno.ENOSPC) in str(error):  # in pip's own words
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise ModelFilesError(f"{wanted.parent}: {error}") from None
         if note:
             say(f"warning: {note.text}")
 
-    make_once(place, install)
+    try:
+        make_once(place, install)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "give the container more disk, or more memory if that folder is in memory" if full else "let it"
+        sentence = f"the container can't write the packages of {code.requirements} into {scratch} ({error.strerror})"
+        raise (NoRoomError if full else ModelFilesError)(f"{sentence}: {advice}") from error
     return python
 
 

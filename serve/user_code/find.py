@@ -56,7 +56,7 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
     """The handler, if there is one; ModelFilesError for a file that is named and not there, or is no Python.
 
     What an s3:// address names is fetched before (berth.serve.user_code.fetch). On a multi-model endpoint the variables
-    are those of all models, of which some may have no code, and none may install packages for itself.
+    are those of all models, of which some may have no code.
     """
     shared = is_multi_model(environ)
     named = environ.get(PROGRAM_VARIABLE, "").strip()
@@ -75,13 +75,7 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
     functions = _functions(file, source or file.parent)
     if not functions:
         return NoHandler(f"{file} has none of {', '.join(FUNCTIONS)}, and is not run")
-    code = UserCode(file, functions, None if source == file.parent else source)
-    if shared and code.requirements:
-        raise ModelFilesError(
-            f"{code.requirements} is not installed on a multi-model endpoint, where models share the container: build "
-            "an image with these packages from this one, and leave the file out"
-        )
-    return code
+    return UserCode(file, functions, None if source == file.parent else source)
 
 
 def is_multi_model(environ: Mapping[str, str]) -> bool:

@@ -90,6 +90,8 @@ class Failed:
     """From a worker that can't answer, now or any more, and ends: why, in one sentence."""
 
     sentence: str
+    no_room: bool = False
+    """Whether there was not enough disk for what it had to write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class _Worker:
     batches: dict[int, tuple[float, bool, list[WaitingWindow]]] = field(default_factory=dict)
     """In flight, by number: when each began, whether alone, and what it is."""
     failure: str = ""
+    no_room: bool = False
 
     @property
     def free(self) -> bool:
@@ -101,8 +102,9 @@ class WorkerPool:
         self._on_ready: Callable[[Ready | HandlerReady], None] = lambda _: None
         self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
-        self.was_killed = False
-        """Whether the last worker that died before it was ready was killed, as the kernel does where memory lacks."""
+        self.lacked_room = False
+        """Whether the last worker that died before it was ready lacked disk, or was killed, as the kernel does for lack
+        of memory."""
         self.first: Ready | HandlerReady | None = None
         """What the first worker said of its model when it was ready, and every other says, too."""
 
@@ -244,8 +246,8 @@ class WorkerPool:
                 if self.first is None:
                     self.first = message
                     self._on_ready(message)
-            case Failed(sentence):
-                worker.failure = sentence
+            case Failed(sentence, no_room):
+                worker.failure, worker.no_room = sentence, no_room
             case BatchResults(number, results):
                 began, alone, batch = worker.batches.pop(number)
                 self._note_speed(worker, time.monotonic() - began, batch, alone=alone)
@@ -329,7 +331,7 @@ class WorkerPool:
     def _note_unready_death(self, worker: _Worker, code: int) -> None:
         """A sentence of its own is final, for the files are the same the next time; so is a first start that fails."""
         self._unready_deaths += 1
-        self.was_killed = code == -signal.SIGKILL
+        self.lacked_room = worker.no_room or code == -signal.SIGKILL
         if not worker.failure and self.first is not None and self._unready_deaths < _MOST_STARTS:
             log.warning("a worker has died while it loaded the model (%s): once more", _end(code))
             self._start(worker.settings)

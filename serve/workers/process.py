@@ -5,6 +5,7 @@ closed: with the server goes every worker, however the server ended. Where the m
 is loaded and run instead, by the python that has the packages it asks for.
 """
 
+import errno
 import logging
 import os
 import re
@@ -27,7 +28,7 @@ from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
 from berth.serve import hub, log, settings
 from berth.serve.errors import ServeError
 from berth.serve.question_answering import warm_up
-from berth.serve.user_code.environment import interpreter_for
+from berth.serve.user_code.environment import NoRoomError, interpreter_for
 from berth.serve.user_code.fetch import fetch
 from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code
 from berth.serve.user_code.unused import unused_files
@@ -157,11 +158,10 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
         loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=not_run)
         ready = replace(ready, not_run=code.reason, unused=unused)
     except (ModelFilesError, ServeError, settings.SettingError) as error:
-        channel.send(Failed(str(error)))
+        channel.send(Failed(str(error), isinstance(error, NoRoomError)))
         return
-    except PermissionError as error:
-        sentence = f"{error.filename} can't be read by this container's user ({os.getuid()}): give it the right to"
-        channel.send(Failed(sentence))
+    except OSError as error:
+        channel.send(_failed_by(error, model_dir))
         return
     except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
         logger.exception("loading failed unforeseen")
@@ -172,6 +172,19 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     with ThreadPoolExecutor(ready.info.slots, "engine") as slots:
         while True:
             slots.submit(run, channel, loaded, channel.receive())
+
+
+def _failed_by(error: OSError, model_dir: str) -> Failed:
+    """A file that can't be read or written, the model's or one that it needs besides."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if error.filename is None:
+        logger.exception("loading failed")
+        return Failed(f"the model in {model_dir} can't be loaded ({error}): the log has the details", full)
+    if isinstance(error, PermissionError):
+        sentence = f"{error.filename} can't be read by this container's user ({os.getuid()}): give it the right to"
+        return Failed(sentence)
+    advice = "give the container more disk" if full else "unpack the model again"
+    return Failed(f"{error.filename} can't be used ({error.strerror}): {advice}", full)
 
 
 def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandler:

@@ -11,6 +11,7 @@ import pytest
 from berth.runtime.engines import convert
 from berth.runtime.engines.graph import FOLDER
 from berth.runtime.engines.model_folder import find
+from tests.doubles.package_index import wheel
 from tests.images.serve.conftest import Serve
 from tests.images.serve.served import Served
 from tests.unit.small_models import save_tiny_model
@@ -118,6 +119,35 @@ def test_a_stop_ends_it(models: Models) -> None:
     assert time.monotonic() - began < 5
     models.served.container.reload()
     assert models.served.container.attrs["State"]["ExitCode"] == 0
+
+
+HANDLER = """
+import of_the_model
+
+def model_fn(model_dir):
+    return lambda data: of_the_model.VALUE
+"""
+
+
+def test_models_have_packages_of_their_own_where_only_tmp_can_be_written(serve_model: Serve, tmp_path: Path) -> None:
+    """/tmp is in memory and small: what does not fit is 507, and what is unloaded is gone."""
+    values = {"one": "1", "two": "2", "large": f"'{'x' * 100_000_000}'"}
+    for name, value in values.items():
+        code = tmp_path / name / "model/code"
+        code.mkdir(parents=True)
+        (code / "inference.py").write_text(HANDLER)
+        (code / "requirements.txt").write_text("--no-index\nof_the_model\n")
+        (code / "of_the_model-1.0-py3-none-any.whl").write_bytes(wheel("of_the_model", f"VALUE = {value}\n"))
+    options = {"read_only": True, "tmpfs": {"/tmp": "size=64m"}, "mem_limit": "1500m"}
+    models = Models(serve_model(tmp_path, MULTI, at="/opt/ml/models", **options))
+    assert [models.load("one"), models.load("two")] == [200, 200]
+    status, error = models.ask("POST", "/models", {"model_name": "large", "url": "/opt/ml/models/large/model"})
+    assert (status, error["error_type"]) == (507, "no_memory")
+    assert "requirements.txt" in error["error"]
+    assert [models.answer(name) for name in ("one", "two")] == [(200, 1), (200, 2)]
+    assert [models.unload(name) for name in ("one", "two")] == [200, 200]
+    files = "import os; print(sum(len(names) for _, _, names in os.walk('/tmp')))"
+    assert models.served.run(files).strip() == "0"
 
 
 def test_the_image_says_that_it_can(models: Models) -> None:

@@ -11,6 +11,7 @@ from berth.serve.limits import RequestLimits
 from berth.serve.models.registry import ModelRegistry
 from berth.serve.models.scratch import worker_environment
 from berth.serve.workers.pool import WorkerPool, WorkerSettings
+from tests.doubles.package_index import wheel
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
 
@@ -43,6 +44,11 @@ class Endpoint:
 
     def names(self, **query: str) -> list[str]:
         return [each["modelName"] for each in self.client.get("/models", params=query).json()["models"]]
+
+
+def add_wheel(folder: Path, name: str, value: int) -> None:
+    """A wheel of a module with `VALUE = value` next to the model's code."""
+    (folder / "code" / f"{name}-1.0-py3-none-any.whl").write_bytes(wheel(name, f"VALUE = {value}\n"))
 
 
 def add_model(endpoint: Endpoint, name: str, source: Path | None = None, **files: str) -> Path:

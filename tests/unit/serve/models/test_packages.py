@@ -1,0 +1,97 @@
+"""Packages of models that share a container: each model has its own."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from berth.runtime.requirements import RequirementsError
+from berth.serve.user_code.environment import NoRoomError, interpreter_for
+from berth.serve.user_code.find import UserCode
+from tests.unit.serve.in_process import error_of
+from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model, add_wheel
+
+WANTS = "--no-index --find-links .\nof_the_model\n"
+TELLS = """
+import os, tempfile
+import of_the_model
+
+def model_fn(model_dir):
+    places = [tempfile.gettempdir(), os.environ["HF_MODULES_CACHE"], os.environ["BERTH_GRAPH_DIR"]]
+    return lambda data: {"value": of_the_model.VALUE, "places": places}
+"""
+
+
+def test_two_models_with_different_packages(endpoint: Endpoint) -> None:
+    """Of one name and version, so that nothing but the folder tells them apart."""
+    names = ("one", "two")
+    for value, name in enumerate(names):
+        add_wheel(add_model(endpoint, name, inference_py=TELLS, requirements_txt=WANTS), "of_the_model", value)
+    for name in names:
+        assert endpoint.load(name, endpoint.root / f"models/{name}/model").status_code == 200
+    found = [endpoint.client.post(f"/models/{name}/invoke", json=1).json() for name in names]
+    assert [each["value"] for each in found] == [0, 1]
+    assert not {*found[0]["places"]} & {*found[1]["places"]}
+    scratch = endpoint.root / "scratch"
+    assert all(Path(place).is_relative_to(scratch) for each in found for place in each["places"])
+
+    # Other packages in the same folder under the same requirements.txt, as after an update of the model.
+    folder = endpoint.root / "models/one/model"
+    assert endpoint.client.delete("/models/one").status_code == 200
+    add_wheel(folder, "of_the_model", 5)
+    assert endpoint.load("one", folder).status_code == 200
+    assert endpoint.client.post("/models/one/invoke", json=1).json()["value"] == 5
+    for name in names:
+        assert endpoint.client.delete(f"/models/{name}").status_code == 200
+    assert endpoint.nothing_is_left()
+
+
+def test_packages_that_can_not_be_had_leave_nothing(endpoint: Endpoint) -> None:
+    folder = add_model(endpoint, "a", inference_py=ECHO, requirements_txt="--no-index\nno-such-package\n")
+    status, kind, sentence = error_of(endpoint.load("a", folder))
+    assert (status, kind) == (500, "broken_model")
+    assert "no-such-package" in sentence
+    assert endpoint.nothing_is_left()
+
+
+WRITES = """
+import tempfile, time
+
+def model_fn(model_dir):
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(20_000_000))
+        file.flush()
+        time.sleep(600)
+"""
+
+
+def test_what_a_load_writes_into_memory_counts(endpoint: Endpoint) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as in_memory:
+        (endpoint.root / "scratch").symlink_to(in_memory)
+        endpoint.available = 310_000_000  # a handler counts for 300 MB
+        found = error_of(endpoint.load("a", add_model(endpoint, "writes", inference_py=WRITES)))
+        assert found[:2] == (507, "no_memory")
+        assert "320 MB" in found[2]
+        assert endpoint.nothing_is_left()
+
+
+def full_for_pip() -> NoReturn:
+    raise RequirementsError("Could not install packages due to an OSError: [Errno 28] No space left on device; …")
+
+
+def full_for_us() -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("fail", [full_for_pip, full_for_us])
+def test_a_full_disk_is_not_the_packages_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: Callable[[], NoReturn]
+) -> None:
+    (tmp_path / "requirements.txt").write_text("x")
+    monkeypatch.setattr("berth.runtime.requirements.install", lambda *_: fail())
+    with pytest.raises(NoRoomError, match=str(tmp_path / "requirements.txt")):
+        interpreter_for(UserCode(tmp_path / "inference.py", frozenset()), tmp_path / "scratch", print)
