@@ -91,7 +91,7 @@ def folder_kind(folder: Path, homes: Sequence[Path], tokenizers: Sequence[str]) 
     if tokenizer := next((name for name in tokenizers if (folder / name).is_file()), None):
         return f"holds a tokenizer ({tokenizer}) and no model: save the model next to it"
     if not files:
-        return "is empty: put the files of one model there, or a code/inference.py"
+        return "holds no model: put the files of one model there, or a code/inference.py"
     return (
         f"has no config.json, nor has a folder in it (it holds {_few(files)}): put the files of one model there, or a "
         "code/inference.py"

@@ -42,7 +42,7 @@ PIPELINE = json.dumps({"_class_name": "StableDiffusionPipeline"})
 DIFFUSERS = {"model_index.json": PIPELINE, "unet/config.json": "{}", "vae/config.json": "{}"}
 EMBEDDER = {"modules.json": "[]", "0_Transformer/config.json": "{}", "1_Pooling/config.json": "{}"}
 OTHERS: dict[str, tuple[dict[str, str] | tuple[str, ...], list[str]]] = {
-    "empty": ((), ["is empty", "code/inference.py"]),
+    "empty": ((), ["holds no model", "code/inference.py"]),
     "files that say nothing": (("notes.md", "a/b.csv"), ["no config.json", "notes.md, a/b.csv", "code/inference.py"]),
     "an adapter": (
         {"adapter_config.json": ADAPTER, "adapter_model.safetensors": "x", "tokenizer.json": "{}"},
@@ -103,7 +103,7 @@ def test_a_folder_that_holds_no_whole_model(
 
 def test_hidden_files_and_code_say_nothing(tmp_path: Path) -> None:
     (fault,) = file_faults(write(tmp_path, (".cache/model.onnx", "code/model.pkl")), "mine")
-    assert "is empty" in fault
+    assert "holds no model" in fault
 
 
 def test_an_empty_file_is_none_and_a_tokenizer_may_come_from_elsewhere(tmp_path: Path) -> None:

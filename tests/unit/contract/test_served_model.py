@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[dict[str, str], str]] = {
     "XLNet": ({**FILES, "config.json": json.dumps({"model_type": "xlnet"})}, "a model of type xlnet"),
     "no JSON": ({**FILES, "config.json": "oops"}, "config.json can't be read"),
     "a list": ({**FILES, "config.json": "[]"}, "config.json names no `model_type`"),
-    "nothing": ({}, "is empty"),
+    "nothing": ({}, "holds no model"),
     "all of it": ({"config.json": "{}"}, "names no `model_type`"),
 }
 

@@ -231,7 +231,7 @@ def test_a_taken_port(base: Path) -> None:
 
 def test_a_broken_model_is_named_by_ping_and_by_the_log(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    sentence = f"{tmp_path}/model has no config.json, nor has a folder in it: put the files of one model there"
+    sentence = f"{tmp_path}/model holds no model: put the files of one model there, or a code/inference.py"
     with serving(tmp_path, BERTH_FAILURE_GRACE="1") as server:
         response = server.wait_for("/ping", 503)
         while response.json()["error"].startswith("the model is being loaded"):
