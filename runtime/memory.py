@@ -4,10 +4,14 @@
 """
 
 import ctypes
+from contextlib import suppress
 from pathlib import Path
 
 _ROOT = Path("/")
 _UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"
+
+WORKER_SCORE, CONVERSION_SCORE = 500, 1000
+"""Which process the kernel kills first where memory lacks: a conversion, then a worker, then the server."""
 
 
 def available_memory(root: Path = _ROOT) -> int:
@@ -50,6 +54,14 @@ def oom_kills(root: Path = _ROOT) -> int:
     """How many processes of this container the kernel has killed for memory."""
     cgroup = root / "sys/fs/cgroup"
     return _named(cgroup / "memory.events", "oom_kill") or _named(cgroup / "memory/memory.oom_control", "oom_kill")
+
+
+def set_oom_score(process: int | str, score: int, root: Path = _ROOT) -> None:
+    """Have the kernel kill that process (an id, or "self") before those with a lower score where memory lacks. Raising
+    it needs no rights; where it can't be raised, the kernel chooses by size alone.
+    """
+    with suppress(OSError):
+        (root / f"proc/{process}/oom_score_adj").write_text(str(score), "ascii")
 
 
 def give_back() -> None:

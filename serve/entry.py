@@ -103,7 +103,8 @@ def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSet
     from berth.serve import server
     from berth.serve.models.registry import ModelRegistry
     from berth.serve.models.scratch import worker_environment
-    from berth.serve.workers.pool import WorkerPool, WorkerSettings
+    from berth.serve.workers.pool import WorkerPool
+    from berth.serve.workers.worker import WorkerSettings
 
     if gpus:
         logger.error("a multi-model endpoint of this image runs on CPUs: choose an instance type without a GPU")

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,8 +73,9 @@ def answers(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> Any:
     return found[0] if prepared.request.single else found
 
 
-def warm_up(model: LoadedModel) -> None:
-    """Answer one question in each way that the engine has, so that /ping says ready only of a model that can.
+def warm_up(model: LoadedModel) -> float:
+    """Answer one question in each way that the engine has, so that /ping says ready only of a model that can; then
+    once more, and say for how many seconds each of its tokens keeps a slot of a warm model.
 
     ServeError if it can't.
     """
@@ -83,6 +85,9 @@ def warm_up(model: LoadedModel) -> None:
     rows = [row_of(window) for window in prepared.windows]
     for alone in (True, *[False] * model.engine.info.slots):
         answers(prepared, model.engine.logits(rows, alone=alone))
+    began = time.monotonic()
+    model.engine.logits(rows)
+    return (time.monotonic() - began) / prepared.tokens
 
 
 def request_windows(request: Request, reading: Reading) -> list[Window]:

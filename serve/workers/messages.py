@@ -1,10 +1,11 @@
-"""What the server and a worker say to each other, over the one socket between them, pickled by multiprocessing.
+"""What the server and a worker say to each other, over the one socket between them (`wire`), pickled.
 
 Both are of one container, one version and one user: no message comes from anywhere else.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pickle import PickleBuffer
 from typing import Any, Protocol
 
 from berth.runtime.engines.engine import EngineInfo
@@ -28,6 +29,10 @@ class HandlerRequest:
     length: int = 1
     """What a handler will make of it can't be told."""
 
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Let the wire send the body without a copy of it."""
+        return HandlerRequest, (PickleBuffer(self.body), self.headers, self.length)
+
 
 @dataclass(frozen=True, slots=True)
 class HandlerAnswer:
@@ -38,6 +43,10 @@ class HandlerAnswer:
     body: bytes
     error_type: str = ""
     """Of a refusal in the server's own shape."""
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """As HandlerRequest's."""
+        return HandlerAnswer, (self.status, self.headers, PickleBuffer(self.body), self.error_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,8 @@ class Ready:
     """Which code of the model's is not run and why, for the log."""
     unused: Sequence[str] = ()
     """See berth.serve.user_code.unused."""
+    seconds_per_token: float = 0.0
+    """Of the warm-up question in one slot, once it is warm; 0 if nobody measured it."""
 
     @property
     def slots(self) -> int:
@@ -83,6 +94,16 @@ class HandlerReady:
     """As in Ready."""
     slots: int = 1
     rows: int = 1
+
+
+def is_same_engine(one: Ready | HandlerReady, other: Ready | HandlerReady) -> bool:
+    """Whether two workers compute alike, so that it does not matter which of them answers."""
+    match one, other:
+        case Ready(), Ready():
+            return one.info == other.info
+        case HandlerReady(), HandlerReady():
+            return one.engine == other.engine
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -18,9 +19,8 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
@@ -33,6 +33,7 @@ from berth.serve.user_code.fetch import fetch
 from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code
 from berth.serve.user_code.unused import unused_files
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
+from berth.serve.workers.wire import Wire
 
 if TYPE_CHECKING:
     from berth.serve.user_code.handler import UserHandler
@@ -47,22 +48,22 @@ _CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
 class Channel:
     """The worker's end of the socket, for all of its threads."""
 
-    def __init__(self, connection: "Connection[Any, Any]") -> None:
-        self._connection = connection
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
         self._lock = threading.Lock()
 
     def send(self, message: FromWorker) -> None:
         """Say it; the process ends where nobody is there to hear it."""
         try:
             with self._lock:
-                self._connection.send(message)
+                self._wire.send(message)
         except OSError:
             os._exit(0)
 
     def receive(self) -> Batch:
         """The next batch; the process ends where no other can come."""
         try:
-            batch = self._connection.recv()
+            batch = self._wire.receive()
         except (EOFError, OSError):
             os._exit(0)
         assert isinstance(batch, Batch)
@@ -85,7 +86,7 @@ def load(model_dir: Path, threads: int, *, cuda: bool, not_run: str) -> tuple[Lo
     except ModelFilesError as error:
         raise ModelFilesError(f"{error} ({not_run})" if not_run else str(error)) from error
     there = time.monotonic()
-    warm_up(loaded)
+    seconds_per_token = warm_up(loaded)
     return loaded, Ready(
         info=loaded.engine.info,
         tokenizer=loaded.tokenizer.to_json(),
@@ -94,6 +95,7 @@ def load(model_dir: Path, threads: int, *, cuda: bool, not_run: str) -> tuple[Lo
         load_seconds=there - began,
         warm_up_seconds=time.monotonic() - there,
         not_run=not_run,
+        seconds_per_token=seconds_per_token,
     )
 
 
@@ -107,7 +109,7 @@ def run(channel: Channel, loaded: LoadedModel, batch: Batch) -> None:
     """
     try:
         logits = loaded.engine.logits(batch.rows, alone=batch.alone)
-    except Exception as error:
+    except BaseException as error:  # nobody else would hear of it in this thread
         channel.send(BatchError(batch.number, f"{type(error).__name__}: {error}", traceback.format_exc()))
         if is_cuda_error(error):
             _end_unless_warm(loaded, str(error).partition("\n")[0])
@@ -143,8 +145,8 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     """Work until the server is gone."""
     leave_stops_to_the_server()
     log.configure(os.environ)
-    socket, model_dir, threads, device = arguments
-    channel = Channel(Connection(int(socket)))
+    descriptor, model_dir, threads, device = arguments
+    channel = Channel(Wire(socket.socket(fileno=int(descriptor))))
     try:
         folder = hub.model_folder(Path(model_dir), os.environ, SCRATCH, logger.info)
         code = _user_code(folder, arguments)
@@ -222,11 +224,12 @@ def _run_handler(
         ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)
     channel.send(ready)
     while True:
-        _answer(channel, handler, channel.receive())
+        _answer_next(channel, handler)
 
 
-def _answer(channel: Channel, handler: "UserHandler", batch: Batch) -> None:
-    """One batch, in a function of its own: no body is kept while the next is waited for."""
+def _answer_next(channel: Channel, handler: "UserHandler") -> None:
+    """One batch, which is forgotten at the end, before the next one is received: bodies may be large."""
+    batch = channel.receive()
     channel.send(BatchResults(batch.number, [handler.answer(request) for request in batch.rows]))
 
 

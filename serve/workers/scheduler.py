@@ -5,6 +5,7 @@ time as the windows before take, so that neither waits for long because the othe
 turn it is with others of like length.
 """
 
+import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -25,21 +26,39 @@ class PendingRequest:
 
     `repeatable`: whether a worker may begin with it where another has died over it, `deaths` of them up to now.
     `arrived` and `began`: when it came, and when the first batch did that has a row of it; `times` gets both stages.
+    `deadline`: when nobody waits for its answer any more.
     """
 
-    rows: Sequence[QueuedRow]
+    rows: list[QueuedRow | None]
+    """None for one that a worker has and that nobody will want again."""
     arrived: float
+    deadline: float = math.inf
     repeatable: bool = True
     future: Future[list[Any]] = field(default_factory=Future)
     times: StageTimes = field(default_factory=StageTimes)
     began: float | None = None
     deaths: int = 0
     results: dict[int, Any] = field(default_factory=dict)
+    lengths: Sequence[int] = field(init=False)
+    """Tokens of each row."""
+
+    def __post_init__(self) -> None:
+        self.lengths = [row.length for row in self.rows if row is not None]
 
     @property
     def tokens(self) -> int:
         """Of all its rows."""
-        return sum(row.length for row in self.rows)
+        return sum(self.lengths)
+
+    def hand_over(self, index: int) -> QueuedRow:
+        """A row for a worker. A request that may not be repeated forgets what it hands over: no other worker will want
+        it, and the body of a request to a handler may be large.
+        """
+        row = self.rows[index]
+        assert row is not None
+        if not self.repeatable:
+            self.rows[index] = None
+        return row
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,14 +71,9 @@ class WaitingWindow:
     index: int = field(compare=False)
 
     @property
-    def row(self) -> QueuedRow:
-        """What a worker sees of it."""
-        return self.request.rows[self.index]
-
-    @property
     def length(self) -> int:
         """Tokens."""
-        return self.row.length
+        return self.request.lengths[self.index]
 
 
 class Scheduler:
@@ -84,14 +98,22 @@ class Scheduler:
                 self.tokens += window.length
                 turn += seconds_per_token * window.length
 
-    def drop(self, request: PendingRequest) -> None:
-        """Forget what waits of a request."""
-        self._waiting = [window for window in self._waiting if window.request is not request]
+    def drop(self, *requests: PendingRequest) -> None:
+        """Forget what waits of these requests."""
+        gone = set(requests)
+        self._waiting = [window for window in self._waiting if window.request not in gone]
         self.tokens = sum(window.length for window in self._waiting)
+
+    def waiting(self) -> dict[PendingRequest, int]:
+        """Every request of which something waits, by the turn of its first window, and how many tokens of it wait."""
+        found: dict[PendingRequest, int] = {}
+        for window in self._waiting:
+            found[window.request] = found.get(window.request, 0) + window.length
+        return found
 
     def take_all(self) -> list[PendingRequest]:
         """Every request of which something waits; nothing waits from then on."""
-        requests = list(dict.fromkeys(window.request for window in self._waiting))
+        requests = list(self.waiting())
         self._waiting.clear()
         self.tokens = 0
         return requests
@@ -130,8 +152,8 @@ def _alike(first: WaitingWindow, others: Sequence[WaitingWindow], size: int) -> 
 
 
 def rows_of(batch: Sequence[WaitingWindow]) -> list[QueuedRow]:
-    """What a worker sees of a batch."""
-    return [window.row for window in batch]
+    """The rows of a batch, handed over to a worker."""
+    return [window.request.hand_over(window.index) for window in batch]
 
 
 def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[PendingRequest]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from berth.serve.workers.pool import WorkerSettings
+from berth.serve.workers.worker import WorkerSettings
 
 
 def worker_settings(model_dir: Path, wanted: int, gpus: int, threads: int, visible: str | None) -> list[WorkerSettings]:

@@ -10,7 +10,8 @@ from starlette.testclient import TestClient
 from berth.runtime.engines.choose import FOLDER_VARIABLE
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
-from berth.serve.workers.pool import WorkerPool, WorkerSettings
+from berth.serve.workers.pool import WorkerPool
+from berth.serve.workers.worker import WorkerSettings
 
 ONE = {
     "question": "What is used for inference?",

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from berth.runtime.engines.engine import WindowTokens
+from berth.runtime.memory import WORKER_SCORE
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.workers.messages import Ready
-from berth.serve.workers.pool import EngineError, WorkerPool, WorkerSettings
-from tests.unit.serve.worker_double import DIES, RAISES, SLEEPS, SLOW
+from berth.serve.workers.messages import HandlerRequest, Ready
+from berth.serve.workers.pool import EngineError, WorkerPool
+from berth.serve.workers.worker import WorkerSettings
+from tests.unit.serve.worker_double import DIES, FORKS, RAISES, SENDS_HALF, SLEEPS, SLOW, STARTS
 
 DOUBLE = [sys.executable, "-P", str(Path(__file__).parent / "worker_double.py")]
 
@@ -48,12 +50,14 @@ Pools = Callable[..., tuple[WorkerPool, Told]]
 
 @pytest.fixture
 def start() -> Iterator[Pools]:
-    """`start(workers, threads, model)`: a pool whose first worker is ready, or which has failed."""
+    """`start(workers, threads, model, seconds)`: a pool whose first worker is ready, or which has failed."""
     pools = []
 
-    def make(workers: int = 1, threads: int = 2, model: str = "model", **environment: str) -> tuple[WorkerPool, Told]:
+    def make(
+        workers: int = 1, threads: int = 2, model: str = "model", seconds: float = 55.0, **environment: str
+    ) -> tuple[WorkerPool, Told]:
         settings = WorkerSettings(Path("/opt/ml") / model, threads, "cpu", environment)
-        pool, told = WorkerPool([settings] * workers, RequestLimits(), DOUBLE), Told()
+        pool, told = WorkerPool([settings] * workers, RequestLimits(seconds=seconds), DOUBLE), Told()
         pools.append(pool)
         pool.start()
         pool.tell(told.on_ready, told.on_failure)
@@ -66,7 +70,7 @@ def start() -> Iterator[Pools]:
 
 
 def pids(pool: WorkerPool) -> list[int]:
-    return [worker.process.pid for worker in pool._workers]
+    return [worker.process.pid for worker in pool._workers if worker.process]
 
 
 def wait_until(there: Callable[[], Any]) -> None:
@@ -159,24 +163,81 @@ def test_a_worker_that_can_not_start_again_is_tried_three_times(start: Pools, tm
         waiting.result(20)
 
 
-def test_a_worker_that_does_not_come_back_is_replaced(start: Pools) -> None:
-    pool, _ = start(threads=1)
-    pool._limits = RequestLimits(seconds=0.5)
-    stuck, behind = pool.submit([row(SLEEPS)]), pool.submit([row(60)])
+def stop_process(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("stuck", "hang"),
+    [
+        (row(SLEEPS), lambda _: None),
+        (HandlerRequest(bytes(10_000_000), {}), stop_process),
+        (row(SENDS_HALF), lambda _: None),
+        (row(FORKS), lambda _: None),
+    ],
+    ids=["computes", "does not read", "sends half of a message", "and a child of it holds the socket"],
+)
+def test_a_worker_that_does_not_come_back_is_replaced(start: Pools, stuck: Any, hang: Callable[[int], None]) -> None:
+    pool, _ = start(threads=1, seconds=1.0)
     (old,) = pids(pool)
+    hang(old)
+    began = time.monotonic()
+    future = pool.submit([stuck], repeatable=False)
     assert pool.available
-    time.sleep(0.6)
-    assert stuck.cancel()  # as the time limit does
-    wait_until(lambda: not pool.available)
-    assert int(behind.result(20)[0].start[0]) == 60
-    assert pids(pool) != [old]
+    assert time.monotonic() - began < 0.5
+    wait_until(lambda: pids(pool) not in ([], [old]))
+    with pytest.raises(ServeError, match=r"the worker has died \(SIGKILL\) over this request"):
+        future.result(20)
+    wait_until(lambda: pool.available)
+    assert int(pool.submit([row(60)]).result(20)[0].start[0]) == 60
+
+
+def test_what_a_worker_has_started_ends_with_it(start: Pools) -> None:
+    pool, _ = start(threads=1)
+    (child,) = pool.submit([row(STARTS)]).result(20)
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{int(child.start[0])}").exists())
+
+
+def test_a_worker_is_killed_before_the_server_if_memory_is_short(start: Pools) -> None:
+    pool, _ = start()
+    wait_until(lambda: Path(f"/proc/{pids(pool)[0]}/oom_score_adj").read_text() == f"{WORKER_SCORE}\n")
+
+
+def test_a_worker_that_can_not_be_started_is_the_end() -> None:
+    pool, told = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), ["/no/python"]), Told()
+    pool.start()
+    pool.tell(told.on_ready, told.on_failure)
+    wait_until(lambda: told.failures)
+    assert "it can't be started: No such file or directory" in told.failures[0]
+    pool.stop()
+
+
+def test_nobody_waits_for_what_is_told_of_the_first_worker() -> None:
+    pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def on_ready(_ready: Any) -> None:
+        begun.set()
+        go_on.wait(20)
+
+    pool.start()
+    try:
+        wait_until(lambda: pool.available)
+        threading.Thread(target=pool.tell, args=(on_ready, print), daemon=True).start()
+        assert begun.wait(20)
+        assert pool.available
+        assert int(pool.submit([row(70)]).result(20)[0].start[0]) == 70
+    finally:
+        go_on.set()
+        pool.stop()
 
 
 def test_too_much_work_is_refused_with_the_time_that_it_takes(start: Pools) -> None:
     pool, _ = start(threads=1)
-    pool._seconds_per_token = 0.01
+    pool._dispatcher.speed.begin(0.01)
     accepted = [pool.submit([row(SLEEPS)]), pool.submit([row(90, 3000)])]
-    with pytest.raises(ServeError, match="the model has work for 30 s already") as refused:
+    with pytest.raises(ServeError, match="the model has work for 30 s already: ") as refused:
         pool.submit([row(90)])
     assert (refused.value.status, refused.value.retry_after) == (503, 3)  # until half of 55 s are left
     assert refused.value.body()["retry_after"] == 3

@@ -21,8 +21,8 @@ from berth.serve.settings import (
     read_settings,
 )
 from berth.serve.variables import VARIABLES
-from berth.serve.workers.pool import WorkerSettings
 from berth.serve.workers.settings import worker_settings
+from berth.serve.workers.worker import WorkerSettings
 
 
 def test_settings_have_sagemakers_defaults() -> None:

@@ -5,30 +5,42 @@ tokens. MODEL may be a sentence that it fails with, `dies` or `dies later` (in e
 """
 
 import os
+import socket
+import subprocess
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 from berth.runtime.engines.engine import EngineInfo, RowLogits
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, Ready
+from berth.serve.workers.wire import Wire
 
-DIES, RAISES, SLOW, SLEEPS = 1, 2, 3, 4
+DIES, RAISES, SLOW, SLEEPS, SENDS_HALF, FORKS, STARTS = 1, 2, 3, 4, 5, 6, 7
 TOKENIZER = '{"token_types": false, "library": {}}'
 
 
-def run(connection: "Connection[object, object]", batch: Batch) -> None:
+def run(connection: Wire, batch: Batch) -> None:
     first = {int(row.input_ids[0]) for row in batch.rows}
     if DIES in first:
         os._exit(7)
     if RAISES in first:
         connection.send(BatchError(batch.number, "ValueError: no rows", "Traceback: a line"))
         return
-    if SLEEPS in first:
+    if SENDS_HALF in first:
+        os.write(int(sys.argv[1]), b"\0\0\1\0half")
+    if FORKS in first and not os.fork():
+        os.setsid()
+        time.sleep(10)
+        os._exit(0)
+    if first & {SLEEPS, SENDS_HALF, FORKS}:
         time.sleep(60)
+    if STARTS in first:
+        child = np.full(1, subprocess.Popen(["sleep", "60"]).pid, np.float32)
+        connection.send(BatchResults(batch.number, [RowLogits(child, child)]))
+        return
     if SLOW in first:
         time.sleep(0.3)
     logits = [RowLogits(row.input_ids.astype(np.float32), row.input_ids.astype(np.float32)) for row in batch.rows]
@@ -36,8 +48,8 @@ def run(connection: "Connection[object, object]", batch: Batch) -> None:
 
 
 def main() -> None:
-    socket, model, threads, _ = sys.argv[1:]
-    connection: Connection[object, object] = Connection(int(socket))
+    descriptor, model, threads, _ = sys.argv[1:]
+    connection = Wire(socket.socket(fileno=int(descriptor)))
     name = Path(model).name
     marker = os.environ.get("STARTED", "")
     again = bool(marker) and Path(marker).exists()
@@ -50,7 +62,7 @@ def main() -> None:
         return
     connection.send(Ready(EngineInfo("a double", "fp32", 128, int(threads), 4), TOKENIZER, model, 0.0, 0.0, 0.0))
     while True:
-        batch = connection.recv()
+        batch = connection.receive()
         assert isinstance(batch, Batch)
         threading.Thread(target=run, args=(connection, batch), daemon=True).start()
 

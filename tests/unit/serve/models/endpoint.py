@@ -10,7 +10,8 @@ from berth.serve.app import create_app
 from berth.serve.limits import RequestLimits
 from berth.serve.models.registry import ModelRegistry
 from berth.serve.models.scratch import worker_environment
-from berth.serve.workers.pool import WorkerPool, WorkerSettings
+from berth.serve.workers.pool import WorkerPool
+from berth.serve.workers.worker import WorkerSettings
 from tests.doubles.package_index import wheel
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
