@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from berth.serve import near_misses
 from berth.serve.errors import Kind, ServeError
 
 
@@ -15,8 +16,9 @@ def decode(text: str, what: str, many: str = "") -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}" if "\n" in text else f"column {error.colno}"
-        sentence = f"{what} is not JSON ({error.msg.removesuffix(' at')} at {place}){_advice(error, many)}"
-        raise ServeError(Kind.BAD_REQUEST, sentence) from error
+        advice = _advice(error, many)
+        sentence = f"{what} is not JSON ({error.msg.removesuffix(' at')} at {place})"
+        raise ServeError(Kind.BAD_REQUEST, f"{sentence}: {advice}" if advice else sentence) from error
     # NaN and Infinity, a number of thousands of digits, thousands of brackets
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -24,12 +26,13 @@ def decode(text: str, what: str, many: str = "") -> Any:
 
 
 def _advice(error: json.JSONDecodeError, many: str) -> str:
-    """What to do about the two mistakes that are made most, as the end of a sentence."""
-    if error.doc.startswith("'", error.pos):
-        return ": write names and strings in double quotes, as JSON has them"
-    if many and error.msg == "Extra data" and error.doc[: error.pos].rstrip(" \t\r").endswith("\n"):
-        return f": {many}"
-    return ""
+    """What to do about a mistake that many make, as the end of a sentence."""
+    begin = error.doc[: error.pos]
+    if error.msg == "Extra data" and many and begin.rstrip(" \t\r").endswith("\n"):
+        return many
+    # "Extra data" as in `2024,…`, of which the number is JSON.
+    of_text = near_misses.of_text(error.doc) if not begin.strip() or error.msg == "Extra data" else ""
+    return of_text or near_misses.of_place(error.doc, error.pos)
 
 
 def dump(value: Any, plain: Callable[[Any], Any] | None = None) -> str:
@@ -47,4 +50,4 @@ def encode(text: str) -> bytes:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is no JSON value: write null or a number")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, NamedTuple
 
+from berth.serve import near_misses
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import BOUNDS
 
@@ -44,7 +45,9 @@ class Parameters:
 ALIASES = {"topk": "top_k"}  # older names, which the pipeline took as well
 _DEFAULTS = {field.name: field.default for field in fields(Parameters)}
 _DEFAULTS |= {alias: _DEFAULTS[name] for alias, name in ALIASES.items()}
-_EXAMPLE = 'send {"inputs": {"question": "…", "context": "…"}}'
+_EXAMPLE = f"send {near_misses.OBJECT}"
+_LONGEST_KEY = 80
+"""Characters of a key that are shown, and compared with names: the comparison takes as much memory as 100 keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Request:
 
 def parse(value: Any) -> Request:
     """The request in a decoded JSON value; ServeError (400) with all faults, the first ten of many."""
+    if isinstance(value, str) and (found := near_misses.of_string(value)):
+        raise ServeError(Kind.BAD_REQUEST, f"the body is {found}")
     faults = list(islice(_body_faults(value), SHOWN + 1))
     if faults:
         rest = ["and more"] if len(faults) > SHOWN else []
@@ -88,6 +93,9 @@ def _body_faults(value: object) -> Iterator[str]:
 
 def _inputs_faults(value: object) -> Iterator[str]:
     known = ("inputs", "parameters")
+    if isinstance(value, list):
+        yield 'the body is a list: send {"inputs": […]} with the list, or each of its elements as a line of JSON lines'
+        return
     yield from _object_faults(value, "the body", known)
     if not isinstance(value, dict):
         return
@@ -111,9 +119,18 @@ def _object_faults(value: object, place: str, known: Collection[str]) -> Iterato
         return
     for key in value:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"known are {_listed(known)}"
-            yield f"unknown key `{key[:80]}` in {place}: {hint}"
+            yield f"unknown key `{key[:_LONGEST_KEY]}` in {place}: {_hint(key, known)}"
+
+
+def _hint(key: str, known: Collection[str]) -> str:
+    """What may be meant by an unknown key."""
+    meant = near_misses.OTHER_NAMES.get(key)
+    if meant and (meant in known or "inputs" in known):
+        return f"did you mean `{meant}`?"
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) if len(key) <= _LONGEST_KEY else []
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return _EXAMPLE if "inputs" in known else f"known are {_listed(known)}"
 
 
 def _question_faults(value: object, place: str) -> Iterator[str]:

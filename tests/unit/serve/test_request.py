@@ -39,7 +39,10 @@ def with_parameters(**parameters: object) -> object:
     ("value", "sentence"),
     [
         (7, "the body is a number: it must be an object with `inputs` and `parameters`"),
-        ([ONE], "the body is a list: it must be an object with `inputs` and `parameters`"),
+        (
+            [ONE],
+            'the body is a list: send {"inputs": […]} with the list, or each of its elements as a line of JSON lines',
+        ),
         ({}, '`inputs` is missing: send {"inputs": {"question": "…", "context": "…"}}'),
         ({"input": ONE}, "unknown key `input` in the body: did you mean `inputs`?"),
         ({"inputs": ONE, "params": {}}, "unknown key `params` in the body: did you mean `parameters`?"),
