@@ -5,11 +5,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.runtime.engines.engine import RowLogits, WindowTokens, row_of
-from berth.serve.codecs import Codec, Records, text_of
-from berth.serve.errors import ServeError
+from berth.serve.codecs import JSON, Codec, text_of
+from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import encode
+from berth.serve.limits import BodyTooLargeError, RequestLimits
 from berth.serve.question_answering import PreparedRequest, Reading, answers, prepare
+from berth.serve.records import Records
 from berth.serve.request import parse
+
+_UNTOLD = "this record can't be answered, as others before it: send it alone to read why"
+_FULL = "the answers to the records before it fill the response: lower `top_k`, or send fewer records at once"
+
+
+class Refusals:
+    """The errors of a body's records. Equal ones are one object, and behind a limit of characters all are, for a bad
+    record of two characters has an error of hundreds.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._known: dict[tuple[Kind, str], ServeError] = {}
+
+    def of(self, error: ServeError) -> ServeError:
+        """What stands in the record's place; without the traceback, which holds all that was made on the way."""
+        self._left -= len(error.message)
+        key = error.kind, error.message if self._left >= 0 else _UNTOLD
+        return self._known.setdefault(key, ServeError(*key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +39,15 @@ class PreparedBody:
 
     records: Records
     requests: Sequence[PreparedRequest | ServeError]
+    refusals: Refusals
+    answer_characters: int
+    """Of the texts of all answers, at most."""
 
     @property
     def rows(self) -> list[WindowTokens]:
         """What the model sees of all requests, one after the other."""
-        return [row_of(window) for request in _good(self.requests) for window in request.windows]
+        good = (each for each in self.requests if isinstance(each, PreparedRequest))
+        return [row_of(window) for request in good for window in request.windows]
 
 
 def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
@@ -30,49 +55,82 @@ def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> Prep
     record that can't be answered.
     """
     codec, encoding = form
-    records = codec.read(text_of(body, encoding, codec.media_type))
+    limits = reading.limits
+    # SageMaker sends each line of a file with SingleRecord, blank ones too.
+    blank = limits.batch and codec.media_type != JSON
+    records = codec.read(text_of(body, encoding, codec.media_type, blank=blank), limits)
+    refusals = Refusals(limits.body_answer_characters)
+    sums = _Sums(limits)
     requests: list[PreparedRequest | ServeError] = []
-    tokens = 0
     for value in records.values:
         try:
-            request = _prepare_record(value, reading)
+            requests.append(_prepare_record(value, reading, sums))
         except ServeError as error:
-            if not records.separate:
+            if not records.separate or isinstance(error, BodyTooLargeError):
                 raise
-            # Without the traceback, which holds all that was made on the way.
-            requests.append(ServeError(error.kind, error.message))
-            continue
-        tokens += max(request.tokens, reading.limits.window_tokens * len(request.windows))
-        if tokens > reading.limits.body_tokens:
-            raise reading.limits.too_many_records(len(requests), len(records.values))
-        requests.append(request)
-    return PreparedBody(records, requests)
+            requests.append(refusals.of(error))
+    return PreparedBody(records, requests, refusals, limits.body_answer_characters)
 
 
-def _prepare_record(value: Any, reading: Reading) -> PreparedRequest:
+class _Sums:
+    """What the records of a body ask together; BodyTooLargeError (413) before more is done than its limits allow."""
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._sums = {"characters": 0, "tokens": 0, "answers": 0}
+        self._most = {
+            "characters": (limits.body_characters, "characters of questions and contexts"),
+            "tokens": (
+                limits.body_tokens,
+                f"tokens in its windows, of which each counts as {limits.window_tokens} at least",
+            ),
+            "answers": (limits.answers, "answers to give, `top_k` for each window"),
+        }
+
+    def add(self, name: str, amount: int) -> None:
+        """`name`: what is counted."""
+        self._sums[name] += amount
+        most, what = self._most[name]
+        if self._sums[name] > most:
+            raise self._limits.body_has_too_many(what, most)
+
+
+def _prepare_record(value: Any, reading: Reading, sums: _Sums) -> PreparedRequest:
     if isinstance(value, ServeError):
         raise value
-    return prepare(parse(value), reading)
+    limits = reading.limits
+    request = parse(value)
+    sums.add("characters", limits.check_texts(request.questions))  # which cost the tokenizer, whatever comes of them
+    prepared = prepare(request, reading)
+    windows = len(prepared.windows)
+    sums.add("tokens", max(prepared.tokens, limits.window_tokens * windows))
+    sums.add("answers", windows * request.parameters.top_k)
+    return prepared
 
 
 def answer_body(prepared: PreparedBody, logits: Sequence[RowLogits], codec: Codec) -> bytes:
     """The answer's bytes; ServeError if it can't be given, of a single record also if that one can't."""
     outcomes: list[Any] = []
-    begin = 0
+    begin, left = 0, prepared.answer_characters
     for request in prepared.requests:
         if isinstance(request, ServeError):
             outcomes.append(request)
             continue
         end = begin + len(request.windows)
         try:
-            outcomes.append(answers(request, logits[begin:end]))
+            outcome = answers(request, logits[begin:end])
+            left -= _characters(outcome)
+            if left < 0:
+                raise ServeError(Kind.TOO_LARGE, _FULL)
+            outcomes.append(outcome)
         except ServeError as error:
             if not prepared.records.separate:
                 raise
-            outcomes.append(error)
+            outcomes.append(prepared.refusals.of(error))
         begin = end
     return encode(codec.write(prepared.records, outcomes))
 
 
-def _good(requests: Sequence[PreparedRequest | ServeError]) -> list[PreparedRequest]:
-    return [each for each in requests if isinstance(each, PreparedRequest)]
+def _characters(outcome: Any) -> int:
+    """Of the texts of all answers."""
+    return sum(map(_characters, outcome)) if isinstance(outcome, list) else len(outcome["answer"])

@@ -2,58 +2,48 @@
 
 A body is one record or many. JSON is one: what is wrong with it is the response's status. JSON lines and CSV are a
 record a line, and each is answered in its place and order: an error costs no other record its answer, and stands there
-as the same object that the body of a refusal has, or in CSV in the column `error`.
+as the same object that the body of a refusal has, or in CSV in the column `error`. Records are counted before the first
+is decoded, and decoded one by one.
 """
 
 import csv
 import io
-import sys
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from berth.serve import near_misses
+from berth.serve.csv_questions import read_csv
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump
+from berth.serve.limits import RequestLimits
 from berth.serve.media_types import best_of, encoding_of, split
+from berth.serve.records import Records
 
 JSON, JSON_LINES, CSV = "application/json", "application/jsonlines", "text/csv"
-_EXAMPLE = '{"inputs": {"question": "…", "context": "…"}}'
 _WANTED = {
-    JSON: f"send {_EXAMPLE}",
-    JSON_LINES: f"send a request a line, such as {_EXAMPLE}",
+    JSON: f"send {near_misses.OBJECT}",
+    JSON_LINES: f"send a request a line, such as {near_misses.OBJECT}",
     CSV: 'send a question a row, such as "…question…","…context…"',
 }
 """What to send in place of nothing."""
-_QUESTION = ("question", "context")
 _ANSWER = ("score", "start", "end", "answer", "error")
-
-csv.field_size_limit(sys.maxsize)  # bodies and texts have limits of their own
+# A line that is not blank, from its first character on; a byte order mark is that of a file that was appended to one.
+_LINE = re.compile(r"[^ \t\r\n\ufeff][^\n]*")
 
 Outcome = Any
 """What came of a record: a JSON value, or ServeError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """What a body holds: values that were decoded, or ServeError where one can't be.
-
-    `separate`: each has an answer of its own, in its place. `header`: an answer in CSV begins with the names of its
-    columns, as to all bodies but a CSV that has no such line itself.
-    """
-
-    values: Sequence[Any]
-    separate: bool
-    header: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Codec:
-    """A media type: how its text becomes records (ServeError if none of it can be read), and outcomes its text
-    (ServeError if they have no such form).
+    """A media type: how its text becomes records (ServeError if none of it can be read, or they are too many), and
+    outcomes its text (ServeError if they have no such form).
     """
 
     media_type: str
-    read: Callable[[str], Records]
+    read: Callable[[str, RequestLimits], Records]
     write: Callable[[Records, Sequence[Outcome]], str]
 
 
@@ -64,9 +54,8 @@ def request_codec(header: str | None) -> tuple[Codec, str]:
     media_type, parameters = split(header or "")
     codec = CODECS.get(media_type or JSON)
     if codec is None:
-        raise ServeError(
-            Kind.UNSUPPORTED_MEDIA_TYPE, f"Content-Type `{media_type[:80]}` can't be read: send {_any_of(CODECS)}"
-        )
+        advice = near_misses.of_type(media_type) or f"send {_any_of(CODECS)}"
+        raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"Content-Type `{media_type[:80]}` can't be read: {advice}")
     return codec, encoding_of(parameters)
 
 
@@ -84,94 +73,84 @@ def answer_codec(accept: str | None, requested: Codec, default: str | None = Non
     return CODECS[best]
 
 
-def text_of(body: bytes, encoding: str, media_type: str = JSON) -> str:
-    """The text of a body; ServeError (400) if it is empty, with what that type holds, or in another charset than it
-    says.
+def text_of(body: bytes, encoding: str, media_type: str = JSON, *, blank: bool = False) -> str:
+    """The text of a body; ServeError (400) if it is in another charset than it says, or empty, with what that type
+    holds. `blank`: it may be empty.
     """
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError as error:
         name = "UTF-8" if encoding.startswith("utf-8") else encoding
-        sentence = f"the body is not {name} (byte {error.start} of {len(body)}): send it in UTF-8"
+        sentence = f"the body is not {name} (byte {error.start} of {len(body)}): {near_misses.of_bytes(body)}"
         raise ServeError(Kind.BAD_REQUEST, sentence) from error
-    if not text.strip():
+    if not blank and (not text or text.isspace()):
         raise ServeError(Kind.BAD_REQUEST, f"the body is empty: {_WANTED[media_type]}")
     return text
 
 
-def _read_json(text: str) -> Records:
-    return Records([decode(text, "the body", f"send a request a line as `{JSON_LINES}`")], separate=False, header=True)
+def _read_json(text: str, limits: RequestLimits) -> Records:
+    return Records(map(_decode_json, [text], [limits]), separate=False, header=True)
+
+
+def _decode_json(text: str, limits: RequestLimits) -> Any:
+    if len(text) > limits.record_characters:
+        raise limits.record_too_long(len(text))
+    return decode(text, "the body", f"send a request a line as `{JSON_LINES}`")
 
 
 def _write_json(records: Records, outcomes: Sequence[Outcome]) -> str:
+    _refuse_names_alone(records)
     values = [_error_or(each) for each in outcomes]
     return dump(values if records.separate else values[0])
 
 
-def _read_json_lines(text: str) -> Records:
+def _read_json_lines(text: str, limits: RequestLimits) -> Records:
     # By line feeds alone: JSON may hold what else Python takes for the end of a line as itself.
-    lines = (line for line in text.split("\n") if line.strip())
-    return Records([_decode_line(line) for line in lines], separate=True)
+    count = 0
+    for count, _ in enumerate(_LINE.finditer(text), start=1):
+        limits.check_records(count)
+    _refuse_one_value(text, limits)
+    return Records((_decode_line(each, limits) for each in _LINE.finditer(text)), separate=True, count=count)
 
 
-def _decode_line(line: str) -> Any:
+def _refuse_one_value(text: str, limits: RequestLimits) -> None:
+    """ServeError (400) for one JSON value that is written over several lines."""
+    first = _LINE.search(text)
+    if first is None or first[0].rstrip() not in ("{", "[") or len(text) > limits.record_characters:
+        return
     try:
-        return decode(line, "the line")
+        decode(text, "the body")
+    except ServeError:
+        return
+    raise ServeError(
+        Kind.BAD_REQUEST,
+        f"the body is one JSON value over several lines: send it as `{JSON}`, or each request on a line",
+    )
+
+
+def _decode_line(line: re.Match[str], limits: RequestLimits) -> Any:
+    characters = line.end() - line.start()
+    if characters > limits.record_characters:
+        return limits.record_too_long(characters)
+    try:
+        return decode(line[0], "the line")
     except ServeError as error:
-        return ServeError(error.kind, error.message)  # without the traceback, which holds what was made on the way
+        return error
+
+
+def _refuse_names_alone(records: Records) -> None:
+    """ServeError (406) for a CSV without a row below its names, which have no place in JSON."""
+    if records.header and not records.count:
+        raise ServeError(
+            Kind.NOT_ACCEPTABLE,
+            f"the body has the names of its columns alone, as a batch transform with BatchStrategy SingleRecord sends "
+            f"them: accept `{CSV}`, or remove that row from the file",
+        )
 
 
 def _write_json_lines(records: Records, outcomes: Sequence[Outcome]) -> str:
+    _refuse_names_alone(records)
     return "".join(f"{dump(_error_or(each))}\n" for each in _lines(records, outcomes))
-
-
-def _read_csv(text: str) -> Records:
-    """RFC 4180. A first line that names both columns says where they are, and others are passed over; without one the
-    columns are question and context.
-    """
-    rows = csv_rows(text)
-    names = [name.strip().lower() for name in rows[0]]
-    named = [name for name in _QUESTION if name in names]
-    if not named:
-        return Records([_csv_value(row, None, (0, 1)) for row in rows], separate=True)
-    if len(named) == 1:
-        sentence = f"the first row names the column `{named[0]}` alone: name both, `question` and `context`, or none"
-        raise ServeError(Kind.BAD_REQUEST, sentence)
-    if not rows[1:]:
-        raise ServeError(Kind.BAD_REQUEST, "the body has no row but the names of its columns: send a question a row")
-    places = (names.index("question"), names.index("context"))
-    return Records([_csv_value(row, len(names), places) for row in rows[1:]], separate=True, header=True)
-
-
-def csv_rows(text: str) -> list[list[str]]:
-    """The rows that are not blank; ServeError (400) with the line where a quote stays open, or is one too many."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[list[str]] = []
-    begin = 1
-    try:
-        for row in reader:
-            if row:
-                rows.append(row)
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        if str(error) == "unexpected end of data":
-            fault = f"in the row that begins at line {begin} a double quote stays open"
-        else:
-            fault = f"{error} at line {reader.line_num}"
-        advice = "put a text into double quotes whole, and write a double quote that is part of it twice"
-        raise ServeError(Kind.BAD_REQUEST, f"the body is not CSV ({fault}): {advice}") from error
-    return rows
-
-
-def _csv_value(row: Sequence[str], named: int | None, places: tuple[int, int]) -> Any:
-    """The question of a row; `named`: how many columns the first row names, if it names them."""
-    columns = named or len(_QUESTION)
-    if len(row) != columns:
-        has = f"the row has {len(row)} column{'s' if len(row) > 1 else ''}"
-        wanted = f"{named}, those of the first row" if named else "2, question and context"
-        quotes = "; a text with commas stands in double quotes" if len(row) > columns else ""
-        return ServeError(Kind.BAD_REQUEST, f"{has}: it must have {wanted}, separated by commas{quotes}")
-    return {"inputs": {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}}
 
 
 def _write_csv(records: Records, outcomes: Sequence[Outcome]) -> str:
@@ -215,6 +194,6 @@ CODECS = {
     for codec in (
         Codec(JSON, _read_json, _write_json),
         Codec(JSON_LINES, _read_json_lines, _write_json_lines),
-        Codec(CSV, _read_csv, _write_csv),
+        Codec(CSV, read_csv, _write_csv),
     )
 }

@@ -29,6 +29,10 @@ BOUNDS = {
 }
 
 
+class BodyTooLargeError(ServeError):
+    """All records of a body together ask too much, so that none is answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """Every limit that is no bound of a parameter; the first four come from the outside, the others follow."""
@@ -48,7 +52,7 @@ class RequestLimits:
     compared_characters: int = 16_000_000
     """Of the spans whose texts are compared to merge equal ones: 0.1 s, at most 64 MB."""
     answer_characters: int = 1_000_000
-    """Of all answers to a request, which with scores and places make a response of 10 MB at worst."""
+    """Of the texts of all answers to a record; see `body_answer_characters`."""
     seconds: float = 55.0
     """From a request's header to its answer: SageMaker has given up a real-time one after 60."""
     bodies: int = 64 * MEBIBYTE
@@ -72,6 +76,37 @@ class RequestLimits:
         Texts of that length take 0.9 s to tokenise at worst.
         """
         return 4 * self.tokens
+
+    @property
+    def records(self) -> int:
+        """Records in one body: each costs a window at least, and is counted before any is decoded."""
+        return self.body_tokens // self.window_tokens
+
+    @property
+    def record_characters(self) -> int:
+        """Of one record as it is sent, a line or a row: it is not decoded if it has more. Decoded JSON takes up to 30
+        bytes for each.
+        """
+        return 16 * self.characters
+
+    @property
+    def body_characters(self) -> int:
+        """Of the questions and contexts of all records of a body: they may all be refused once they are tokenised."""
+        return 4 * self.body_tokens
+
+    @property
+    def answers(self) -> int:
+        """Answers that all records of a body may ask for, `top_k` for each window: each takes up to 800 bytes, with the
+        spans that compete to be one and its part of the response.
+        """
+        return 4 * self.tokens
+
+    @property
+    def body_answer_characters(self) -> int:
+        """Of the texts of all answers to a body, and as many again of its errors. A best answer to each record fits,
+        for it is a part of the record's context.
+        """
+        return max(self.answer_characters, 2 * self.body_characters)
 
     @property
     def body(self) -> int:
@@ -120,8 +155,15 @@ class RequestLimits:
         """Requests that wait for an answer, half of the connections: for /ping there is always one."""
         return self.connections // 2
 
-    def check_texts(self, texts: Sequence[tuple[str, str]]) -> None:
-        """Pass if so many questions with their contexts may be tokenised; ServeError (413) otherwise."""
+    def check_records(self, count: int) -> None:
+        """Pass if a body may have so many records; BodyTooLargeError (413) otherwise."""
+        if count > self.records:
+            raise self.body_has_too_many("records", self.records)
+
+    def check_texts(self, texts: Sequence[tuple[str, str]]) -> int:
+        """How many characters these questions and contexts have, if so many may be tokenised; ServeError (413)
+        otherwise.
+        """
         if len(texts) > self.questions:
             raise ServeError(
                 Kind.TOO_LARGE,
@@ -135,6 +177,17 @@ class RequestLimits:
                 f"questions and contexts have {characters} characters in all, over the limit of {self.characters}: "
                 f"send fewer or shorter ones at once, or raise {TOKENS_VARIABLE}",
             )
+        return characters
+
+    def check_answers(self, windows: int, top_k: int) -> None:
+        """Pass if that many windows may give `top_k` answers each; ServeError (413) otherwise."""
+        answers = windows * top_k
+        if answers > self.answers:
+            raise ServeError(
+                Kind.TOO_LARGE,
+                f"`top_k` is {top_k} and the request makes {windows} windows, which gives {answers} answers, over the "
+                f"limit of {self.answers}: lower `top_k`, send less at once, or raise {TOKENS_VARIABLE}",
+            )
 
     def too_many_windows(self, windows: int, tokens: int) -> ServeError:
         """The refusal (413) of a request with that many windows, or more."""
@@ -144,10 +197,17 @@ class RequestLimits:
             f"send fewer questions, a shorter context or a smaller doc_stride, or raise {TOKENS_VARIABLE}",
         )
 
-    def too_many_records(self, fit: int, records: int) -> ServeError:
-        """The refusal (413) of a body of which the first `fit` records are as much as the model may have at once."""
+    def record_too_long(self, characters: int) -> ServeError:
+        """The refusal (413) of a record that is not decoded."""
         return ServeError(
             Kind.TOO_LARGE,
-            f"the first {fit} of {records} records reach the limit of {self.body_tokens} tokens: send fewer at once "
-            f"(in a batch transform a smaller MaxPayloadInMB), or raise {TOKENS_VARIABLE}",
+            f"the record has {characters} characters, over the limit of {self.record_characters}: send a shorter "
+            f"context, or raise {TOKENS_VARIABLE}",
+        )
+
+    def body_has_too_many(self, what: str, most: int) -> "BodyTooLargeError":
+        """The refusal (413) of a body with more than `most` of `what`, such as records."""
+        advice = "lower the job's MaxPayloadInMB" if self.batch else "send fewer records at once"
+        return BodyTooLargeError(
+            Kind.TOO_LARGE, f"the body has more than {most} {what}: {advice}, or raise {TOKENS_VARIABLE}"
         )

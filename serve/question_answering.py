@@ -55,11 +55,13 @@ class PreparedRequest:
 
 
 def prepare(data: Request, reading: Reading) -> PreparedRequest:
-    """The request's windows, made in any thread; ServeError if they are too many (413), or can't be made, as where the
-    question fills the window (400).
+    """The request's windows, made in any thread; ServeError if they or their answers are too many (413), or if they
+    can't be made, for instance because the question fills the window (400).
     """
     reading.limits.check_texts(data.questions)
-    return PreparedRequest(data, request_windows(data, reading), request_decoding(data.parameters, reading))
+    windows = request_windows(data, reading)
+    reading.limits.check_answers(len(windows), data.parameters.top_k)
+    return PreparedRequest(data, windows, request_decoding(data.parameters, reading))
 
 
 def answers(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import EngineSettings, LoadedModel
-from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, csv_rows
+from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES
+from berth.serve.csv_text import all_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump, encode
 from berth.serve.limits import RequestLimits
@@ -132,7 +133,7 @@ def _array(body: bytes) -> Any:
 
 
 def _rows(text: str) -> Any:
-    rows = csv_rows(text)
+    rows = all_rows(text)
     if not rows:
         raise ServeError(Kind.BAD_REQUEST, "the body is empty: send a row of CSV")
     names = [name.strip() for name in rows[0]]

@@ -15,6 +15,14 @@ def test_the_limits_follow_from_the_tokens_of_a_request() -> None:
     assert RequestLimits(tokens=10**8, payload=100 * MEBIBYTE).held_bodies == 200 * MEBIBYTE
 
 
+def test_records_have_limits_of_their_own() -> None:
+    limits, batch = RequestLimits(), RequestLimits(batch=True)
+    assert (limits.records, limits.record_characters, limits.body_characters) == (1024, 2 * MEBIBYTE, 131_072)
+    assert (batch.records, batch.record_characters, batch.body_characters) == (65_536, 2 * MEBIBYTE, 64 * 131_072)
+    assert limits.answers == batch.answers == 131_072
+    assert batch.body_answer_characters > batch.body_characters
+
+
 def test_the_largest_body_holds_every_text_within_the_limit() -> None:
     limits = RequestLimits()
     assert limits.body > limits.characters * len(r"\ud83d\ude42")

@@ -1,0 +1,101 @@
+"""CSV as questions: a row each, and in a batch transform what the bodies of a file have in common.
+
+SageMaker cuts a file into bodies, and a body does not say which part it is. With SplitType Line only the first has the
+row that names the columns, and a text of several lines may be cut in two. What could be answered in the wrong place or
+order is refused, and SageMaker ends the job with the sentence in its log.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from berth.serve import near_misses
+from berth.serve.csv_text import BrokenRow, RowLimits, read_rows
+from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import RequestLimits
+from berth.serve.records import Records
+
+_QUESTION = ("question", "context")
+
+
+def read_csv(text: str, limits: RequestLimits) -> Records:
+    """RFC 4180. A first line that names both columns says where they are, and others are passed over; without one the
+    columns are question and context.
+    """
+    if near_misses.begins_as_json(text):
+        raise ServeError(
+            Kind.BAD_REQUEST, "the body is JSON: send it as `application/json` or `application/jsonlines`, not as CSV"
+        )
+    columns = 2
+    rows = read_rows(text, RowLimits(limits.record_characters, limits.records), lambda row: len(row) == columns)
+    first = next(rows, None)
+    names = _names(first)
+    if names:
+        columns = len(names)
+        if limits.batch:
+            _check_names_of_transform(names)
+    elif first is not None:
+        rows = chain([first], rows)
+    places = (names.index("question"), names.index("context")) if names else (0, 1)
+    values = [_csv_value(row, places, columns, named=bool(names)) for row in _within_limits(rows, limits)]
+    if names and not values and not limits.batch:
+        raise ServeError(Kind.BAD_REQUEST, "the body has no row but the names of its columns: send a question a row")
+    return Records(iter(values), separate=True, header=bool(names), count=len(values))
+
+
+def _names(first: list[str] | BrokenRow | None) -> list[str]:
+    """The names in the first row, if it names question and context; ServeError (400) if it names one alone."""
+    names = [name.strip().lower() for name in first] if isinstance(first, list) else []
+    named = [name for name in _QUESTION if name in names]
+    if len(named) == 1:
+        sentence = f"the first row names the column `{named[0]}` alone: name both, `question` and `context`, or none"
+        raise ServeError(Kind.BAD_REQUEST, sentence)
+    return names if named else []
+
+
+def _check_names_of_transform(names: Sequence[str]) -> None:
+    """ServeError (400) for columns of which the later bodies of a file could not say where they are."""
+    if tuple(names) == _QUESTION:
+        return
+    first = names.index("question")
+    if names.index("context") == first + 1:
+        advice = f'set the job\'s InputFilter to "$[{first}:{first + 2}]" (with JoinSource Input the others come back)'
+    else:
+        advice = "write the file with these two columns in this order"
+    raise ServeError(
+        Kind.BAD_REQUEST,
+        f"the first row names the columns {', '.join(names)[:200]}, and with SplitType Line only the first body of a "
+        f"file has this row: in a batch transform the columns must be question, context and no others: {advice}",
+    )
+
+
+def _within_limits(rows: Iterable[list[str] | BrokenRow], limits: RequestLimits) -> Iterator[list[str] | BrokenRow]:
+    """The rows; BodyTooLargeError (413) if they are too many, with the lines that are lost.
+
+    In a batch transform ServeError (400) for a double quote that stays open, as in a body that ends within a text of
+    several lines: the next one would begin within it.
+    """
+    count = 0
+    for row in rows:
+        if limits.batch and isinstance(row, BrokenRow) and row.stays_open:
+            raise ServeError(
+                Kind.BAD_REQUEST,
+                f"a double quote stays open in line {row.line} of this body: if a text of the file has several lines, "
+                "SplitType Line cuts it in two: set SplitType to None, or send JSON lines; else close the quote in its "
+                "line, and write a double quote that is part of a text twice",
+            )
+        count += row.lines if isinstance(row, BrokenRow) else 1
+        limits.check_records(count)
+        yield row
+
+
+def _csv_value(row: list[str] | BrokenRow, places: tuple[int, int], columns: int, *, named: bool) -> Any:
+    """The question of a row, whose first row names the columns or does not."""
+    if isinstance(row, BrokenRow):
+        return row.error
+    if len(row) != columns:
+        has = f"the row has {len(row)} column{'s' if len(row) > 1 else ''}"
+        wanted = f"{columns}, those of the first row" if named else "2, question and context"
+        quotes = "; a text with commas stands in double quotes" if len(row) > columns else ""
+        return ServeError(Kind.BAD_REQUEST, f"{has}: it must have {wanted}, separated by commas{quotes}")
+    return {"inputs": {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}}
