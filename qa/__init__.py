@@ -1,4 +1,4 @@
-"""What both images know of extractive question answering, without torch: only the standard library and numpy.
+"""What both images know of extractive question answering, without torch: only the standard library, numpy and tokenizers.
 
 Data flows through the files in this order:
 
