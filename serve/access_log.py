@@ -7,6 +7,8 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from berth.serve.connection import REFUSED
+from berth.serve.errors import ServeError
 from berth.serve.figures import StageTimes
 from berth.serve.invocation import TIMES
 from berth.serve.log import FIELDS
@@ -49,7 +51,15 @@ class AccessLog:
         finally:
             self._note(scope, status, time.monotonic() - began)
 
+    def note_refusal(self, refusal: ServeError) -> None:
+        """Count and log what a connection has refused before it was a request."""
+        self.metrics.note("other", refusal.status, 0.0, None)
+        fields = {"status": refusal.status, "error_type": str(refusal.kind)}
+        log.info("a request could not be read: %d %s", refusal.status, refusal.kind, extra={FIELDS: fields})
+
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        if refusal := scope.get(REFUSED):  # the application has seen its client go
+            status, scope[ERROR_TYPE] = refusal.status, str(refusal.kind)
         times: StageTimes | None = scope.get(TIMES)
         route = scope.get("route")
         self.metrics.note(route.path if route else "other", status, seconds, times)

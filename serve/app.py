@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from berth.serve.access_log import AccessLog
 from berth.serve.admission import Admission
@@ -35,7 +34,7 @@ from berth.serve.settings import ServerSettings, execution_parameters
 _DEFAULTS = ServerSettings()
 
 
-def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAULTS) -> ASGIApp:
+def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAULTS) -> AccessLog:
     """The ASGI application over a service, or over a registry of them, within its limits."""
     admission = Admission(served.limits, lambda: served.waiting_seconds)
     metrics = Metrics(lambda: replace(served.load_now(), bodies=admission.bodies.used))

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, Literal
 
 import h11
@@ -23,17 +24,21 @@ log = logging.getLogger(__name__)
 
 Stage = Literal["header", "body", "idle", "response"]
 
+_SHOWN = 200
 MOST_OF_A_HEADER = 64 * 1024
 """Bytes: SageMaker's own headers and a caller's custom attributes have a few thousand."""
 LARGE_HEADER = f"the request's header has more than {MOST_OF_A_HEADER} bytes: send less in it"
-NO_HTTP = "the request is no valid HTTP/1.1: send it with an HTTP library"
+REFUSED = "berth.refused"
+"""Where the scope of a request has the ServeError that its connection has answered it with."""
 
 
 class WaitingConnections:
     """The connections of one server that wait for their clients, longest first."""
 
-    def __init__(self, limits: RequestLimits) -> None:
+    def __init__(self, limits: RequestLimits, on_refusal: Callable[[ServeError], None] = lambda _: None) -> None:
+        """`on_refusal` is called for what a connection refuses before it is a request."""
         self.limits = limits
+        self.on_refusal = on_refusal
         self._connections: dict[ClientConnection, None] = {}
 
     def add(self, connection: "ClientConnection") -> None:
@@ -120,7 +125,8 @@ class ClientConnection(H11Protocol):
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(ServeError(Kind.HEADER_TOO_LARGE, LARGE_HEADER))
         else:
-            self._refuse(ServeError(Kind.BAD_REQUEST, NO_HTTP))
+            sentence = f"the request is not valid HTTP/1.1 ({str(error)[:_SHOWN]}): send it with an HTTP library"
+            self._refuse(ServeError(Kind.BAD_REQUEST, sentence))
 
     def _update_stage(self) -> None:
         """Note the stage that the connection has come to; a new one has a deadline of its own."""
@@ -152,14 +158,18 @@ class ClientConnection(H11Protocol):
             # Not one byte: an answer would be taken for that to a request which comes too late.
             self.transport.abort()
             return
-        log.info("a client has not sent its %s within %.0f s: 408", stage, seconds)
         self._refuse(
             ServeError(Kind.TIMEOUT, f"the {stage} of the request did not arrive within {seconds:.0f} s: send it again")
         )
 
     def _refuse(self, refusal: ServeError) -> None:
         """Answer in the application's place, if nothing of an answer has been written yet, and close."""
+        cycle = self.cycle if self.cycle is not None and not self.cycle.response_complete else None
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            if cycle is None:
+                self._waiting.on_refusal(refusal)
+            else:
+                cycle.scope[REFUSED] = refusal  # type: ignore[literal-required]
             body = json.dumps(refusal.body()).encode()
             headers = [
                 ("content-type", JSON),
@@ -172,8 +182,8 @@ class ClientConnection(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # the application must not answer a second time
+        if cycle is not None:
+            cycle.disconnected = True  # the application must not answer a second time
         self.transport.close()
 
     def _abort_unless_taken(self) -> None:

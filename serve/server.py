@@ -75,9 +75,10 @@ def run(sock: socket.socket, served: Service | ModelRegistry, chosen: ServerSett
     """Serve at the socket until a signal, or until the model proves unusable and `failure_grace` seconds have passed;
     the exit code. The workers are on their way.
     """
-    protocol: Any = partial(ClientConnection, WaitingConnections(served.limits))
+    app = create_app(served, chosen)
+    protocol: Any = partial(ClientConnection, WaitingConnections(served.limits, app.note_refusal))
     config = uvicorn.Config(
-        create_app(served, chosen),
+        app,
         loop="asyncio",
         http=protocol,
         backlog=ACCEPTED_AT_ONCE,

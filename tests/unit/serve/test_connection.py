@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import select
 import socket
 import threading
@@ -19,12 +20,25 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from berth.serve.connection import LARGE_HEADER, NO_HTTP, ClientConnection, WaitingConnections
+from berth.serve.access_log import AccessLog
+from berth.serve.connection import LARGE_HEADER, ClientConnection, WaitingConnections
+from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
+from berth.serve.metrics import Metrics
 
 PING = b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"
 HALF_A_BODY = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n12345"
 LARGE = 30_000_000
+
+
+class ReadableMetrics(Metrics):
+    """The server's metrics, read one by one."""
+
+    def value(self, name: str, labels: dict[str, str]) -> float:
+        return self._registry.get_sample_value(name, labels) or 0.0
+
+
+METRICS = ReadableMetrics(Load)
 
 
 class Fast(RequestLimits):
@@ -73,9 +87,10 @@ def listening(limits: RequestLimits) -> Iterator[Connect]:
         Route("/slow", slow),
         Route("/large", large),
     ]
-    protocol: Any = partial(ClientConnection, WaitingConnections(limits))
+    app = AccessLog(Starlette(routes=routes), METRICS)
+    protocol: Any = partial(ClientConnection, WaitingConnections(limits, app.note_refusal))
     options: Any = {"http": protocol, "ws": "none", "lifespan": "off", "log_config": None, "access_log": False}
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **options))
+    server = uvicorn.Server(uvicorn.Config(app, **options))
     clients: list[socket.socket] = []
 
     def connect(start: bytes = b"") -> socket.socket:
@@ -206,7 +221,43 @@ def test_an_answer_that_nobody_takes_is_thrown_away(connect: Connect) -> None:
 def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
     connect: Connect, request_text: bytes
 ) -> None:
-    assert refusal(connect(request_text)) == (400, {"error": NO_HTTP, "error_type": "bad_request"})
+    status, body = refusal(connect(request_text))
+    assert (status, body["error_type"]) == (400, "bad_request")
+    assert body["error"].endswith("): send it with an HTTP library")
+
+
+def test_a_refusal_says_what_is_not_http(connect: Connect) -> None:
+    two_lengths = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert "Transfer-Encoding next to Content-Length" in refusal(connect(two_lengths))[1]["error"]
+    assert "line feed" in refusal(connect(b"GET /ping HTTP/1.1\nHost: a\n\n"))[1]["error"]
+    bad_chunk = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"
+    assert "chunk" in refusal(connect(bad_chunk))[1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("start", "path", "status", "kind"),
+    [
+        (PING[:-2], "other", 408, "timeout"),
+        (HALF_A_BODY, "/echo", 408, "timeout"),
+        (b"GET /ping HTTP/1.1\r\nHost: a\r\nX-Large: " + b"a" * 100_000, "other", 431, "header_too_large"),
+        (b"what is this?\r\n\r\n", "other", 400, "bad_request"),
+        (b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "/echo", 400, "bad_request"),
+    ],
+    ids=["header", "body", "large header", "not HTTP", "chunk"],
+)
+def test_what_a_connection_refuses_is_counted_and_logged_by_its_status(
+    connect: Connect, caplog: pytest.LogCaptureFixture, start: bytes, path: str, status: int, kind: str
+) -> None:
+    key = ("berth_requests_total", {"path": path, "status": str(status)})
+    before = METRICS.value(*key)
+    with caplog.at_level(logging.INFO, "berth.serve.access_log"):
+        assert refusal(connect(start))[0] == status
+        deadline = time.monotonic() + 20
+        while not any(f" {status} {kind}" in record.getMessage() for record in caplog.records):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert METRICS.value(*key) == before + 1
+    assert METRICS.value("berth_requests_total", {"path": path, "status": "499"}) == 0
 
 
 @pytest.mark.parametrize(
