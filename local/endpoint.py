@@ -82,8 +82,7 @@ def serve_until_interrupted(
     endpoint = None
     try:
         with deploy(options, log=log, say=say) as endpoint:
-            say(f"Ready at {endpoint.url}; Ctrl-C ends it. Open it in a browser, or ask it a question:")
-            say(curl_line(endpoint.url))
+            say(ready_text(endpoint.url, _ping(endpoint.url) or {}))
             code = endpoint.wait_for_end()
             say(f"The container ended by itself with exit code {code}.")
             return code or 1
@@ -180,10 +179,17 @@ def require_variables(environment: Mapping[str, str]) -> None:
         )
 
 
-def curl_line(url: str) -> str:
-    """What a person pastes to ask the endpoint something."""
+def ready_text(url: str, ping: Mapping[str, Any]) -> str:
+    """What a person reads when the endpoint is ready, with a request to paste that fits who answers, by /ping."""
+    begin = f"Ready at {url}; Ctrl-C ends it."
+    if "handler" in ping:
+        advice = (
+            "The model's own code answers: send it FILE, which holds what its input_fn or predict_fn reads, of TYPE:"
+        )
+        return f"{begin} {advice}\ncurl -s --data-binary @FILE -H 'Content-Type: TYPE' {url}/invocations"
     body = {"inputs": {"question": "What is used for inference?", "context": "This model is used with sagemaker."}}
-    return f"curl -s {url}/invocations -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+    request = f"curl -s {url}/invocations -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+    return f"{begin} Open it in a browser, or ask it a question:\n{request}"
 
 
 def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[str, Any]:
@@ -206,7 +212,7 @@ def _wait_for_ping(endpoint: Endpoint, timeout: float, reason: Callable[[], str]
     """Until /ping says 200; a line of progress every few seconds. `reason` says why a container has ended."""
     began = time.monotonic()
     said_at = began
-    while not _pings(endpoint.url):
+    while _ping(endpoint.url) is None:
         if not is_running(endpoint.container):
             code = endpoint.container.attrs["State"]["ExitCode"]
             raise UserError(f"The container ended with exit code {code} before it could answer: {reason()}")
@@ -219,9 +225,15 @@ def _wait_for_ping(endpoint: Endpoint, timeout: float, reason: Callable[[], str]
         endpoint.session.interrupts.wait(_POLL_SECONDS)
 
 
-def _pings(url: str) -> bool:
+def _ping(url: str) -> dict[str, Any] | None:
+    """What /ping says of an endpoint that is ready; None if it is not."""
     try:
         with _DIRECT.open(f"{url}/ping", timeout=2.0) as response:
-            return bool(response.status == 200)
+            body = response.read()
     except (OSError, http.client.HTTPException):
-        return False
+        return None
+    try:
+        found = json.loads(body)
+    except ValueError:  # an image of a user's may say anything
+        return {}
+    return found if isinstance(found, dict) else {}

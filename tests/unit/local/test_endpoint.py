@@ -85,7 +85,7 @@ class Engine:
         monkeypatch.setattr(endpoint, "connect", MagicMock())
         monkeypatch.setattr(endpoint, "require_port", MagicMock())
         monkeypatch.setattr(endpoint, "RunSession", made)
-        monkeypatch.setattr(endpoint, "_pings", lambda _: pings)
+        monkeypatch.setattr(endpoint, "_ping", lambda _: {} if pings else None)
         (tmp_path / "model/code").mkdir(parents=True)
         (tmp_path / "model/code/inference.py").write_text("def model_fn(folder): ...")
         self.options = endpoint.EndpointOptions(tmp_path / "model", "any", environment={"BERTH_PAGE": "off"})
@@ -144,6 +144,26 @@ def test_what_comes_from_elsewhere_is_for_the_image_to_judge(
     options = replace(engine.options, model=folder, environment=environment)
     with pytest.raises(UserError, match="before it could answer" if taken else f"{folder} "):
         endpoint.serve_until_interrupted(options, log=lambda _: None, say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("ping", "request_line"),
+    [
+        ({"status": "ready", "precision": "fp32"}, '-d \'{"inputs": {"question": '),
+        ({"status": "ready", "handler": "the model's own"}, "--data-binary @FILE -H 'Content-Type: TYPE'"),
+    ],
+)
+def test_the_request_to_paste_fits_who_answers(
+    ping: dict[str, str], request_line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, tmp_path, [], pings=True)
+    engine.session.interrupts.wait.side_effect = Interrupted(2)
+    monkeypatch.setattr(endpoint, "_ping", lambda _: ping)
+    said: list[str] = []
+    endpoint.serve_until_interrupted(engine.options, say=said.append)
+    (ready,) = [line for line in said if line.startswith("Ready at http://127.0.0.1:")]
+    assert request_line in ready.splitlines()[1]
+    assert "/invocations" in ready.splitlines()[1]
 
 
 class Scripted(BaseHTTPRequestHandler):
