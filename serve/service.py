@@ -145,7 +145,7 @@ class Service:
             log.warning("%s%s", self._said_of, line)
         if isinstance(ready, HandlerReady):
             self._answer_by(HandlerAnswering(self.pool, for_handler(self.limits)))
-            idle = [] if ready.model else idle_with_handler(self._environ)
+            idle = [] if ready.uses_our_model else idle_with_handler(self._environ)
             if ready.model:
                 self._say(f"model: {ready.model}")
                 self._say(f"engine: {ready.engine}")

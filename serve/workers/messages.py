@@ -94,6 +94,8 @@ class HandlerReady:
     """As in Ready."""
     slots: int = 1
     rows: int = 1
+    uses_our_model: bool = False
+    """Whether our model has been loaded, by us or by the handler itself (berth.serve.pipeline)."""
 
 
 def is_same_engine(one: Ready | HandlerReady, other: Ready | HandlerReady) -> bool:

@@ -222,6 +222,7 @@ def _run_handler(
     ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began, unused=unused)
     if loaded := defaults.loaded:
         ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)
+    ready = replace(ready, uses_our_model=any(name in sys.modules for name in choose.ENGINES))
     channel.send(ready)
     while True:
         _answer_next(channel, handler)

@@ -28,6 +28,13 @@ def transform_fn(model, body, content_type, accept, context):
     seen = {"type": type(body).__name__, "bytes": len(body), "content_type": content_type, "accept": accept}
     return json.dumps(seen | {"headers": headers}), "application/json"
 """
+LOADS_OUR_MODEL = """
+from pathlib import Path
+from berth.runtime.engines import choose
+
+def model_fn(model_dir):
+    return choose.load(Path(model_dir), choose.EngineSettings(1), print)
+"""
 QUESTION = json.dumps({"inputs": ONE}).encode()
 
 
@@ -136,12 +143,13 @@ class TestVariablesWithoutEffect:
         (line,) = self.named(handler_folder, caplog)
         assert line.endswith(": BERTH_MAX_REQUEST_TOKENS")
 
+    @pytest.mark.parametrize("loads", ["", LOADS_OUR_MODEL], ids=["we load it", "it loads it"])
     def test_of_a_handler_with_our_model(
-        self, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, loads: str, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         folder = shutil.copytree(tiny_model, tmp_path / "model")
         (folder / "code").mkdir()
-        (folder / "code/inference.py").write_text("def predict_fn(data, model):\n    return 1\n")
+        (folder / "code/inference.py").write_text(f"{loads}\ndef predict_fn(data, model):\n    return 1\n")
         assert self.named(folder, caplog) == []
 
     def test_of_our_model(self, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
