@@ -10,5 +10,6 @@ functions     the file's functions, one after the other, with the model between 
 defaults      what stands in for the functions that it does not have
 handler       a request in, an answer or a sentence out
 shims         what handlers import of another toolkit
+progress      lines in the log while the model is loaded
 failures      the sentence, with the place in the user's code and what helps
 """

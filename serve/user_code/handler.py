@@ -20,6 +20,7 @@ from berth.serve.user_code.defaults import accepted_type, encode_prediction
 from berth.serve.user_code.failures import failure_sentence, trace_text
 from berth.serve.user_code.find import UserCode
 from berth.serve.user_code.functions import Defaults, HandlerFunctions, import_handler
+from berth.serve.user_code.progress import report_progress
 from berth.serve.workers.messages import HandlerAnswer, HandlerRequest
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,9 @@ class UserHandler:
         self._accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "").strip() or None
         self._context = RequestContext(str(model_dir), model_dir.name, gpu_id)
         try:
-            self._functions = HandlerFunctions(import_handler(code), defaults, self._context)
-            self._functions.load_model(str(model_dir))
+            with report_progress(code):
+                self._functions = HandlerFunctions(import_handler(code), defaults, self._context)
+                self._functions.load_model(str(model_dir))
         except ModelFilesError:
             raise
         except BaseException as error:

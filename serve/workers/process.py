@@ -6,6 +6,7 @@ is loaded and run instead, by the python that has the packages it asks for.
 """
 
 import errno
+import faulthandler
 import logging
 import os
 import re
@@ -211,6 +212,7 @@ def _run_handler(
     """Answer with the user's handler, in the main thread, where any library works."""
     began = time.monotonic()
     log.configure(os.environ, user_code=True)
+    faulthandler.enable()  # a crash in C code shows the line of the user's file that led to it
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # one stream: lines of print and of loggers keep their order
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file, as Python opened it
     from berth.serve.user_code.defaults import DefaultHandler

@@ -1,5 +1,6 @@
 """Handlers that can't be loaded, and what they ask for: packages, and code that lies in S3."""
 
+import queue
 import shutil
 import tarfile
 from pathlib import Path
@@ -11,6 +12,8 @@ from moto.server import ThreadedMotoServer
 from starlette.testclient import TestClient
 
 from berth.serve.app import create_app
+from berth.serve.user_code.find import UserCode
+from berth.serve.user_code.progress import report_progress
 from tests.unit.serve.in_process import ONE, ask, failure_of, ready_service
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
@@ -68,6 +71,30 @@ def test_a_model_that_was_pickled_in_the_training_script(model: Any) -> None:
 def test_a_module_with_a_syntax_error(model: Any) -> None:
     sentence = failure_of(model(inference_py="import helpers\n" + ECHO, helpers_py="a = 1\ndef broken(:\n"))
     assert "SyntaxError: invalid syntax (helpers.py, line 2)" in sentence
+
+
+def test_a_crash_shows_the_line_of_the_users_file(model: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = model(inference_py="import faulthandler\n\ndef model_fn(d):\n    faulthandler._sigsegv()\n")
+    assert "SIGSEGV" in failure_of(folder)
+    log = capfd.readouterr().err
+    assert f"loading {folder}/code/inference.py" in log
+    assert f'File "{folder}/code/inference.py", line 4 in model_fn' in log
+
+
+def test_the_log_says_where_a_slow_model_fn_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "inference.py"
+    file.write_text("def model_fn(wait):\n    wait()\n")
+    namespace: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), namespace)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    caplog.set_level("INFO", "berth.serve.user_code.progress")
+    caplog.handler.addFilter(
+        lambda record: lines.put(record.getMessage()) or True
+    )  # caplog's handler ends with the test
+    with report_progress(UserCode(file, frozenset({"model_fn"})), first=0.01):
+        assert lines.get(timeout=20) == f"loading {file}"
+        namespace["model_fn"](lambda: lines.put(lines.get(timeout=20)))
+    assert lines.get(timeout=20).endswith("s, now at inference.py:2")
 
 
 def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:
