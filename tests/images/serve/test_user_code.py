@@ -70,8 +70,8 @@ def test_its_functions_run_with_its_packages(served: Served) -> None:
 
 def test_the_endpoint_lives_whatever_it_does(served: Served) -> None:
     for data, sentence in {
-        "raise": "predict_fn of the model's inference.py raised ValueError: of predict_fn: the log has the traceback",
-        "exit": "predict_fn of the model's inference.py raised SystemExit: 3: the log has the traceback",
+        "raise": "predict_fn of the model's inference.py raised ValueError: of predict_fn (raised at inference.py:10)",
+        "exit": "predict_fn of the model's inference.py raised SystemExit: 3 (raised at inference.py:11)",
         "die": "the worker has died (exit code 9) over this request: it is given up",
     }.items():
         status, body = said(served, data)
