@@ -126,20 +126,31 @@ def _end_unless_warm(loaded: LoadedModel, said: str) -> None:
         os._exit(1)
 
 
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
 def leave_stops_to_the_server() -> None:
     """Ignore SIGINT and SIGTERM: the server sees a stop and lets its workers finish, and Ctrl-C in a terminal reaches
     them all. Not by SIG_IGN, which every program that a handler starts would inherit, so that none could be terminated.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _STOPS:
         signal.signal(number, lambda *_: None)
-    os.register_at_fork(after_in_child=_take_stops)
+    # A signal that comes before a forked child has its own reaction waits for it.
+    os.register_at_fork(before=_hold_stops, after_in_parent=_release_stops, after_in_child=_take_stops)
+
+
+def _hold_stops() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+
+
+def _release_stops() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
 
 def _take_stops() -> None:
-    """In a forked child: what a program gets that is started."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _release_stops()
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:

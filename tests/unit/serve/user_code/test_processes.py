@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 ENDS = """
-import multiprocessing, os, signal, subprocess, sys, time
+import concurrent.futures, multiprocessing, os, signal, subprocess, time
 
 def model_fn(model_dir):
     return None
@@ -16,6 +16,13 @@ def model_fn(model_dir):
 def waits(ready):
     ready.set()
     time.sleep(60)
+
+def ended_at_once():
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    child.terminate()
+    child.join(20)
+    return child.exitcode
 
 def predict_fn(data, model):
     if data == "pid":
@@ -28,6 +35,11 @@ def predict_fn(data, model):
         child = subprocess.Popen(["sleep", "60"])
         child.send_signal(signal.SIGINT)
         return child.wait(20)
+    if data == "at once":
+        return sorted({ended_at_once() for _ in range(50)})
+    if data == "thread":
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            return pool.submit(ended_at_once).result()
     context = multiprocessing.get_context(data)
     ready = context.Event()
     child = context.Process(target=waits, args=(ready,))
@@ -43,6 +55,8 @@ def test_children_can_be_terminated_and_the_worker_can_not(serve: Any) -> None:
     client = serve(ENDS)
     for kind in ("Popen", "fork", "spawn", "forkserver"):
         assert client.post("/invocations", json=kind).json() == -signal.SIGTERM, kind
+    assert client.post("/invocations", json="at once").json() == [-signal.SIGTERM]
+    assert client.post("/invocations", json="thread").json() == -signal.SIGTERM
     assert client.post("/invocations", json="interrupt").json() == -signal.SIGINT
     worker = client.post("/invocations", json="pid").json()
     for number in (signal.SIGINT, signal.SIGTERM):  # as Ctrl-C in a terminal sends it to all processes
