@@ -1,4 +1,5 @@
-"""What both images know of extractive question answering, without torch: only the standard library, numpy and tokenizers.
+"""What both images know of extractive question answering, without torch: the standard library, numpy, tokenizers only.
+
 
 Data flows through the files in this order:
 
