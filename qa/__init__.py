@@ -1,6 +1,5 @@
 """What both images know of extractive question answering, without torch: the standard library, numpy, tokenizers only.
 
-
 Data flows through the files in this order:
 
     files.py        a JSON, JSON lines or Parquet file, or a folder of them → rows, each with its place in the file
