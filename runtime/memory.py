@@ -56,9 +56,9 @@ def oom_kills(root: Path = _ROOT) -> int:
     return _named(cgroup / "memory.events", "oom_kill") or _named(cgroup / "memory/memory.oom_control", "oom_kill")
 
 
-def set_oom_score(process: int | str, score: int, root: Path = _ROOT) -> None:
-    """Have the kernel kill that process (an id, or "self") before those with a lower score where memory lacks. Raising
-    it needs no rights; where it can't be raised, the kernel chooses by size alone.
+def set_oom_score(process: int, score: int, root: Path = _ROOT) -> None:
+    """Have the kernel kill the process with that id before those with a lower score, if memory is short. Raising it
+    needs no rights; if it can't be raised, the kernel chooses by size alone.
     """
     with suppress(OSError):
         (root / f"proc/{process}/oom_score_adj").write_text(str(score), "ascii")

@@ -1,9 +1,10 @@
-"""Files and folders that are written aside and then renamed, so that nobody ever sees half of one.
+"""Files and folders that are written aside and then renamed, so that nobody ever sees half of one; and their locks.
 
 A signal may kill the writer at any moment, and SageMaker uploads what is in the folders all the same. What a killed
 writer leaves has a hidden name, by which `remove_leftovers` finds it.
 """
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -34,6 +35,16 @@ def scratch(target: Path) -> Iterator[Path]:
         yield part
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of that file, which one process has at a time: until the block or the process ends. Raises
+    OSError.
+    """
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def remove_leftovers(folder: Path) -> None:

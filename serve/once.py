@@ -1,8 +1,9 @@
 """What one process makes and all use: the workers of a server start together, and want the same files."""
 
-import fcntl
 from collections.abc import Callable
 from pathlib import Path
+
+from berth.runtime.whole_files import locked
 
 
 def make_once(folder: Path, make: Callable[[], None]) -> None:
@@ -11,8 +12,7 @@ def make_once(folder: Path, make: Callable[[], None]) -> None:
     """
     filled = folder.with_suffix(".filled")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or its process ends
+    with locked(folder.with_suffix(".lock")):
         if not filled.is_file():
             make()
             filled.touch()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.cpus import has_vnni
 from berth.runtime.engines import graph
+from berth.runtime.engines.conversion import kept_folder, make_graph_once, refuse
 from berth.runtime.engines.engine import Engine
 from berth.runtime.engines.graph import FOLDER, FULL_WEIGHT_BITS, TOKENIZER, GraphError, GraphManifest, read_manifest
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
@@ -81,18 +82,23 @@ def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
 
 
 def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
-    for folder in (files.folder / FOLDER, chosen.folder):
-        if not folder.is_dir():
-            continue
+    import openvino
+
+    own = files.folder / FOLDER
+    if own.is_dir():
         try:
-            return _load_graph(folder, files, chosen)
+            return _load_graph(own, files, chosen)
         except GraphError as error:
             say(f"{error}: it is not used")
     if chosen.precision == "int8":
         raise ModelFilesError(_no_int8(files.folder))
-    say(f"{files.folder} has no graph for OpenVINO: making one takes some seconds, at each start of a container")
-    graph.make(files.folder, chosen.folder)
-    return _load_graph(chosen.folder, files, chosen)
+    kept = kept_folder(chosen.folder, graph.hash_sources(files.folder), openvino.__version__)
+    make_graph_once(files.folder, kept, openvino.__version__, say)
+    try:
+        return _load_graph(kept, files, chosen)
+    except GraphError as error:
+        refuse(kept, error)
+        raise
 
 
 def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings) -> LoadedModel:

@@ -22,6 +22,7 @@ from typing import Any
 from berth.contract.model_files import CONFIG, TOKENIZERS, WEIGHTS
 from berth.runtime import whole_files
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.runtime.memory import CONVERSION_SCORE, set_oom_score
 
 FOLDER = "openvino"
 MANIFEST = "graph.json"
@@ -136,13 +137,20 @@ def make(model: Path, target: Path) -> None:
     twice) goes with it. GraphError or ModelFilesError with its sentence if it can't be made.
     """
     command = [sys.executable, "-P", "-m", "berth.runtime.engines.convert", str(model), str(target)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
-    if done.returncode < 0:
-        killer = signal.Signals(-done.returncode).name
-        raise GraphError(f"no graph could be made ({killer} ended the conversion; memory may be short)")
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no reason was given"]
-        raise (ModelFilesError if done.returncode == NO_MODEL else GraphError)(lines[-1])
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        set_oom_score(process.pid, CONVERSION_SCORE)  # who waits for it can do without the graph
+        _, errors = process.communicate()
+    if process.returncode < 0:
+        killer = signal.Signals(-process.returncode).name
+        raise GraphError(
+            f"no graph for OpenVINO was made of {model}: {killer} ended the conversion, as the kernel does if memory is "
+            "short; give the container more"
+        )
+    if process.returncode:
+        lines = errors.strip().splitlines() or ["no reason was given"]
+        raise (ModelFilesError if process.returncode == NO_MODEL else GraphError)(lines[-1])
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ from berth.serve.user_code.fetch import fetch
 from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code
 from berth.serve.user_code.unused import unused_files
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
-from berth.serve.workers.wire import Wire
+from berth.serve.workers.wire import MessageWire
 
 if TYPE_CHECKING:
     from berth.serve.user_code.handler import UserHandler
@@ -49,7 +49,7 @@ _CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
 class Channel:
     """The worker's end of the socket, for all of its threads."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: MessageWire) -> None:
         self._wire = wire
         self._lock = threading.Lock()
 
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     leave_stops_to_the_server()
     log.configure(os.environ)
     descriptor, model_dir, threads, device = arguments
-    channel = Channel(Wire(socket.socket(fileno=int(descriptor))))
+    channel = Channel(MessageWire(socket.socket(fileno=int(descriptor))))
     try:
         folder = hub.model_folder(Path(model_dir), os.environ, SCRATCH, logger.info)
         code = _user_code(folder, arguments)

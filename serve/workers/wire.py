@@ -15,7 +15,7 @@ _APART = 65_536
 """Bytes from which a buffer of a message is a frame of its own; smaller ones are cheaper to copy."""
 
 
-class Wire:
+class MessageWire:
     """One thread at a time may send, and one may receive."""
 
     def __init__(self, end: socket.socket) -> None:

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from berth.runtime.memory import WORKER_SCORE, set_oom_score
 from berth.serve.workers.dispatcher import Slots
 from berth.serve.workers.messages import Batch, BatchError, FromWorker
-from berth.serve.workers.wire import Wire
+from berth.serve.workers.wire import MessageWire
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Worker:
         self._on_end = on_end
         self._outgoing: SimpleQueue[Batch | None] = SimpleQueue()
         self.slots = Slots(self._outgoing.put)
-        self._wire: Wire | None = None
+        self._wire: MessageWire | None = None
         self._pause = 0.0
         self._to_end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
@@ -101,7 +101,7 @@ class Worker:
         """Start the process, send and receive until it ends."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self._wire = wire = Wire(ours)
+            self._wire = wire = MessageWire(ours)
             try:
                 process = self._start_process(theirs)
             except (OSError, ValueError) as error:
@@ -137,7 +137,7 @@ class Worker:
             _kill(process)
         return process
 
-    def _receive(self, wire: Wire) -> bool:
+    def _receive(self, wire: MessageWire) -> bool:
         """Take one message, and forget it: an answer may be large."""
         try:
             message = wire.receive()
@@ -146,11 +146,11 @@ class Worker:
         self._on_message(self, message)
         return True
 
-    def _send_all(self, wire: Wire) -> None:
+    def _send_all(self, wire: MessageWire) -> None:
         while self._send(wire):
             pass
 
-    def _send(self, wire: Wire) -> bool:
+    def _send(self, wire: MessageWire) -> bool:
         """Send the next batch, and forget it."""
         batch = self._outgoing.get()
         if batch is None:

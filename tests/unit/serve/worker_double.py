@@ -16,13 +16,13 @@ import numpy as np
 
 from berth.runtime.engines.engine import EngineInfo, RowLogits
 from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, Ready
-from berth.serve.workers.wire import Wire
+from berth.serve.workers.wire import MessageWire
 
 DIES, RAISES, SLOW, SLEEPS, SENDS_HALF, FORKS, STARTS = 1, 2, 3, 4, 5, 6, 7
 TOKENIZER = '{"token_types": false, "library": {}}'
 
 
-def run(connection: Wire, batch: Batch) -> None:
+def run(connection: MessageWire, batch: Batch) -> None:
     first = {int(row.input_ids[0]) for row in batch.rows}
     if DIES in first:
         os._exit(7)
@@ -49,7 +49,7 @@ def run(connection: Wire, batch: Batch) -> None:
 
 def main() -> None:
     descriptor, model, threads, _ = sys.argv[1:]
-    connection = Wire(socket.socket(fileno=int(descriptor)))
+    connection = MessageWire(socket.socket(fileno=int(descriptor)))
     name = Path(model).name
     marker = os.environ.get("STARTED", "")
     again = bool(marker) and Path(marker).exists()

@@ -1,0 +1,109 @@
+"""A graph that a model lacks: made once for all workers of a server, or by none of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.engines import conversion
+from berth.runtime.engines.conversion import kept_folder, make_graph_once, refuse
+from berth.runtime.engines.graph import GraphError
+from berth.runtime.engines.model_folder import ModelFilesError
+from tests.unit.small_models import save_tiny_model
+
+WORKER = """
+import sys
+from pathlib import Path
+from berth.runtime.engines import choose
+settings = choose.settings({"BERTH_GRAPH_DIR": sys.argv[2]}, 1, cuda=False)
+print(choose.load(Path(sys.argv[1]), settings, print).engine.info.description)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plain") / "model"
+    save_tiny_model(folder)
+    return folder
+
+
+def start_workers(model: Path, folder: Path, count: int) -> list[subprocess.Popen[str]]:
+    command = [sys.executable, "-P", "-c", WORKER, str(model), str(folder)]
+    return [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+
+
+def lines_of(workers: list[subprocess.Popen[str]]) -> list[list[str]]:
+    return [worker.communicate(timeout=300)[0].splitlines() for worker in workers]
+
+
+def conversions_of(model: Path) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"berth.runtime.engines.convert" in words and str(model).encode() in words:
+            yield int(path.parent.name)
+
+
+def test_one_of_several_workers_makes_the_graph_and_all_load_it(model: Path, tmp_path: Path) -> None:
+    said = lines_of(start_workers(model, tmp_path, 3))
+    assert sorted(len(lines) for lines in said) == [1, 1, 2]
+    assert {lines[-1].partition(" ")[0] for lines in said} == {"OpenVINO"}
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_conversion_that_is_killed_is_tried_once_and_all_workers_do_without(model: Path, tmp_path: Path) -> None:
+    workers = start_workers(model, tmp_path, 2)
+    deadline = time.monotonic() + 120
+    while not (found := list(conversions_of(model))):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    while Path(f"/proc/{found[0]}/oom_score_adj").read_text() != "1000\n":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(found[0], signal.SIGKILL)
+    said = lines_of(workers)
+    assert sorted(len(lines) for lines in said) == [2, 3], "one has tried, and the other has not"
+    (reason,) = {lines[-2] for lines in said}
+    assert reason.startswith(f"no graph for OpenVINO was made of {model}: SIGKILL ended the conversion")
+    assert reason.endswith(": PyTorch answers in its place")
+    assert {lines[-1].partition(" ")[0] for lines in said} == {"PyTorch"}
+
+
+def test_too_little_memory_is_a_decision_for_all_workers_of_one_server(model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "folder" / "digest"
+    with pytest.raises(GraphError, match=r"about 40\d MB of memory, and 300 MB are free"):
+        make_graph_once(model, kept, "2026.4.1", print, lambda: 300_000_000)
+    with pytest.raises(GraphError, match="300 MB are free"):
+        make_graph_once(model, kept, "2026.4.1", print, lambda: 10**12)
+    (record,) = kept.parent.iterdir()
+    record.write_text(json.dumps({**json.loads(record.read_text()), "server": "another"}))
+    with pytest.raises(GraphError, match="200 MB are free"):
+        make_graph_once(model, kept, "2026.4.1", print, lambda: 200_000_000)
+
+
+def test_a_model_that_can_not_be_loaded_is_one_for_every_worker(model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "digest"
+    refuse(kept, ModelFilesError("the weights lack a head"))
+    with pytest.raises(ModelFilesError, match="the weights lack a head"):
+        make_graph_once(model, kept, "2026.4.1", print)
+
+
+def test_a_folder_that_can_not_be_written_is_named_with_its_setting(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(GraphError, match=f"{tmp_path}/file/kept .* set BERTH_GRAPH_DIR"):
+        make_graph_once(model, tmp_path / "file/kept/digest", "2026.4.1", print)
+
+
+def test_no_model_takes_the_graph_of_another(tmp_path: Path) -> None:
+    hashes = [{"config.json": "a"}, {"config.json": "b"}, {"config.json": "a", "vocab.txt": "c"}]
+    folders = [kept_folder(tmp_path, each, version) for each in hashes for version in ("2026.4", "2026.5")]
+    assert len(set(folders)) == 6
+    assert conversion.kept_folder(tmp_path, hashes[0], "2026.4") == folders[0]
