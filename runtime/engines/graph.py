@@ -145,8 +145,8 @@ def make(model: Path, target: Path) -> None:
     if process.returncode < 0:
         killer = signal.Signals(-process.returncode).name
         raise GraphError(
-            f"no graph for OpenVINO was made of {model}: {killer} ended the conversion, as the kernel does if memory is "
-            "short; give the container more"
+            f"no graph for OpenVINO was made of {model}: {killer} ended the conversion, as the kernel does if memory "
+            "is short; give the container more"
         )
     if process.returncode:
         lines = errors.strip().splitlines() or ["no reason was given"]

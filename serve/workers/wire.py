@@ -1,18 +1,21 @@
 """One end of the socket between the server and a worker: messages as pickles, large bodies as frames of their own.
 
 A body is not copied into a pickle, nor out of one: it is written from where it is, and read into what the receiver
-keeps. So each side holds a request of 100 MB once.
+keeps. So each side holds a request of 100 MB once. (multiprocessing's Connection frames messages in the same way, and
+holds them up to three times.)
 """
 
-import os
 import pickle
 import socket
+import struct
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any
 
 _APART = 65_536
 """Bytes from which a buffer of a message is a frame of its own; smaller ones are cheaper to copy."""
+_SHORT, _LONG = struct.Struct("!i"), struct.Struct("!Q")
+"""A frame's size: 4 bytes, or -1 in 4 bytes and 8 bytes."""
+_LONGEST_SHORT = 0x7FFFFFFF
 
 
 class MessageWire:
@@ -20,27 +23,29 @@ class MessageWire:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._connection: Connection[Any, Any] = Connection(os.dup(end.fileno()))
+        self._reader = end.makefile("rb")
 
     def send(self, message: Any) -> None:
         """Send a message; blocks until the other end has read most of it. OSError if the other end is gone."""
-        apart: list[pickle.PickleBuffer] = []
+        apart: list[memoryview] = []
 
         def stays(buffer: pickle.PickleBuffer) -> bool:
-            if buffer.raw().nbytes < _APART:
+            view = buffer.raw()
+            if view.nbytes < _APART:
                 return True
-            apart.append(buffer)
+            apart.append(view)
             return False
 
-        self._connection.send_bytes(pickle.dumps(message, protocol=5, buffer_callback=stays))
-        for buffer in apart:
-            self._connection.send_bytes(buffer.raw())
+        data = pickle.dumps(message, protocol=5, buffer_callback=stays)
+        self._socket.sendall(_header(len(data)) + data)
+        for view in apart:
+            self._socket.sendall(_header(view.nbytes))
+            self._socket.sendall(view)
 
     def receive(self) -> Any:
         """The next message; EOFError or OSError if the other end is gone."""
         # The pickle asks for its buffers one by one: each is the next frame.
-        frames = iter(self._connection.recv_bytes, None)
-        return pickle.loads(next(frames), buffers=frames)
+        return pickle.loads(self._frame(), buffers=iter(self._frame, None))
 
     def cut(self) -> None:
         """Have whoever sends or receives here see the end at once, also if another process still holds the other
@@ -50,5 +55,22 @@ class MessageWire:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._connection.close()
+        self._reader.close()
         self._socket.close()
+
+    def _frame(self) -> bytes:
+        (size,) = _SHORT.unpack(self._bytes(_SHORT.size))
+        if size == -1:
+            (size,) = _LONG.unpack(self._bytes(_LONG.size))
+        return self._bytes(size)
+
+    def _bytes(self, size: int) -> bytes:
+        """So many bytes, read into one buffer of that size."""
+        data = self._reader.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data
+
+
+def _header(size: int) -> bytes:
+    return _SHORT.pack(size) if size <= _LONGEST_SHORT else _SHORT.pack(-1) + _LONG.pack(size)

@@ -213,6 +213,31 @@ def test_a_worker_that_can_not_be_started_is_the_end() -> None:
     pool.stop()
 
 
+def reset_peak(pid: int) -> int:
+    """Bytes that a process has now, from which on its peak is taken."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return peak(pid)
+
+
+def peak(pid: int) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize("size", [25_000_000, 100_000_000])
+def test_a_large_body_is_held_once_on_each_side(start: Pools, size: int) -> None:
+    pool, _ = start(threads=1)
+    processes = [os.getpid(), *pids(pool)]
+    for _ in range(2):  # nothing of the first is left when the second comes
+        before = [reset_peak(pid) for pid in processes]
+        (answer,) = pool.submit([HandlerRequest(bytes(size), {})], repeatable=False).result(60)
+        assert len(answer.body) == size
+        grown = [peak(pid) - least for pid, least in zip(processes, before, strict=True)]
+        print([one / size for one in grown])
+        assert max(grown) < 1.3 * size
+        del answer
+
+
 def test_nobody_waits_for_what_is_told_of_the_first_worker() -> None:
     pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
     begun, go_on = threading.Event(), threading.Event()
