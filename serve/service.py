@@ -55,14 +55,19 @@ class Service:
         none can be had, both from any thread.
         """
 
-        def begin(ready: Ready | HandlerReady) -> None:
-            self._begin(ready)
-            on_ready()
-
         def fail(sentence: str) -> None:
             self.failure = sentence
             log.error("%s%s", self._said_of, sentence)
             on_failure()
+
+        def begin(ready: Ready | HandlerReady) -> None:
+            try:
+                self._begin(ready)
+            except Exception as error:  # in a thread in which nobody else would see it
+                log.exception("%sthe server can't use what its worker has loaded", self._said_of)
+                fail(f"the server can't use the model ({type(error).__name__}): the log has the traceback")
+            else:
+                on_ready()
 
         self.pool.tell(begin, fail)
 

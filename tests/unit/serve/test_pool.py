@@ -16,6 +16,7 @@ from berth.runtime.engines.engine import WindowTokens
 from berth.runtime.memory import WORKER_SCORE
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
+from berth.serve.service import Service
 from berth.serve.workers.messages import HandlerRequest, Ready
 from berth.serve.workers.pool import EngineError, WorkerPool
 from berth.serve.workers.worker import WorkerSettings
@@ -256,6 +257,18 @@ def test_nobody_waits_for_what_is_told_of_the_first_worker() -> None:
     finally:
         go_on.set()
         pool.stop()
+
+
+def test_a_model_that_the_server_can_not_use_is_a_failure() -> None:
+    """The double's tokenizer is none."""
+    pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
+    service, failed = Service(pool, RequestLimits()), threading.Event()
+    pool.start()
+    service.start(failed.set)
+    assert failed.wait(20)
+    assert service.failure is not None
+    assert "the server can't use the model (" in service.failure
+    pool.stop()
 
 
 def test_too_much_work_is_refused_with_the_time_that_it_takes(start: Pools) -> None:
