@@ -1,0 +1,250 @@
+"""Bodies drawn for what they cost: memory and time that each takes of the inference image, and whether /ping answers.
+
+Usage: python -m bench.cost --model out/model.tar.gz [--requests 300] > bench/results/DATE-cost.md
+
+The image serves on one CPU with 2 GB, as an endpoint, as a batch transform, and with a handler of the command's own.
+It gets so many bodies of each content type, one after the other, at its limits and one byte over. Memory is the peak of
+the container's control group over what it used before the first body, time is process 1's own, for what the model
+takes follows from its size; with a handler it is that until the answer. A /ping each second must be answered within one
+second. Ends with exit code 1 if a body cost more than the bounds, or if the container ended. Wants what bench/serve.py
+does, without the peer, and an engine on this machine, as root.
+"""
+
+import argparse
+import http.client
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from docker.models.containers import Container
+
+from bench import machine, program
+from bench.serving import sides
+from bench.serving.container import running
+from bench.serving.costly_bodies import CostlyBody, Room, draw
+from bench.serving.our_image import add_options, our_sides
+from bench.serving.peak_memory import PeakMemory
+from berth.common import engine
+from berth.serve.codecs import CODECS, CSV
+from berth.serve.limits import MEBIBYTE, RequestLimits
+
+MEMORY = "2g"
+PING_EVERY = 1.0  # seconds
+PING_WITHIN = 1.0
+_ANSWER_WITHIN = 120.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SHOWN = 20
+HANDLER = '''
+import re, threading
+
+def model_fn(model_dir):
+    return None
+
+def predict_fn(data, model):
+    """A first cell `hold` keeps Python for itself for some seconds, once it is answered; another must be a number."""
+    if data[0][0] == "hold":
+        threading.Timer(0.2, re.match, (r"(a|aa)+$", "a" * 36 + "b")).start()
+        return [0.0]
+    return [float(row[0]) for row in data]
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a body may cost: megabytes of memory; seconds, 0 for any number. `handler`: seconds until the answer, which
+    may be 500.
+    """
+
+    megabytes: int
+    seconds: float
+    handler: bool = False
+
+
+ENDPOINT, TRANSFORM, OF_HANDLER = Bounds(300, 2.0), Bounds(900, 0.0), Bounds(300, 2.0, handler=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a body cost: `pings` are the seconds that each /ping meanwhile took."""
+
+    body: CostlyBody
+    status: int
+    megabytes: int
+    seconds: float
+    pings: tuple[float, ...]
+
+    def fault(self, bounds: Bounds) -> str:
+        """What is over the bounds; empty if nothing is."""
+        found = []
+        if not (200 <= self.status < 500 or (bounds.handler and self.status == 500)):
+            found.append(f"status {self.status}")
+        if self.megabytes > bounds.megabytes:
+            found.append(f"{self.megabytes} MB")
+        if bounds.seconds and self.seconds > bounds.seconds:
+            found.append(f"{self.seconds:.1f} s")
+        if max(self.pings, default=0.0) > PING_WITHIN:
+            found.append(f"a /ping of {max(self.pings):.1f} s")
+        shown = f"{self.body.content_type}, {self.body.name}"
+        return f"{', '.join(found)}: {shown}" if found else ""
+
+
+@dataclass
+class Pings:
+    """The seconds of each /ping; infinite for one without a 200."""
+
+    port: int
+    every: float
+    took: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """For the length of a `with` block."""
+        done = threading.Event()
+
+        def ping() -> None:
+            while not done.wait(self.every):
+                status, seconds = ask(self.port, "GET", "/ping", 10.0)
+                self.took.append(seconds if status == 200 else float("inf"))
+
+        thread = threading.Thread(target=ping)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def ask(port: int, method: str, path: str, within: float, body: CostlyBody | None = None) -> tuple[int, float]:
+    """Status (0 without an answer) and seconds of a request."""
+    began = time.monotonic()
+    headers = {"Content-Type": body.content_type} if body else {}
+    try:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=within)) as connection:
+            connection.request(method, path, body.data if body else None, headers)
+            response = connection.getresponse()
+            response.read()
+            return response.status, time.monotonic() - began
+    except (OSError, http.client.HTTPException):
+        return 0, time.monotonic() - began
+
+
+def measure(container: Container, port: int, bodies: Sequence[CostlyBody], *, answered: bool = False) -> list[Cost]:
+    """What each of the bodies costs a server, `answered`: in seconds until its answer."""
+    container.reload()
+    pid = int(container.attrs["State"]["Pid"])
+    pings = Pings(port, PING_EVERY)
+    costs = []
+    with closing(PeakMemory(pid)) as memory, pings.going_on():
+        before = memory.usage()
+        for body in bodies:
+            memory.reset()
+            last, cpu, seen = memory.peak(), _cpu_seconds(pid), len(pings.took)
+            status, seconds = ask(port, "POST", "/invocations", _ANSWER_WITHIN, body)
+            if not answered:
+                seconds = _cpu_seconds(pid) - cpu
+            peak = memory.peak()
+            more = peak - before if peak > last else 0  # else it is the peak of another body
+            costs.append(Cost(body, status, more // 10**6, seconds, tuple(pings.took[seen:])))
+    return costs
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of a process; infinite once it has ended, as for a memory error."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return float("inf")
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def drawn(count: int, room: Room) -> list[CostlyBody]:
+    """So many bodies of each content type."""
+    return [draw(content_type, room, number) for content_type in CODECS for number in range(count)]
+
+
+def of_handler() -> list[CostlyBody]:
+    """What a handler fails on, with the text in its exception; and large bodies to a worker that does not read."""
+    cells = [b"a" * 20_000, b"a" * 1_000_000, b"token=" * 200_000, b"a.b@" * 200_000, b"-" * 1_000_000, b"hold", b"1"]
+    cells += [b"1\n" * 1_000_000, b"hold", b"1" * 1_000_000]
+    return [CostlyBody(CSV, f"{cell[:6].decode()!r} ({len(cell)} bytes)", cell) for cell in cells]
+
+
+def render(costs: dict[str, list[Cost]], bounds: dict[str, Bounds]) -> list[str]:
+    """A table of the costs, and what is over the bounds."""
+    lines = [
+        "| served | bodies | content type | 200 | 4xx | most MB | most s | slowest /ping, s |",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, found in costs.items():
+        for content_type in dict.fromkeys(cost.body.content_type for cost in found):
+            these = [cost for cost in found if cost.body.content_type == content_type]
+            answered = sum(cost.status == 200 for cost in these)
+            refused = sum(400 <= cost.status < 500 for cost in these)
+            megabytes, seconds = max(cost.megabytes for cost in these), max(cost.seconds for cost in these)
+            ping = max((ping for cost in these for ping in cost.pings), default=0.0)
+            figures = f"{answered} | {refused} | {megabytes} | {seconds:.2f} | {ping:.2f}"
+            lines.append(f"| {name} | {len(these)} | {content_type} | {figures} |")
+    faults = [fault for name, found in costs.items() for cost in found if (fault := cost.fault(bounds[name]))]
+    return [*lines, "", f"Over the bounds: {len(faults)}.", *(f"- {fault}" for fault in faults[:_SHOWN])]
+
+
+def main(words: Sequence[str]) -> int:
+    options = _options(words)
+    cores = machine.cores_of(options.cores)[:1]
+    client = engine.connect()
+    bounds = {
+        "endpoint": ENDPOINT,
+        "batch transform, 6 MiB": TRANSFORM,
+        "batch transform, 25 MiB": TRANSFORM,
+        "handler": OF_HANDLER,
+    }
+    costs: dict[str, list[Cost]] = {}
+    with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
+        [side] = our_sides(options, [], Path(scratch))
+        handler = Path(scratch, "handler")
+        (handler / "code").mkdir(parents=True)
+        (handler / "code" / "inference.py").write_text(HANDLER)
+        for name, of_name in bounds.items():
+            bodies, environment, model = _scene(name, options.requests, handler, side.model)
+            changed = replace(side, model=model, environment={**side.environment, **environment})
+            with running(client, changed, cores, None) as server:
+                server.container.update(mem_limit=MEMORY, memswap_limit=MEMORY)
+                measure(server.container, server.port, bodies[:5])  # so that memory has been used once
+                costs[name] = measure(server.container, server.port, bodies, answered=of_name.handler)
+                print(f"{name}: {len(bodies)} bodies", file=sys.stderr)
+        what = sides.describe(client, side)
+    setting = f"{program.setting('cost', words, client, cores)}, {MEMORY} of memory."
+    print(
+        "\n".join([f"# What bodies cost, {time.strftime('%Y-%m-%d')}", "", setting, what, "", *render(costs, bounds)])
+    )
+    return 1 if any(cost.fault(bounds[name]) for name, found in costs.items() for cost in found) else 0
+
+
+def _scene(name: str, count: int, handler: Path, model: Path) -> tuple[list[CostlyBody], dict[str, str], Path]:
+    """The bodies, variables and model of one of the ways to serve."""
+    if name == "handler":
+        return of_handler(), {}, handler
+    if name == "endpoint":
+        return drawn(count, Room(2 * MEBIBYTE, RequestLimits())), {}, model
+    size = 6 if "6" in name else 25
+    room = Room(size * MEBIBYTE, RequestLimits(batch=True))
+    variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(size)}
+    return drawn(max(1, count // 10), room), variables, model
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = program.make_parser("cost", __doc__)
+    add_options(parser)
+    parser.set_defaults(requests=300)
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    program.end_with(main)

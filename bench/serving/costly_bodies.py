@@ -1,0 +1,169 @@
+"""Bodies drawn for what they cost a server: as large, as many-partite or as hard to tokenise as its limits allow.
+
+Each is made of one part over and over: values, keys, brackets, lines, rows, or letters of a text. It is filled up to
+the limit of a body's bytes, to one byte more, to the number of records, or to the characters of questions and contexts.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from berth.serve.codecs import CSV, JSON, JSON_LINES
+from berth.serve.limits import RequestLimits
+
+_LETTERS = (
+    *("a ", "a", "word ", f"{'0' * 370} ", "日", "日 ", "é", "e\u0301", "\u0301", "🙂", "\x01", "\ud800", " ", "\t"),
+    *('"', ", ", "don't ", "1,000.50 ", "\u200d", "ﷺ", "สวัสดี"),
+)
+"""Of texts: what is one token a letter, none, many, or a word that never ends."""
+_VALUES = (
+    *("0", "1.5e-7", "9" * 4000, "null", '""', '"é"', r'"\ud83d\ude42"', r'"\u0000"', "[]", "[0]", "{}", '{"a":0}'),
+    *('{"":{}}', "[[[[[]]]]]", '{"question":"a","context":"b"}', '{"inputs":{"question":"a","context":"b"}}', "NaN"),
+)
+_LINES = ("", " ", "x", "1", "{", '"', "{}", "[]", "\ufeff", '{"a":0,"b":0,"c":0}', '{"question":"a","context":"b"}')
+_ROWS = (
+    *("", " ", "x", "a,b", ",", '""', '"",""', 'a,"b', 'a,"b"c', 'a","""', '"', '"""', "a,b,c", "question,context"),
+    *("\r", "a,\x00", '"a\nb",c', "ab," * 500),
+)
+_NESTED = ("[", "{", '{"a":', "[[],", '[{"a":', '{"inputs":', '{"inputs":[')
+
+
+@dataclass(frozen=True, slots=True)
+class CostlyBody:
+    """A body, and what it is made of."""
+
+    content_type: str
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What bodies are to fill: `size` in bytes, and a server's other limits."""
+
+    size: int
+    limits: RequestLimits
+
+
+def draw(content_type: str, room: Room, number: int) -> CostlyBody:
+    """A body of that type; the same for the same `number`."""
+    chance = Random(f"{content_type} {number}")
+    name, data = chance.choice(_MAKERS[content_type])(chance, room)
+    return CostlyBody(content_type, f"{name} ({len(data)} bytes)", data)
+
+
+def filled(part: str, size: int, begin: str = "", end: str = "", filler: str = " ") -> bytes:
+    """Exactly `size` bytes: the part as often as it fits, and the filler for the rest."""
+    one, first, last = (each.encode("utf-8", "backslashreplace") for each in (part, begin, end))
+    data = first + one * ((size - len(first) - len(last)) // max(1, len(one))) + last
+    return data + filler.encode() * (size - len(data))
+
+
+def _size(chance: Random, room: Room) -> int:
+    return room.size + chance.choice((0, 0, 1))
+
+
+def _values(chance: Random, room: Room) -> tuple[str, bytes]:
+    value = chance.choice(_VALUES)
+    begin, end = chance.choice((("[", "0]"), ('{"inputs":[', "0]}"), ('{"inputs":{"question":"a","context":[', "0]}}")))
+    return f"list of {value[:20]}", filled(f"{value},", _size(chance, room), begin, end)
+
+
+def _keys(chance: Random, room: Room) -> tuple[str, bytes]:
+    value = chance.choice(_VALUES)[:40]
+    if chance.random() < 0.3:
+        return f"one key with {value[:20]}", filled(f'"a":{value},', _size(chance, room), "{", '"a":0}')
+    if chance.random() < 0.3:
+        return "a long key", filled(chance.choice("aé🙂"), _size(chance, room), '{"', '":0}')
+    size, keys, number = _size(chance, room), [], 0
+    while size > 0:
+        keys.append(f'"{number}":{value},')
+        size, number = size - len(keys[-1].encode()), number + 1
+    return f"keys with {value[:20]}", ("{" + "".join(keys)).encode()[: room.size - 1] + b"}"
+
+
+def _brackets(chance: Random, room: Room) -> tuple[str, bytes]:
+    part = chance.choice(_NESTED)
+    depth = chance.choice((50, 500, 900, room.size))
+    size = min(_size(chance, room), depth * len(part))
+    return f"{depth} of {part}", filled(part, size)
+
+
+def _text(chance: Random, characters: int) -> tuple[str, str]:
+    letters = "".join(chance.choices(_LETTERS, k=chance.choice((1, 1, 1, 2, 3))))
+    return letters[:10], (letters * (characters // len(letters) + 1))[:characters]
+
+
+def _questions(chance: Random, room: Room) -> tuple[str, bytes]:
+    """As many questions as may be, with as many characters or as many bytes, and parameters that ask for much."""
+    count = chance.choice((1, 1, 2, 30, 300, room.limits.questions, room.limits.questions + 1))
+    letters, text = _text(chance, max(2, chance.choice((room.limits.characters, room.size)) // count - 1))
+    question, context = ("a", text) if chance.random() < 0.8 else (text, "a")
+    one = {"question": question, "context": context}
+    parameters = {
+        "top_k": chance.choice((1, 5, 100, 1000)),
+        "max_answer_len": chance.choice((1, 15, 384)),
+        "align_to_words": chance.random() < 0.5,
+    }
+    if chance.random() < 0.3:
+        parameters |= {"max_seq_len": chance.choice((8, 32, 64)), "doc_stride": chance.choice((0, 1, 4))}
+    body = json.dumps({"inputs": [one] * count, "parameters": parameters}, ensure_ascii=chance.random() < 0.5)
+    data = body.encode("utf-8", "backslashreplace")
+    return f"{count} questions of {letters!r}, {parameters}", data[: room.size + 1]
+
+
+def _of_parts(parts: Sequence[str]) -> Callable[[Random, Room], tuple[str, bytes]]:
+    """Lines or rows of one part, or of two in turns: in all bytes, or as many as there may be records."""
+
+    def make(chance: Random, room: Room) -> tuple[str, bytes]:
+        part = "".join(f"{each}\n" for each in chance.choices(parts, k=chance.choice((1, 1, 2))))
+        begin = chance.choice(("", "", "question,context\n", '"'))
+        if chance.random() < 0.7:
+            return f"lines of {part[:30]!r}", filled(part, _size(chance, room), begin, filler="\n")
+        count = (room.limits.records + chance.choice((0, 1))) // part.count("\n")
+        return f"{count} lines of {part[:30]!r}", (begin + part * count).encode()[: room.size + 1]
+
+    return make
+
+
+def _records(content_type: str) -> Callable[[Random, Room], tuple[str, bytes]]:
+    """Good records, as many as may be, whose texts have all characters that a body may have."""
+
+    def make(chance: Random, room: Room) -> tuple[str, bytes]:
+        count = chance.choice((1, 2, 16, 200, room.limits.records))
+        characters = chance.choice((room.limits.body_characters, room.size)) // count - 1
+        letters, text = _text(chance, min(max(2, characters), room.limits.characters - 1))
+        one = {"question": "a", "context": text, "parameters": {"top_k": chance.choice((1, 20, 1000))}}
+        if content_type == JSON_LINES:
+            line = json.dumps(one, ensure_ascii=chance.random() < 0.5)
+        else:
+            line = 'a,"{}"'.format(text.replace('"', '""'))
+        data = f"{line}\n".encode("utf-8", "backslashreplace")
+        return f"{count} records of {letters!r}", (data * count)[: room.size + 1]
+
+    return make
+
+
+def _one_record(content_type: str) -> Callable[[Random, Room], tuple[str, bytes]]:
+    """A line or a row of many parts."""
+    parts = _VALUES if content_type == JSON_LINES else ("", "a", "ab", '""', '"a"', '"', 'a"', "\x00", "é")
+
+    def make(chance: Random, room: Room) -> tuple[str, bytes]:
+        part, begin = chance.choice(parts), chance.choice(("", "[", '"', "question,"))
+        return f"one line of {part[:20]!r}", filled(f"{part},", _size(chance, room), begin)
+
+    return make
+
+
+_MAKERS = {
+    JSON: (_values, _keys, _brackets, _questions, _questions),
+    JSON_LINES: (
+        _of_parts(_LINES),
+        _of_parts(_VALUES),
+        _records(JSON_LINES),
+        _records(JSON_LINES),
+        _one_record(JSON_LINES),
+    ),
+    CSV: (_of_parts(_ROWS), _of_parts(_ROWS), _records(CSV), _records(CSV), _one_record(CSV)),
+}

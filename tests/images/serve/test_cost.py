@@ -1,0 +1,49 @@
+"""What bodies cost the image with one CPU and 2 GB: the short version of `python -m bench.cost`."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.cost import ENDPOINT, HANDLER, OF_HANDLER, TRANSFORM, Bounds, drawn, measure, of_handler
+from bench.serving.costly_bodies import CostlyBody, Room, filled
+from berth.serve.codecs import CODECS, CSV, JSON_LINES
+from berth.serve.limits import MEBIBYTE, RequestLimits
+from tests.images.serve.conftest import Serve
+from tests.images.serve.served import Served
+
+SMALL = {"mem_limit": "2g", "memswap_limit": "2g", "nano_cpus": 1_000_000_000}
+DRAWN = 4
+"""Of each content type."""
+
+
+def many_lines(size: int) -> list[CostlyBody]:
+    """Of one character: each is an error, and a record."""
+    return [CostlyBody(each, "lines of x", filled("x\n", size)) for each in (JSON_LINES, CSV)]
+
+
+def assert_within(served: Served, bodies: list[CostlyBody], bounds: Bounds) -> None:
+    measure(served.container, served.port, bodies[:1])  # so that memory has been used once
+    costs = measure(served.container, served.port, bodies, answered=bounds.handler)
+    for cost in costs:
+        print(f"{cost.status}, {cost.megabytes} MB, {cost.seconds:.2f} s: {cost.body.content_type}, {cost.body.name}")
+    assert [fault for cost in costs if (fault := cost.fault(bounds))] == []
+
+
+def test_bodies_for_an_endpoint(serve_model: Serve, model_with_graph: Path) -> None:
+    served = serve_model(model_with_graph, **SMALL)
+    assert_within(served, many_lines(2 * MEBIBYTE) + drawn(DRAWN, Room(2 * MEBIBYTE, RequestLimits())), ENDPOINT)
+
+
+@pytest.mark.parametrize("mebibytes", [6, 25])
+def test_bodies_of_a_batch_transform(serve_model: Serve, model_with_graph: Path, mebibytes: int) -> None:
+    variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(mebibytes)}
+    served = serve_model(model_with_graph, variables, **SMALL)
+    shapes = [CostlyBody(each, "bad records", filled("x\n", 2 * 65_536)) for each in CODECS]
+    assert_within(served, many_lines(mebibytes * MEBIBYTE) + shapes, TRANSFORM)
+
+
+def test_what_a_handler_fails_on(serve_model: Serve, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir(parents=True)
+    (tmp_path / "code/inference.py").write_text(HANDLER)
+    served = serve_model(tmp_path, faulty=True, **SMALL)
+    assert_within(served, [body for body in of_handler() if b"hold" not in body.data], OF_HANDLER)

@@ -1,0 +1,67 @@
+"""Which bodies are drawn, and what counts as too much."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.cost import ENDPOINT, OF_HANDLER, TRANSFORM, Bounds, Cost, render
+from bench.serving.costly_bodies import CostlyBody, Room, draw
+from bench.serving.peak_memory import files
+from berth.serve.codecs import CODECS, CSV
+from berth.serve.limits import RequestLimits
+
+BODY = CostlyBody(CSV, "lines of 'x'", b"x")
+
+
+@pytest.mark.parametrize("content_type", CODECS)
+def test_bodies_fill_their_room(content_type: str) -> None:
+    room = Room(20_000, RequestLimits(tokens=320))
+    bodies = [draw(content_type, room, number) for number in range(200)]
+    assert bodies == [draw(content_type, room, number) for number in range(200)]
+    sizes = [len(body.data) for body in bodies]
+    assert max(sizes) == 20_001
+    assert sizes.count(20_000) > 20
+    assert len({body.data for body in bodies}) > 100
+
+
+@pytest.mark.parametrize(
+    ("cost", "bounds", "fault"),
+    [
+        (Cost(BODY, 200, 300, 2.0, (0.9,)), ENDPOINT, ""),
+        (Cost(BODY, 413, 0, 0.0, ()), ENDPOINT, ""),
+        (Cost(BODY, 200, 301, 2.1, ()), ENDPOINT, "301 MB, 2.1 s"),
+        (Cost(BODY, 200, 800, 30.0, (1.5,)), TRANSFORM, "a /ping of 1.5 s"),
+        (Cost(BODY, 503, 0, 0.0, ()), ENDPOINT, "status 503"),
+        (Cost(BODY, 500, 0, 0.0, ()), OF_HANDLER, ""),
+        (Cost(BODY, 0, 0, float("inf"), (float("inf"),)), ENDPOINT, "status 0, inf s, a /ping of inf s"),
+    ],
+)
+def test_what_is_too_much(cost: Cost, bounds: Bounds, fault: str) -> None:
+    assert cost.fault(bounds) == (f"{fault}: text/csv, lines of 'x'" if fault else "")
+
+
+def test_a_page_of_costs() -> None:
+    costs = [Cost(BODY, 200, 12, 0.25, (0.1,)), Cost(BODY, 413, 400, 0.1, ())]
+    text = "\n".join(render({"endpoint": costs}, {"endpoint": ENDPOINT}))
+    assert "| endpoint | 2 | text/csv | 1 | 1 | 400 | 0.25 | 0.10 |" in text
+    assert "Over the bounds: 1.\n- 400 MB: text/csv" in text
+
+
+@pytest.mark.parametrize(
+    ("groups", "peak", "usage"),
+    [
+        (
+            "5:pids:/docker/a\n4:cpu,memory:/docker/a\n0::/\n",
+            "memory/docker/a/memory.max_usage_in_bytes",
+            "memory/docker/a/memory.usage_in_bytes",
+        ),
+        (
+            "0::/system.slice/docker-a.scope\n",
+            "system.slice/docker-a.scope/memory.peak",
+            "system.slice/docker-a.scope/memory.current",
+        ),
+    ],
+)
+def test_where_the_kernel_counts(groups: str, peak: str, usage: str) -> None:
+    root = Path("/sys/fs/cgroup")
+    assert files(groups) == (root / peak, root / usage)
