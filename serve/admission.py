@@ -10,8 +10,8 @@ from berth.serve.limits import MEBIBYTE, RequestLimits
 
 LATER = "send the request again later"
 _QUARTER = 4
-"""All bodies together may take a quarter of the memory that is free without them: on its way to a worker a body exists
-up to four times for a moment, and a handler makes more of it."""
+"""All bodies together may take a quarter of what is free: on its way to a worker a body exists up to four times for a
+moment, and a handler makes more of it."""
 
 
 def retry_after(waiting_seconds: float) -> int:
@@ -64,7 +64,7 @@ class MemoryShare(Share):
 
     def take(self, amount: int) -> None:
         if abs(self.used + amount - self._used_when_looked) >= MEBIBYTE:
-            self.most = (self._available() + self.used) // _QUARTER
+            self.most = self._available() // _QUARTER
             self._used_when_looked = self.used
         super().take(amount)
 
@@ -87,7 +87,13 @@ class Holding:
                 raise
         self._taken += amount
 
+    def grow_to(self, amount: int) -> None:
+        """Have taken so much in all; ServeError (503) as by `take`."""
+        if amount > self._taken:
+            self.take(amount - self._taken)
+
     def give_all(self) -> None:
+        """End with nothing."""
         for share in self._shares:
             share.give(self._taken)
         self._taken = 0

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from berth.serve.access_log import AccessLog
-from berth.serve.admission import Admission
+from berth.serve.admission import Admission, Holding
 from berth.serve.answering import Intake
 from berth.serve.body_limits import LOAD_REQUEST, for_questions
 from berth.serve.errors import Kind, ServeError
@@ -86,7 +86,7 @@ def _routes_of_many(models: ModelRegistry, invoker: Invoker) -> list[Route]:
     """SageMaker's contract for a container that holds many models."""
 
     async def load(request: Request) -> Response:
-        name, url = requested_model(await read_body(request, LOAD_REQUEST, lambda size: None))
+        name, url = requested_model(await read_body(request, LOAD_REQUEST, Holding()))
         await models.load(name, url)
         return json_response(200, {"status": f"{name} is loaded"})
 

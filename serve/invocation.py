@@ -4,7 +4,7 @@ longer than its client waits.
 
 import asyncio
 import io
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -21,6 +21,8 @@ from berth.serve.service import Service
 
 TIMES = "berth.times"
 """Where a request's scope has its stages."""
+_TRUSTED_PART = 16
+"""A client that has sent one part in so many of its body is expected to send the rest."""
 
 
 class Invoker:
@@ -40,7 +42,7 @@ class Invoker:
         try:
             async with asyncio.timeout(self._seconds):
                 with times.measure("receive"):
-                    body, headers = await _received(request, service.body_limits, held.take, refusal)
+                    body, headers = await _received(request, service.body_limits, held, refusal)
                 with self._admission.requests.hold(1):
                     responding = service.answering.respond(body, headers, self._intake, times)
                     del body  # so that a large one is held by nobody once a worker has it
@@ -64,7 +66,7 @@ def _refusal_now(service: Service) -> ServeError | None:
 
 
 async def _received(
-    request: Request, limits: BodyLimits, take: Callable[[int], None], refusal: ServeError | None
+    request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None
 ) -> tuple[bytes, dict[str, str]]:
     """The body without its Content-Encoding, and headers that fit it; ServeError as `read_body` and `unpack` do."""
     headers = dict(request.headers)
@@ -73,36 +75,37 @@ async def _received(
         encoding = encoding_of(headers.pop("content-encoding", None))
     except ServeError as error:
         refusal = refusal or error
-    body = await read_body(request, limits, take, refusal)
+    body = await read_body(request, limits, held, refusal)
     if encoding:
-        body = await unpack(body, encoding, limits, take)
+        body = await unpack(body, encoding, limits, held.take)
         headers["content-length"] = str(len(body))
     return body, headers
 
 
-async def read_body(
-    request: Request, limits: BodyLimits, take: Callable[[int], None], refusal: ServeError | None = None
-) -> bytes:
-    """The request's body; ServeError if it is too large (413), if `take` refuses the size of a part (503), or
-    `refusal` if the request is refused already.
+async def read_body(request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None = None) -> bytes:
+    """The request's body; ServeError if it is too large (413), if `held` can't have so much (503), or `refusal` if the
+    request is refused already.
 
-    A body that is refused is read on and thrown away, up to a limit, so that a client that is still sending reads the
-    answer instead of a broken pipe.
+    Room for a whole body is taken once a part of it has come: of many bodies at one time some are answered, and a
+    client that sends nothing takes no room. A body that is refused is read on and thrown away, up to a limit, so that a
+    client that is still sending reads the answer instead of a broken pipe.
     """
     received = io.BytesIO()  # whose value is its buffer: nothing is copied at the end
+    declared = int(request.headers.get("content-length", 0))
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limits.drained:
             raise limits.too_large(f"more than {limits.drained}", close=True)
-        if refusal is None and size <= limits.most:
+        if refusal is None and max(size, declared) <= limits.most:
             try:
-                take(len(chunk))
+                held.grow_to(max(size, declared) if _TRUSTED_PART * size >= declared else size)
                 received.write(chunk)
                 continue
             except ServeError as error:
                 refusal = error
         received = io.BytesIO()
+        held.give_all()
     if size > limits.most:
         raise limits.too_large(str(size))
     if refusal is not None:
