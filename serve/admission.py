@@ -66,6 +66,12 @@ class MemoryShare(Share):
         if abs(self.used + amount - self._used_when_looked) >= MEBIBYTE:
             self.most = self._available() // _QUARTER
             self._used_when_looked = self.used
+        if amount > self.most:
+            sentence = (
+                f"the body wants {amount} bytes, and a quarter of the free memory is {self.most}: send less at once, "
+                "or use an instance with more memory"
+            )
+            raise ServeError(Kind.TOO_LARGE, sentence)
         super().take(amount)
 
 

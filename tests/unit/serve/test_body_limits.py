@@ -75,6 +75,16 @@ def test_all_bodies_together_take_a_quarter_of_the_free_memory() -> None:
         share.take(MEBIBYTE)
 
 
+def test_a_body_that_never_fits_into_memory_is_too_large() -> None:
+    share = MemoryShare(lambda: 300 * MEBIBYTE, lambda: 0.0)
+    share.take(75 * MEBIBYTE)
+    share.give(75 * MEBIBYTE)
+    with pytest.raises(ServeError) as caught:
+        share.take(100 * MEBIBYTE)
+    assert caught.value.status == 413
+    assert all(fact in caught.value.message for fact in (str(100 * MEBIBYTE), str(75 * MEBIBYTE), "more memory"))
+
+
 def test_a_body_is_held_once_while_it_is_received() -> None:
     size = 25 * MEBIBYTE
     part = b"x" * 65_536
