@@ -27,7 +27,8 @@ def load_pipeline(model_dir: str | Path) -> "QuestionAnsweringPipeline":
     """
     from berth.serve.settings import limits_of, read_settings  # which a handler that brings its own model needs not
 
-    threads = int(os.environ.get("OMP_NUM_THREADS") or model_threads())
+    share = os.environ.get("OMP_NUM_THREADS", "")  # the server sets it for each worker
+    threads = int(share) if share.isdecimal() else model_threads()
     cuda = torch_cuda() is not None and count_gpus(Path("/"), os.environ) > 0
     loaded = choose.load(Path(model_dir), choose.settings(os.environ, threads, cuda=cuda), log.info)
     return QuestionAnsweringPipeline(loaded, limits_of(read_settings(os.environ)))

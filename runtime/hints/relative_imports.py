@@ -20,7 +20,8 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
         return ""
     changes = [f'"{_absolute(node, path, context.code_dir)}" instead of "{ast.unparse(node)}"' for node in imports[:3]]
     more = " and so on" if len(imports) > 3 else ""
-    return f"; {path.name} runs as a script, which is in no package: write {', '.join(changes)}{more}"
+    how = "is imported by its path" if context.serving else "runs as a script, which is in no package"
+    return f"; {path.name} {how}: write {', '.join(changes)}{more}"
 
 
 def _absolute(node: ast.ImportFrom, path: Path, code_dir: Path) -> str:

@@ -5,6 +5,7 @@ So the server's own packages stay as they are whatever a model wants, and the im
 
 import errno
 import hashlib
+import json
 import os
 import sys
 import sysconfig
@@ -14,9 +15,13 @@ from pathlib import Path
 
 from berth.runtime import requirements
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.runtime.hints.program import PackageNote
 from berth.runtime.requirements import RequirementsError
 from berth.serve.once import make_once
 from berth.serve.user_code.find import UserCode
+
+NOTE = "replaced.json"
+"""In an environment: what its requirements replaced in the image, for the sentence of a failure."""
 
 
 class NoRoomError(ModelFilesError):
@@ -46,6 +51,7 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
             raise ModelFilesError(f"{wanted.parent}: {error}") from None
         if note:
             say(f"warning: {note.text}")
+            (place / NOTE).write_text(json.dumps([note.text, note.modules]), "utf-8")
 
     try:
         make_once(place, install)
@@ -55,6 +61,15 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
         sentence = f"the container can't write the packages of {code.requirements} into {scratch} ({error.strerror})"
         raise (NoRoomError if full else ModelFilesError)(f"{sentence}: {advice}") from error
     return python
+
+
+def package_note(environment: Path) -> PackageNote | None:
+    """What the requirements of an environment replaced in the image; None if nothing, or if it is the image's own."""
+    try:
+        text, modules = json.loads((environment / NOTE).read_text("utf-8"))
+    except OSError:
+        return None
+    return PackageNote(text, tuple(modules))
 
 
 def lay_over(place: Path) -> None:

@@ -1,6 +1,7 @@
 """Why a handler failed: the sentence that a client or /ping gets, and the traceback for the log."""
 
 import os
+import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -9,6 +10,7 @@ from berth.contract.masking import mask_text
 from berth.runtime.hints.advice import without_advice
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
+from berth.serve.user_code.environment import package_note
 from berth.serve.user_code.find import FUNCTIONS, UserCode
 
 _SHOWN_CHARACTERS = 300
@@ -24,7 +26,7 @@ def failure_sentence(error: BaseException, code: UserCode, log_id: str = "") -> 
     where = f" (raised at {os.path.relpath(own[-1].filename, code.folder)}:{own[-1].lineno})" if own else ""
     behind = remedy(
         RaisedException(_kind(error), str(error)[:_READ_CHARACTERS], [frame.filename for frame in frames]),
-        ProgramContext(code.folder, environ=os.environ, serving=True),
+        ProgramContext(code.folder, environ=os.environ, package_note=package_note(Path(sys.prefix)), serving=True),
     )
     traced = f": the log has the traceback{f' under the id {log_id}' if log_id else ''}"
     return f"{_what(error, code)}{where}{traced}{behind}"

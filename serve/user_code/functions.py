@@ -53,7 +53,8 @@ def import_handler(code: UserCode) -> ModuleType:
 class HandlerFunctions:
     """What answers requests: transform_fn, or the other three one after the other.
 
-    What an `async` function returns is awaited, in one event loop for the life of the process.
+    What an `async` function returns is awaited, in one event loop for the life of the process; what it yields is a
+    generator of the values.
     """
 
     def __init__(self, module: ModuleType, defaults: Defaults, context: object) -> None:
@@ -107,7 +108,9 @@ class HandlerFunctions:
         found: Any = plan.call(function, arguments, self._context)
         if inspect.isawaitable(found):
             return self._runner.run(_await(found))
-        return self._runner.run(_collect(found)) if inspect.isasyncgen(found) else found
+        if inspect.isasyncgen(found):
+            return (each for each in self._runner.run(_collect(found)))
+        return found
 
 
 def _text_or_bytes(body: bytes, content_type: str) -> str | bytes:

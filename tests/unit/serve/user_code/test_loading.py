@@ -159,6 +159,15 @@ def model_fn(model_dir):
     assert not hasattr(h11, "VALUE")
 
 
+def test_a_failure_names_what_the_requirements_replaced(model: Any, wheel: Any) -> None:
+    handler = "from h11 import Connection\n" + ECHO
+    folder = model(inference_py=handler, requirements_txt="--no-index --find-links .\nh11==1.0\n")
+    wheel(folder / "code", "h11")
+    sentence = failure_of(folder)
+    assert "ImportError: cannot import name 'Connection'" in sentence
+    assert "requirements.txt replaces h11" in sentence
+
+
 def test_modules_and_requirements_of_the_source_folder(model: Any, wheel: Any) -> None:
     """What the SDK packs: entry_point "src/inference.py" of a source_dir, and `dependencies` in lib/."""
     handler = """

@@ -113,7 +113,7 @@ def options_of(loop):
     return loop is asyncio.get_running_loop()
 
 class Writer:
-    def __call__(self, prediction, accept, *, context):
+    async def __call__(self, prediction, accept, *, context):
         context.set_response_content_type(0, "text/plain")
         yield repr(prediction)
         yield b"!"
@@ -125,6 +125,13 @@ output_fn = Writer()
 def test_functions_of_every_kind(serve: Any) -> None:
     response = serve(FUNCTIONS).post("/invocations", json=1)
     assert (response.text, response.headers["content-type"]) == ("[1, 3, True]!", "text/plain")
+
+
+def test_a_generator_as_output_fn(serve: Any) -> None:
+    client = serve(
+        "def model_fn(d):\n    return len\n\ndef output_fn(found, accept):\n    yield str(found)\n    yield b'!'\n"
+    )
+    assert client.post("/invocations", json=[1, 2]).content == b"2!"
 
 
 def test_what_a_generator_yields_is_a_list(serve: Any) -> None:
