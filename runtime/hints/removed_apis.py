@@ -4,8 +4,9 @@ That an API is missing is what the exception says: nothing is looked for that ha
 """
 
 import ast
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from berth.runtime.hints.api_names import (
 )
 from berth.runtime.hints.images import PROFILES, ThisImage, image_with, this_image
 from berth.runtime.hints.program import ProgramContext, RaisedException
-from berth.runtime.hints.sources import calls, trees
+from berth.runtime.hints.sources import calls, stamps, trees
 
 PACKAGES = ("transformers", "accelerate", "datasets", "evaluate")
 CANDIDATES = ("4.57.6", "4.49.0")
@@ -92,7 +93,7 @@ def message_hint(message: str, code_dir: Path, here: ThisImage) -> str:
     """What to write instead, and the image that has all that the script uses; "" if the message is of nothing known."""
     if not any(each.match(message) for each in _MESSAGES):
         return ""
-    own = read_own_code(code_dir)
+    own = read_own_code(code_dir, stamps(code_dir))
     missing = list(_missing(message, own))
     if not missing or not here.versions.get(missing[0].package):
         return ""
@@ -188,8 +189,11 @@ def _minor(version: Version) -> str:
     return ".".join(map(str, version.release[:2]))
 
 
-def read_own_code(code_dir: Path) -> OwnCode:
-    """Of the files of a source folder, as far as they can be parsed."""
+@functools.lru_cache(maxsize=1)
+def read_own_code(code_dir: Path, _stamps: Hashable) -> OwnCode:
+    """Of the files of a source folder, as far as they can be parsed. Kept while no file changes, because a handler may
+    fail at each request, and reading takes up to a second.
+    """
     own = OwnCode(
         modules=frozenset({path.stem for path in code_dir.glob("*.py")} | {path.name for path in code_dir.glob("*/")})
     )

@@ -17,9 +17,19 @@ class ParserArgument:
     takes_value: bool
 
 
+def files(code_dir: Path) -> list[Path]:
+    """The Python files below the source folder, or the first of them."""
+    return sorted(code_dir.rglob("*.py"))[:_FILES]
+
+
+def stamps(code_dir: Path) -> tuple[tuple[Path, int], ...]:
+    """The same with when each was changed, by which what was read of them can be kept."""
+    return tuple((path, path.lstat().st_mtime_ns) for path in files(code_dir))
+
+
 def trees(code_dir: Path) -> Iterator[tuple[Path, ast.Module]]:
     """Each Python file below the source folder with its syntax tree."""
-    for _, path in zip(range(_FILES), sorted(code_dir.rglob("*.py")), strict=False):
+    for path in files(code_dir):
         with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
             yield path, ast.parse(path.read_text("utf-8"))
 
