@@ -1,0 +1,420 @@
+"""Random loads, requests, unloads, kills and stops against a real server of many models, compared with what must be.
+
+Each name has folders of several kinds of models. A `gated` model waits, at a load and in a request, until a file is
+there: so requests are in flight, and loads on their way, for as long as the machine likes.
+"""
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import wraps
+from pathlib import Path
+from typing import Any, ClassVar
+
+import httpx
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.unit.serve.models.live_server import LiveServer, until
+
+NAMES = ("a", "b", "c")
+QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
+GATED = """
+import time
+from pathlib import Path
+
+def model_fn(model_dir):
+    folder = Path(model_dir)
+    while (folder / "hold").exists():
+        time.sleep(0.005)
+    if (folder / "broken").exists():
+        raise RuntimeError("broken")
+    return folder.name
+
+def predict_fn(data, name):
+    Path(data + ".begun").touch()
+    while not Path(data).exists():
+        time.sleep(0.005)
+    return name
+"""
+ECHO = "def model_fn(model_dir):\n    return model_dir\n\ndef predict_fn(data, model):\n    return [data, model]\n"
+FAILS = "def model_fn(model_dir):\n    raise OSError('no weights')\n"
+REFUSED = {"fails": 500, "huge": 507, "missing": 400}
+"""Kinds of models that can't be loaded, and the status."""
+LOADABLE = ("tiny0", "tiny1", "echo", "gated")
+Response = httpx.Response
+
+
+def write_models(base: Path, tiny: dict[str, Path]) -> None:
+    """A folder of each kind for each name; `tiny` are question answering models."""
+    for name in NAMES:
+        for kind, source in tiny.items():
+            shutil.copytree(source, base / f"models/{name}-{kind}")
+        for kind, code in {"echo": ECHO, "gated": GATED, "fails": FAILS, "huge": ECHO}.items():
+            folder = base / f"models/{name}-{kind}/code"
+            folder.mkdir(parents=True)
+            (folder / "inference.py").write_text(code)
+        with (base / f"models/{name}-huge/weights").open("wb") as file:
+            file.truncate(1 << 42)  # without a byte of disk
+
+
+class Is(Enum):
+    """What a name stands for."""
+
+    ABSENT = 0
+    LOADING = 1
+    READY = 2
+    UNLOADING = 3
+
+
+@dataclass
+class Name:
+    """What must be true of a name, and what has been asked and not answered."""
+
+    state: Is = Is.ABSENT
+    kind: str = ""
+    requests: "list[tuple[Future[Response], Path]]" = field(default_factory=list)
+    """In flight, each with the file that it waits for."""
+    load: "Future[Response] | None" = None
+    loads: "list[tuple[Future[Response], str]]" = field(default_factory=list)
+    """That wait for the end of an unload, each with its kind."""
+    unloads: "list[Future[Response]]" = field(default_factory=list)
+
+
+class Session:
+    """A server that lasts for some examples, and figures over all of them."""
+
+    def __init__(self, base: Path, examples_each: int) -> None:
+        self.base = base
+        self.examples_each = examples_each
+        self.examples = self.servers = self.steps = 0
+        self.counts: dict[str, int] = {}
+        self.memory: list[list[int]] = []
+        """Bytes of each server after each example."""
+        self.server: LiveServer | None = None
+        self.failure: BaseException | None = None
+
+    def run(self, examples: int, steps: int, *, same: bool) -> None:
+        """Run so many examples of so many steps at most, the `same` ones each time; raise the first failure."""
+        machine = type("Machine", (ModelsMachine,), {"session": self})
+        chosen = settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=same,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            run_state_machine_as_test(machine, settings=chosen)
+        except BaseException as error:
+            raise self.failure or error from None
+        finally:
+            self.close()
+
+    def begin(self) -> LiveServer:
+        if self.server is None:
+            self.server = LiveServer(self.base)
+            self.servers += 1
+            self.memory.append([])
+        return self.server
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.kill()
+            self.server = None
+
+
+def noted(step: "Callable[..., None]") -> "Callable[..., None]":
+    """Keep the first failure: Hypothesis repeats the steps before one, and reports that another failure comes of it."""
+
+    @wraps(step)
+    def run(machine: "ModelsMachine", *values: Any, **named: Any) -> None:
+        try:
+            step(machine, *values, **named)
+        except BaseException as error:
+            machine.session.failure = machine.session.failure or error
+            raise
+
+    return run
+
+
+def names_where(condition: "Callable[[Name], bool]") -> tuple[Any, Any]:
+    """A rule's strategy for one of the names of which this is true, and its precondition that there is one."""
+
+    def found(machine: "ModelsMachine") -> list[str]:
+        return [name for name, it in machine.names.items() if condition(it)]
+
+    return st.runner().flatmap(lambda machine: st.sampled_from(found(machine))), precondition(
+        lambda it: bool(found(it))
+    )
+
+
+ANY = st.sampled_from(NAMES)
+ABSENT, if_absent = names_where(lambda it: it.state is Is.ABSENT)
+LOADING, if_loading = names_where(lambda it: it.load is not None)
+ASKED, if_asked = names_where(lambda it: bool(it.requests))
+IDLE, if_idle = names_where(lambda it: it.state in (Is.LOADING, Is.READY) and not it.requests)
+
+
+class ModelsMachine(RuleBasedStateMachine):
+    """`session` is set in a subclass."""
+
+    session: ClassVar[Session]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server = self.session.begin()
+        self.names = {name: Name() for name in NAMES}
+        self.threads = ThreadPoolExecutor(64)
+        self.gates = 0
+        self.counters: dict[str, float] = {}
+
+    # What is asked
+
+    @rule(name=ANY, kind=st.sampled_from((*LOADABLE, *LOADABLE, "gated", "gated", *REFUSED)))
+    @noted
+    def load(self, name: str, kind: str) -> None:
+        it = self.names[name]
+        if it.state is Is.UNLOADING:
+            if kind in LOADABLE:
+                it.loads.append((self._later("POST", "/models", self._body(name, kind)), kind))
+            return
+        if it.state is not Is.ABSENT:
+            self._expect(409, "POST", "/models", self._body(name, kind))
+            return
+        self._expect(REFUSED.get(kind, 200), "POST", "/models", self._body(name, kind))
+        if kind in LOADABLE:
+            it.state, it.kind = Is.READY, kind
+
+    @if_absent
+    @rule(name=ABSENT)
+    @noted
+    def load_slowly(self, name: str) -> None:
+        it = self.names[name]
+        self._file(name, "hold").touch()
+        it.load = self._later("POST", "/models", self._body(name, "gated"))
+        it.state, it.kind = Is.LOADING, "gated"
+        until(lambda: f"{name}-gated" in self.server.workers(), "a load")
+
+    @if_loading
+    @rule(name=LOADING)
+    @noted
+    def let_it_load(self, name: str) -> None:
+        it = self.names[name]
+        assert it.load is not None
+        self._file(name, "hold").unlink()
+        self._answered(it.load, 200)
+        it.state, it.load = Is.READY, None
+
+    @rule(name=ANY, count=st.integers(1, 3))
+    @noted
+    def invoke(self, name: str, count: int) -> None:
+        it = self.names[name]
+        if it.state is Is.READY and it.kind == "gated":
+            for _ in range(count):
+                self.gates += 1
+                gate = self.session.base / f"gate-{self.session.examples}-{self.gates}"
+                it.requests.append((self._later("POST", f"/models/{name}/invoke", str(gate)), gate))
+            until(lambda: self.server.metrics()["berth_active_requests"] == self._in_flight(), "requests")
+        elif it.state is Is.READY:
+            self._check_answer(name)
+        else:
+            expected = 503 if it.state is Is.LOADING else 404
+            self._expect(expected, "POST", f"/models/{name}/invoke", QUESTION)
+
+    @if_asked
+    @rule(name=ASKED)
+    @noted
+    def let_it_answer(self, name: str) -> None:
+        it = self.names[name]
+        for _, gate in it.requests:
+            gate.touch()
+        for answer, gate in it.requests:
+            assert self._answered(answer, 200).json() == f"{name}-gated"
+            gate.unlink()
+        it.requests.clear()
+        if it.state is Is.UNLOADING:
+            self._finish_unload(name)
+
+    @rule(name=ANY)
+    @noted
+    def unload(self, name: str) -> None:
+        it = self.names[name]
+        if it.state is Is.ABSENT:
+            self._expect(404, "DELETE", f"/models/{name}")
+        elif it.requests:
+            it.unloads.append(self._later("DELETE", f"/models/{name}"))
+            it.state = Is.UNLOADING
+            until(lambda: self._status("GET", f"/models/{name}") == 404, "an unload")
+        else:
+            self._expect(200, "DELETE", f"/models/{name}")
+            if it.load is not None:
+                self._answered(it.load, 503)
+                self._file(name, "hold").unlink()
+            self.names[name] = Name()
+
+    @if_idle
+    @rule(name=IDLE, for_good=st.booleans())
+    @noted
+    def kill(self, name: str, for_good: bool) -> None:
+        """End the worker; `for_good`: and let it fail to start again."""
+        it = self.names[name]
+        folder = f"{name}-{it.kind}"
+        until(lambda: folder in self.server.workers(), "a worker")
+        worker = self.server.workers()[folder]
+        fails = for_good and it.kind == "gated" and it.state is Is.READY
+        if fails:
+            self._file(name, "broken").touch()
+        os.kill(worker, signal.SIGKILL)
+        self._count("kill")
+        if fails:
+            until(lambda: self._status("GET", f"/models/{name}") == 404, "the end of a model without a worker")
+            until(lambda: len(self.server.scratch()) < len(self._with_worker()), "the end of its folder")
+            self._file(name, "broken").unlink()
+            self.names[name] = Name()
+            self._count("kill for good")
+        elif it.load is not None:
+            self._answered(it.load, 507)  # as if the kernel had killed it for memory
+            self._file(name, "hold").unlink()
+            self.names[name] = Name()
+        else:
+            # What a handler has begun is not repeated, so its worker must be another one before it is asked.
+            until(lambda: self.server.workers().get(folder, worker) != worker, "another worker")
+            self.invoke(name, 1)
+
+    # What must be, whatever was asked
+
+    @invariant()
+    @noted
+    def all_is_as_it_must_be(self) -> None:
+        """The list has the loaded models, counters never go back, and nothing is left of what is unloaded."""
+        self.session.steps += 1
+        ready = {name: it for name, it in self.names.items() if it.state is Is.READY}
+        listed = self.server.ask("GET", "/models").json()["models"]
+        assert {each["modelName"]: each["modelUrl"] for each in listed} == {
+            name: self._body(name, it.kind)["url"] for name, it in ready.items()
+        }
+        assert self.server.ask("GET", "/ping").json() == {"status": "ready", "models": len(ready)}
+        found = self.server.metrics()
+        assert found["berth_active_requests"] == self._in_flight()
+        counters = {name: value for name, value in found.items() if name.partition("{")[0].endswith("_total")}
+        fallen = {name: value for name, value in self.counters.items() if counters.get(name, 0.0) < value}
+        assert fallen == {}
+        self.counters = counters
+        assert set(self.server.workers()) == self._with_worker()
+        assert len(self.server.scratch()) == len(self._with_worker())
+
+    @noted
+    def teardown(self) -> None:
+        """End the example, and the server if it has lasted long enough."""
+        self.session.examples += 1
+        try:
+            if self.session.examples % self.session.examples_each == 0:
+                self._stop()
+            else:
+                self._settle()
+        except BaseException:
+            self.session.close()
+            raise
+        finally:
+            self.threads.shutdown()
+
+    def _stop(self) -> None:
+        """SIGTERM while requests are in flight: those are answered, and the server ends."""
+        self.server.terminate()
+        self._count("SIGTERM")
+        pending = [request for it in self.names.values() for request in it.requests]
+        self._count("requests at SIGTERM", len(pending))
+        for _, gate in pending:
+            gate.touch()
+        for answer, gate in pending:
+            self._answered(answer, 200)
+            gate.unlink()
+        for name, it in self.names.items():
+            self._file(name, "hold").unlink(missing_ok=True)
+            for unload in it.unloads:
+                self._answered(unload, 200, 503)
+            for load in [*(load for load, _ in it.loads), *([it.load] if it.load else [])]:
+                self._answered(load, 200, 503)
+        assert self.server.end() == 0, self.server.log.read_text()[-3000:]
+        assert self.server.workers() == {}
+        assert list(self.server.tmp.iterdir()) == []
+        self.session.server = None
+
+    def _settle(self) -> None:
+        for name in NAMES:
+            self.let_it_answer(name)
+            self.unload(name)
+        self.all_is_as_it_must_be()
+        self.session.memory[-1].append(self.server.memory())
+
+    # How
+
+    def _finish_unload(self, name: str) -> None:
+        it = self.names[name]
+        for unload in it.unloads:
+            self._answered(unload, 200)
+        found = [(self._answered(load, 200, 409).status_code, kind) for load, kind in it.loads]
+        assert sorted(status for status, _ in found) == ([200] + [409] * (len(found) - 1) if found else []), found
+        loaded = [kind for status, kind in found if status == 200]
+        self.names[name] = Name(Is.READY, loaded[0]) if loaded else Name()
+
+    def _check_answer(self, name: str) -> None:
+        kind = self.names[name].kind
+        answer = self._expect(200, "POST", f"/models/{name}/invoke", QUESTION).json()
+        if kind == "echo":
+            assert answer == [QUESTION, self._body(name, kind)["url"]]
+        else:
+            assert answer["answer"] == QUESTION["context"][answer["start"] : answer["end"]]
+
+    def _expect(self, status: int, method: str, path: str, value: Any = None) -> Response:
+        answer = self.server.ask(method, path, value)
+        assert answer.status_code == status, f"{method} {path}: {answer.status_code} {answer.text}"
+        self._count(f"{method} {_without_name(path)} {status}")
+        return answer
+
+    def _answered(self, future: "Future[Response]", *statuses: int) -> Response:
+        answer = future.result()
+        assert answer.status_code in statuses, f"{answer.request.method} {answer.url}: {answer.text}"
+        self._count(f"{answer.request.method} {_without_name(answer.url.path)} {answer.status_code}, waited for")
+        return answer
+
+    def _later(self, method: str, path: str, value: Any = None) -> "Future[Response]":
+        return self.threads.submit(self.server.ask, method, path, value)
+
+    def _status(self, method: str, path: str, value: Any = None) -> int:
+        return self.server.ask(method, path, value).status_code
+
+    def _body(self, name: str, kind: str) -> dict[str, str]:
+        return {"model_name": name, "url": str(self.session.base / f"models/{name}-{kind}")}
+
+    def _file(self, name: str, file: str) -> Path:
+        return self.session.base / f"models/{name}-gated" / file
+
+    def _in_flight(self) -> int:
+        return sum(len(it.requests) for it in self.names.values())
+
+    def _with_worker(self) -> set[str]:
+        return {f"{name}-{it.kind}" for name, it in self.names.items() if it.state is not Is.ABSENT}
+
+    def _count(self, what: str, times: int = 1) -> None:
+        self.session.counts[what] = self.session.counts.get(what, 0) + times
+
+
+def _without_name(path: str) -> str:
+    return re.sub(r"(?<=/models/)[^/]+", "NAME", path)
