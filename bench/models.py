@@ -1,0 +1,68 @@
+"""Random loads, requests, unloads, kills and stops against real servers of many models: what comes of thousands.
+
+Usage: python -m bench.models [--steps 3000] > bench/results/DATE-models.md
+
+The servers run on this machine, without a container, with models of a few kilobytes. After each step the list of
+models, the counters, the worker processes and their folders must be what the steps so far leave. Ends with exit code 1
+if they were not, or if the memory of a server's process 1 grew by a tenth from its first example to its last. Wants
+`make setup-tests`.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import program
+from bench.machine import this_cpu
+from berth.images import build, pins
+from tests.unit.serve.models.machine import Session, write_models
+from tests.unit.small_models import add_graph, save_tiny_model
+
+_STEPS_EACH = 60
+"""Steps of an example, at most: between two examples everything is unloaded, or the server is stopped."""
+_EXAMPLES_EACH = 6
+"""Examples of a server."""
+_MOST_GROWTH = 1.1
+
+
+def growth(memory: Sequence[Sequence[int]]) -> float:
+    """The largest quotient of a server's memory after its last example and after its first; 1 if no server had two."""
+    return max((each[-1] / each[0] for each in memory if len(each) > 1), default=1.0)
+
+
+def render(title: str, setting: str, session: Session) -> str:
+    """A page of what was asked and answered."""
+    lines = [f"# {title}", "", setting, ""]
+    lines += [f"{session.steps} steps in {session.examples} examples against {session.servers} servers.", ""]
+    lines += ["| request and status, or event | times |", "|---|---:|"]
+    lines += [f"| {name} | {count} |" for name, count in sorted(session.counts.items())]
+    lines += ["", "| server | MB of process 1 after each example, when all models are unloaded |", "|---|---|"]
+    for number, memory in enumerate(session.memory, 1):
+        lines.append(f"| {number} | {', '.join(f'{each / 1e6:.1f}' for each in memory)} |")
+    return "\n".join([*lines, "", f"Memory from the first example to the last: {growth(session.memory):.2f} times."])
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("models", __doc__)
+    parser.add_argument("--steps", type=program.positive, default=3000, help="at least; default: %(default)s")
+    options = parser.parse_args(words)
+    with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
+        base = Path(scratch)
+        tiny = {f"tiny{seed}": base / f"tiny{seed}" for seed in (0, 1)}
+        for seed, folder in enumerate(tiny.values()):
+            save_tiny_model(folder, seed)
+            add_graph(folder)
+        write_models(base, tiny)
+        session = Session(base, _EXAMPLES_EACH)
+        while session.steps < options.steps:
+            session.run(-(-(options.steps - session.steps) // _STEPS_EACH), _STEPS_EACH, same=False)
+    command = " ".join(["python -m bench.models", *words])
+    setting = f"`{command}`, {this_cpu()}, {os.cpu_count()} cores, kit {build.revision(pins.ROOT)}."
+    print(render(f"Many models, loaded and unloaded at random, {time.strftime('%Y-%m-%d')}", setting, session))
+    return 1 if growth(session.memory) > _MOST_GROWTH else 0
+
+
+if __name__ == "__main__":
+    program.end_with(main)
