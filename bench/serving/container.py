@@ -49,13 +49,25 @@ class Server:
         """Bytes of all processes, a page that several share counted once (PSS)."""
         return sum(map(process_memory, self.processes()))
 
+    def peak(self) -> int:
+        """The most bytes that its cgroup has held, files that the kernel keeps among them."""
+        command = ["python", "-P", "-c", "from berth.runtime.memory import memory_peak; print(memory_peak() or 0)"]
+        said = self.container.exec_run(command).output
+        assert isinstance(said, bytes)
+        return int(said)
+
 
 @contextmanager
 def running(
-    client: DockerClient, side: Side, cores: Sequence[int], first: bytes | None, at: str = "/opt/ml/model"
+    client: DockerClient,
+    side: Side,
+    cores: Sequence[int],
+    first: bytes | None,
+    at: str = "/opt/ml/model",
+    memory: int | None = None,
 ) -> Iterator[Server]:
     """A server of this side for the length of a `with` block. first: the body of its first request, None for a server
-    that answers none at once; at: where the model is in the container.
+    that answers none at once; at: where the model is in the container; memory: its limit in bytes.
 
     UserError if it does not come up, with its last line.
     """
@@ -69,6 +81,7 @@ def running(
             labels=owner.this_process().labels(name),
             network_mode="host",
             cpuset_cpus=as_text(cores),
+            mem_limit=memory,
             mounts=[Mount(at, str(side.model), type="bind", read_only=True)],
             environment={"SAGEMAKER_BIND_TO_PORT": str(port), **side.environment},
         )
