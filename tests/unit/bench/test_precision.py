@@ -40,4 +40,4 @@ def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         precision.main(["--model", str(tmp_path), "--questions", "2"])
-    assert f"{tmp_path} is empty" in str(ended.value)
+    assert str(tmp_path) in str(ended.value)
