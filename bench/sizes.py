@@ -38,7 +38,7 @@ from berth.local.demo import pretrained_model
 
 FRONT_MB = 100
 RULE = {"fp32": (160, 3.5), "fp32, one thread": (160, 2.0), "bf16": (160, 2.5), "int8": (320, 1.5)}
-"""Memory of a container: FRONT_MB, and for each worker so many megabytes and so many times the file of its fp32 weights.
+"""Memory of a container: FRONT_MB, and for each worker so many megabytes and so many times the size of its fp32 file.
 With one thread for each worker, as with a worker per core, the engine keeps the weights once less."""
 SHAPES = {"MiniLM-L6": (6, 384, 12), "bert-base": (12, 768, 12), "bert-large": (24, 1024, 16)}
 """Layers, hidden size, heads."""
