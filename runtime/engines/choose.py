@@ -65,7 +65,7 @@ def load(model_dir: Path, chosen: EngineSettings, say: Callable[[str], None]) ->
     except GraphError as error:
         if chosen.precision not in ("", "fp32"):
             raise ModelFilesError(f"{error}: {PRECISION_VARIABLE}={chosen.precision} needs it") from error
-        say(f"{error}: PyTorch answers in its place")
+        say(f"PyTorch answers in place of OpenVINO: {error}")
         return _by_pytorch(files, chosen)
 
 

@@ -212,7 +212,7 @@ def test_a_graph_that_is_not_this_models_is_never_served(
     assert len(said) == 3
     assert sentence in said[0]
     assert said[0].endswith(": it is not used")
-    assert said[2] == "made again from model: PyTorch answers in its place"
+    assert said[2] == "PyTorch answers in place of OpenVINO: made again from model"
     assert loaded.engine.info.description.startswith("PyTorch ")
 
 
