@@ -9,7 +9,6 @@ The first worker that comes decides under a lock, the others do as it did: all o
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,8 +19,9 @@ from berth.runtime.engines.graph import GraphError, fault_of, read_manifest, sou
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.memory import available_memory
 
+_LOCKS = Path("/tmp")
 _LOCK = "berth-conversion.lock"
-"""In the container's folder for temporary files: two conversions at once would each count on the same memory."""
+"""One in a container, not one in each model's TMPDIR: two conversions at once would each count on the same memory."""
 _BASE_BYTES, _COPIES = 400_000_000, 2
 """A conversion takes so many bytes, and those of the weights so often: peaks of 516, 683 and 1,374 MB with libraries
 were measured for weights of 0, 90 and 435 MB."""
@@ -124,7 +124,8 @@ def _locked(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(whole_files.locked(Path(tempfile.gettempdir(), _LOCK)))
+            locks = _LOCKS if os.access(_LOCKS, os.W_OK) else folder
+            stack.enter_context(whole_files.locked(locks / _LOCK))
         except OSError as error:
             raise _unwritable(folder, error.strerror or str(error)) from error
         yield

@@ -36,7 +36,7 @@ def ready_service(model_dir: Path, limits: RequestLimits | None = None, **enviro
     service = service_of(model_dir, limits, **environment)
     service.start()
     deadline = time.monotonic() + 60
-    while not service.pool.available:
+    while not (service.is_loaded and service.pool.available):
         assert service.failure is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
