@@ -42,12 +42,8 @@ class PreparedBody:
     refusals: Refusals
     answer_characters: int
     """Of the texts of all answers, at most."""
-
-    @property
-    def rows(self) -> list[WindowTokens]:
-        """What the model sees of all requests, one after the other."""
-        good = (each for each in self.requests if isinstance(each, PreparedRequest))
-        return [row_of(window) for request in good for window in request.windows]
+    rows: Sequence[WindowTokens]
+    """What the model sees of all requests, one after the other."""
 
 
 def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
@@ -69,7 +65,9 @@ def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> Prep
             if not records.separate or isinstance(error, BodyTooLargeError):
                 raise
             requests.append(refusals.of(error))
-    return PreparedBody(records, requests, refusals, limits.body_answer_characters)
+    good = (each for each in requests if isinstance(each, PreparedRequest))
+    rows = [row_of(window) for request in good for window in request.windows]
+    return PreparedBody(records, requests, refusals, limits.body_answer_characters, rows)
 
 
 class _Sums:

@@ -36,6 +36,8 @@ class CostlyBody:
     content_type: str
     name: str
     data: bytes
+    pause: float = 0.0
+    """Seconds after its answer until the next body, of one whose time says nothing: its worker is kept busy."""
 
 
 @dataclass(frozen=True, slots=True)

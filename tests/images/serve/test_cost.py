@@ -46,4 +46,4 @@ def test_what_a_handler_fails_on(serve_model: Serve, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir(parents=True)
     (tmp_path / "code/inference.py").write_text(HANDLER)
     served = serve_model(tmp_path, faulty=True, **SMALL)
-    assert_within(served, [body for body in of_handler() if b"hold" not in body.data], OF_HANDLER)
+    assert_within(served, [body for body in of_handler() if not body.pause], OF_HANDLER)

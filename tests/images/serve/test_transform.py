@@ -52,7 +52,7 @@ def test_json_lines_and_csv_are_answered_record_by_record(served: Served) -> Non
     assert answers[0] == pytest.approx(answers[3])
 
     table = io.StringIO()
-    csv.writer(table).writerows([["context", "question"], [QUESTION["context"], QUESTION["question"]], ["", "What?"]])
+    csv.writer(table).writerows([["question", "context"], [QUESTION["question"], QUESTION["context"]], ["What?", ""]])
     status, body, headers = served.exchange(
         "POST", "/invocations", table.getvalue().encode(), content_type="text/csv", accept="text/csv"
     )
@@ -60,3 +60,8 @@ def test_json_lines_and_csv_are_answered_record_by_record(served: Served) -> Non
     assert (status, headers["content-type"]) == (200, "text/csv; charset=utf-8")
     assert rows[0]["answer"] == QUESTION["context"][int(rows[0]["start"]) : int(rows[0]["end"])]
     assert "is empty" in rows[1]["error"]
+
+
+def test_columns_in_another_order_are_refused(served: Served) -> None:
+    status, body, _ = served.exchange("POST", "/invocations", b"context,question\nAnn,Who?\n", content_type="text/csv")
+    assert (status, "SplitType" in json.loads(body)["error"]) == (400, True)
