@@ -67,7 +67,7 @@ class Bounds:
     handler: bool = False
 
 
-ENDPOINT, TRANSFORM, OF_HANDLER = Bounds(300, 2.0), Bounds(900, 0.0), Bounds(300, 2.0, handler=True)
+ENDPOINT, TRANSFORM, OF_HANDLER = Bounds(300, 2.0), Bounds(600, 0.0), Bounds(300, 2.0, handler=True)
 
 
 @dataclass(frozen=True, slots=True)

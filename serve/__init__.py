@@ -12,4 +12,6 @@ is the whole of it as one call without a server, `gpu_check` is what `gpu-check`
 place of `service` if there are many, and `hub` fetches a model that is not there; `once` has one worker make what
 all need. `app` stands on `invocation` (a request from its body to its response), `responses`, `media_types`,
 `json_text`, `access_log` and `openapi`.
+`codecs` reads CSV by `csv_text` (rows) and `csv_questions` (their questions) and gives `records`; `near_misses` says
+what a wrong body seems to be.
 """

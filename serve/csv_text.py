@@ -10,6 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import TOKENS_VARIABLE
 
 _QUOTES = "put a text into double quotes whole, and write a double quote that is part of it twice"
 _NOT_CLOSED = "unexpected end of data"  # csv's own words
@@ -64,7 +65,8 @@ def read_rows(
             row = next(csv.reader(source, strict=True))
         except StopIteration:
             lines.skip_line()
-            sentence = f"the row in line {line} has more than {limits.characters} characters: shorten its texts"
+            sentence = f"the row in line {line} has more than {limits.characters} characters"
+            sentence += f": shorten its texts, or raise {TOKENS_VARIABLE}"
             row = BrokenRow(line, 1, stays_open=False, error=ServeError(Kind.TOO_LARGE, sentence))
         except csv.Error as error:
             stays_open = str(error) == _NOT_CLOSED or lines.taken > line

@@ -1,9 +1,10 @@
 """How much one request may ask, and how much the server holds at one time.
 
 A model server has no cheap way out of work that it has begun, so everything is counted before it is done: bytes before
-JSON, characters before tokens, tokens before the model, spans before their texts. The arithmetic behind the numbers was
-measured on one core of a server CPU: a MiniLM of 6 layers does 3,500 to 4,000 tokens a second in float32, a BERT-base
-600 to 650; tokenising takes up to 7 µs and 700 bytes for a character that is a token of its own.
+records, records before JSON, characters before tokens, tokens before the model, spans before their texts. The
+arithmetic behind the numbers was measured on one core of a server CPU: a MiniLM of 6 layers does 3,500 to 4,000 tokens
+a second in float32, a BERT-base 600 to 650; tokenising takes up to 7 µs and 700 bytes for a character that is a token
+of its own.
 """
 
 from collections.abc import Sequence
