@@ -6,7 +6,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import MEBIBYTE, PAYLOAD_VARIABLE, TOKENS_VARIABLE, RequestLimits
 
 _AT_ONCE = 1024 * MEBIBYTE
-_MOST_DRAINED = 2048 * MEBIBYTE
+_DRAINED = 1024 * MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ def for_handler(limits: RequestLimits) -> BodyLimits:
 
 
 def _drained(limits: RequestLimits) -> int:
-    return min(2 * limits.payload, _MOST_DRAINED)
+    return limits.payload + min(limits.payload, _DRAINED)

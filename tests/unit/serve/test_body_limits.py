@@ -35,6 +35,7 @@ def test_mebibytes_of_a_body(environ: dict[str, str], questions: int, handler: i
     limits = limits_for(**environ)
     assert for_questions(limits).most == questions * MEBIBYTE
     assert for_handler(limits).most == handler * MEBIBYTE
+    assert for_handler(limits).drained > for_handler(limits).most
 
 
 @pytest.mark.parametrize(
