@@ -19,6 +19,8 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     """Where the value or the file is, or where the handler may write."""
     if not context.serving:
         return ""
+    if raised.name == "SystemExit":
+        return '; a handler must not end its process: put what runs as a script under if __name__ == "__main__"'
     if NO_HUB.search(raised.message.replace("\u2019", "'")):
         return "; this endpoint does not reach the Hub: pack the files into model.tar.gz and load them from model_dir"
     if raised.kind == "KeyError" and raised.files and raised.files[-1].endswith(("<frozen os>", "/os.py")):

@@ -14,7 +14,7 @@ from berth.serve.user_code.environment import package_note
 from berth.serve.user_code.find import FUNCTIONS, UserCode
 
 _SHOWN_CHARACTERS = 300
-_READ_CHARACTERS = 4000  # of an exception's text, which may hold a whole request
+_READ_CHARACTERS = 4000
 
 
 def failure_sentence(error: BaseException, code: UserCode, log_id: str = "") -> str:
@@ -25,7 +25,7 @@ def failure_sentence(error: BaseException, code: UserCode, log_id: str = "") -> 
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(code.folder)]
     where = f" (raised at {os.path.relpath(own[-1].filename, code.folder)}:{own[-1].lineno})" if own else ""
     behind = remedy(
-        RaisedException(_kind(error), str(error)[:_READ_CHARACTERS], [frame.filename for frame in frames]),
+        RaisedException(_kind(error), _text(error), [frame.filename for frame in frames]),
         ProgramContext(code.folder, environ=os.environ, package_note=package_note(Path(sys.prefix)), serving=True),
     )
     traced = f": the log has the traceback{f' under the id {log_id}' if log_id else ''}"
@@ -39,7 +39,7 @@ def trace_text(error: BaseException) -> str:
 
 def _what(error: BaseException, code: UserCode) -> str:
     function = _function_at_fault(error.__traceback__, code.file)
-    lines = str(error).strip()[:_READ_CHARACTERS].splitlines() or [""]
+    lines = _text(error).strip().splitlines() or [""]
     message = without_advice(mask_text(lines[0]))[:_SHOWN_CHARACTERS]
     raised = f"raised {type(error).__name__}" + (f": {message}" if message else "")
     match function:
@@ -55,6 +55,14 @@ def _function_at_fault(trace: TracebackType | None, file: Path) -> str:
     """The handler's function in which an exception was raised, `<module>` for the import, "" for none of the file."""
     names = [frame.name for frame in traceback.extract_tb(trace) if Path(frame.filename) == file]
     return next((name for name in names if name in FUNCTIONS), names[0] if names else "")
+
+
+def _text(error: BaseException) -> str:
+    """What an exception says, which may be as long as a request, or raise itself."""
+    try:
+        return str(error)[:_READ_CHARACTERS]
+    except Exception as another:
+        return f"its text can't be had: {type(another).__name__}"
 
 
 def _kind(error: BaseException) -> str:

@@ -53,6 +53,7 @@ def remedy_for(folder: Path, code: str | Callable[[], object]) -> str:
         ("from transformers import QuestionAnsweringPipeline", ["from berth.serve.pipeline import load_pipeline"]),
         ("import torch; torch.zeros(1).cuda()", ["torch.cuda.is_available()", "build.py build serve"]),
         ("raise ImportError('libGL.so.1: cannot open shared object file: No such file or directory')", ["headless"]),
+        ("import argparse; argparse.ArgumentParser().parse_args(['--x'])", ['if __name__ == "__main__"']),
         ("import subprocess; subprocess.run(['ffmpeg_'])", ["the image has no ffmpeg_"]),
     ],
 )

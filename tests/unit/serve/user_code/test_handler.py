@@ -253,6 +253,10 @@ FAULTS = """
 import os, sys, time
 from sagemaker_inference.errors import GenericInferenceToolkitError
 
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
 def model_fn(model_dir):
     return None
 
@@ -279,6 +283,8 @@ def predict_fn(data, model):
         return float("nan")
     if data == "object":
         return object()
+    if data == "mute":
+        raise Mute
     return data
 
 def output_fn(prediction, accept):
@@ -297,12 +303,14 @@ def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.Ca
         return error_of(client.post("/invocations", json=body))
 
     for body, reason in {
-        "input": "input_fn of the model's inference.py raised ValueError: of input (raised at inference.py:10)",
-        "predict": "predict_fn of the model's inference.py raised KeyError: 'a key' (raised at inference.py:15)",
-        "exit": "predict_fn of the model's inference.py raised SystemExit: 3 (raised at inference.py:17)",
-        "output": "output_fn of the model's inference.py raised RuntimeError (raised at inference.py:35)",
+        "input": "input_fn of the model's inference.py raised ValueError: of input (raised at inference.py:14)",
+        "predict": "predict_fn of the model's inference.py raised KeyError: 'a key' (raised at inference.py:19)",
+        "exit": "predict_fn of the model's inference.py raised SystemExit: 3 (raised at inference.py:21)",
+        "output": "output_fn of the model's inference.py raised RuntimeError (raised at inference.py:41)",
         "password": "output_fn of the model's inference.py raised RuntimeError: password=*** is wrong (raised at "
-        "inference.py:37)",
+        "inference.py:43)",
+        "mute": "predict_fn of the model's inference.py raised Mute: its text can't be had: ValueError (raised at "
+        "inference.py:36)",
         "object": "the model's inference.py failed (TypeError: a object has no form in JSON: return lists, numbers, "
         "strings or arrays)",
         "nan": "the model's inference.py failed (ValueError: the prediction has no form in JSON (Out of range float "
@@ -310,8 +318,11 @@ def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.Ca
     }.items():
         status, kind, sentence = said(body)
         assert (status, kind) == (500, "handler_failed")
-        identifier = sentence.removeprefix(f"{reason}: the log has the traceback under the id ")
+        identifier, _, remedy = sentence.removeprefix(f"{reason}: the log has the traceback under the id ").partition(
+            "; "
+        )
         assert len(identifier) == 8, sentence
+        assert bool(remedy) == (body == "exit")
         assert f"id {identifier}" in capfd.readouterr().err
     assert said("refuse") == (422, "handler_failed", "too few words")
     assert said("die") == (

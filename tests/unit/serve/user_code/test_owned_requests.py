@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tests.unit.serve.in_process import error_of
 
 SHOWS = """
@@ -83,15 +81,12 @@ def predict_fn(data, model, context):
 """
 
 
-@pytest.mark.parametrize("status", [204, 304])
-def test_a_status_without_a_body(serve: Any, status: int) -> None:
-    response = serve(STATUSES).post("/invocations", json=status)
-    assert (response.status_code, response.content) == (status, b"")
-    assert not {"content-type", "content-length"} & response.headers.keys()
-
-
-def test_a_status_that_no_response_can_have(serve: Any) -> None:
+def test_statuses_without_a_body_and_those_that_no_response_can_have(serve: Any) -> None:
     client = serve(STATUSES)
+    for status in (204, 304):
+        response = client.post("/invocations", json=status)
+        assert (response.status_code, response.content) == (status, b"")
+        assert not {"content-type", "content-length"} & response.headers.keys()
     for status in (100, 101, 600):
         code, kind, sentence = error_of(client.post("/invocations", json=status))
         assert (code, kind) == (500, "handler_failed")
