@@ -93,7 +93,8 @@ def _program(path: Path, model_dir: Path, named: str) -> list[str]:
             f"{path} is a handler of TorchServe and is not run: write a code/{DEFAULT_PROGRAM} whose "
             "model_fn(model_dir) does what initialize does, and whose predict_fn(data, model) does what inference does"
         ]
-    return _nearly_named(path) if path.parent in (model_dir, *folders) else []
+    # Other programs, such as one that trained, may have such functions for themselves.
+    return _nearly_named(path) if path.name in (DEFAULT_PROGRAM, "handler.py") else []
 
 
 def _requirements(path: Path, code: UserCode | NoHandler) -> list[str]:

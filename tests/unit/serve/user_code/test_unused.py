@@ -81,6 +81,7 @@ def test_links_that_lead_nowhere(tmp_path: Path) -> None:
         ({"bert/config.json": "{}", "bert/code/inference.py": HANDLER}, ""),
         ({"code/src/inference.py": HANDLER, "code/requirements.txt": "a"}, "src/inference.py"),
         ({"code/train.py": "def main(): ...\n", "code/requirements.txt": "a"}, "train.py"),
+        ({"code/train.py": "import data\n", "code/data.py": "def preprocess(x): ...\n"}, "train.py"),
         ({"code/broken.py": "(", "code/inference.py": HANDLER, ".git/inference.py": HANDLER}, ""),
     ],
 )
