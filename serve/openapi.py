@@ -190,7 +190,7 @@ _PATHS: dict[str, Schema] = {
     "/models/{name}": {
         "parameters": [_MODEL],
         "get": _operation("A model that is loaded.", {JSON: _STRINGS}, Kind.NOT_FOUND),
-        "delete": _operation("Unload a model.", {JSON: _STRINGS}, Kind.NOT_FOUND, Kind.CONFLICT),
+        "delete": _operation("Unload a model.", {JSON: _STRINGS}, Kind.NOT_FOUND),
     },
     "/models/{name}/invoke": {"parameters": [_MODEL], "post": _INVOKE},
 }
