@@ -24,7 +24,7 @@ from berth.serve.models.folder import find_folder
 from berth.serve.models.memory import is_in_memory, needed_memory, taken_bytes
 from berth.serve.models.request import first_name, name_faults, page_size
 from berth.serve.models.scratch import Scratch, remove
-from berth.serve.models.states import Request, State, Step, decide, refusal_of
+from berth.serve.models.states import ModelRequest, ModelState, Step, decide, refusal_of
 from berth.serve.service import STOPPING, Service
 from berth.serve.workers.pool import WorkerPool
 
@@ -45,7 +45,7 @@ class _Model:
     url: str
     loaded: "asyncio.Future[None]"
     """Done when the load has ended, with ServeError if it has failed."""
-    state: State = State.LOADING
+    state: ModelState = ModelState.LOADING
     needed: int = 0
     """Bytes of memory that are reserved for it."""
     service: Service | None = None
@@ -148,7 +148,7 @@ class ModelRegistry:
         memory or disk lacks (507), the model can't be served (500), or it is unloaded meanwhile (503); then nothing of
         it is left.
         """
-        while self._decide(Request.LOAD, name) is Step.WAIT:
+        while self._decide(ModelRequest.LOAD, name) is Step.WAIT:
             await self._end(self._models[name])
         model = _Model(name, url, asyncio.get_running_loop().create_future())
         self._models[name] = model
@@ -163,19 +163,19 @@ class ModelRegistry:
 
     async def unload(self, name: str) -> None:
         """Let the model answer what it has accepted, and end it, or its load; ServeError if there is none (404)."""
-        self._decide(Request.UNLOAD, name)
+        self._decide(ModelRequest.UNLOAD, name)
         await self._end(self._models[name])
 
     def service(self, name: str) -> Service:
         """What answers for that model; ServeError if there is none (404), or it is being loaded (503)."""
-        self._decide(Request.INVOKE, name)
+        self._decide(ModelRequest.INVOKE, name)
         service = self._models[name].service
         assert service is not None
         return service
 
     def description_of(self, name: str) -> dict[str, str]:
         """A model's entry of the list; ServeError (404) if it is not loaded."""
-        self._decide(Request.DESCRIBE, name)
+        self._decide(ModelRequest.DESCRIBE, name)
         return self._entry(name)
 
     def page(self, limit: str | None, token: str | None) -> dict[str, Any]:
@@ -185,9 +185,9 @@ class ModelRegistry:
         page: dict[str, Any] = {"models": [self._entry(name) for name in names[:size]]}
         return page | {"nextPageToken": names[size - 1]} if len(names) > size else page
 
-    def _decide(self, request: Request, name: str) -> Step:
+    def _decide(self, request: ModelRequest, name: str) -> Step:
         """What a request for that name does; ServeError if it is refused."""
-        if request is Request.LOAD:
+        if request is ModelRequest.LOAD:
             self.check_ready()
         model = self._models.get(name)
         state = model.state if model else None
@@ -200,7 +200,7 @@ class ModelRegistry:
         return {"modelName": name, "modelUrl": self._models[name].url}
 
     def _ready_names(self) -> list[str]:
-        return sorted(name for name, model in self._models.items() if model.state is State.READY)
+        return sorted(name for name, model in self._models.items() if model.state is ModelState.READY)
 
     async def _begin(self, model: _Model) -> None:
         """Check the folder, reserve memory, start a worker and wait until it is ready; OSError or ServeError."""
@@ -242,14 +242,14 @@ class ModelRegistry:
         if not model.loaded.done():
             kind = Kind.NO_MEMORY if service.pool.lacked_room else Kind.BROKEN_MODEL
             model.loaded.set_exception(ServeError(kind, service.failure))
-        elif model.state is State.READY:
+        elif model.state is ModelState.READY:
             log.error("%s: unloaded, because its worker can't be started again: POST /models loads it", model.name)
             self._end(model)
 
     def _end(self, model: _Model) -> "asyncio.Future[None]":
         """Unload the model; the future is done when nothing of it is left, and cancelling it changes nothing."""
         if model.unloaded is None:
-            model.state = State.UNLOADING
+            model.state = ModelState.UNLOADING
             if model.service:
                 model.service.stop()
             if not model.loaded.done():
@@ -275,13 +275,13 @@ class ModelRegistry:
         model grows with its first requests.
         """
         models = self._models.values()
-        loading = sum(model.needed for model in models if model.state is State.LOADING)
+        loading = sum(model.needed for model in models if model.state is ModelState.LOADING)
         return min(self._available() - loading, self._capacity - sum(model.needed for model in models))
 
 
 def _succeed(model: _Model, _service: Service) -> None:
     if not model.loaded.done():
-        model.state = State.READY
+        model.state = ModelState.READY
         model.loaded.set_result(None)
 
 

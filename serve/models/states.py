@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 from berth.serve.errors import Kind
 
 
-class State(StrEnum):
+class ModelState(StrEnum):
     """The value completes the sentence "the model is …"."""
 
     LOADING = "being loaded"
@@ -20,7 +20,7 @@ class State(StrEnum):
     UNLOADING = "being unloaded"
 
 
-class Request(Enum):
+class ModelRequest(Enum):
     """What is asked of a model by its name."""
 
     LOAD = "load"
@@ -38,46 +38,46 @@ class Step(Enum):
 
 
 _NOT_FOUND = Kind.NOT_FOUND
-_TABLE: dict[Request, dict[State | None, Step | Kind]] = {
-    Request.LOAD: {
+_TABLE: dict[ModelRequest, dict[ModelState | None, Step | Kind]] = {
+    ModelRequest.LOAD: {
         None: Step.PROCEED,
-        State.LOADING: Kind.CONFLICT,
-        State.READY: Kind.CONFLICT,
-        State.UNLOADING: Step.WAIT,
+        ModelState.LOADING: Kind.CONFLICT,
+        ModelState.READY: Kind.CONFLICT,
+        ModelState.UNLOADING: Step.WAIT,
     },
-    Request.UNLOAD: {
+    ModelRequest.UNLOAD: {
         None: _NOT_FOUND,
-        State.LOADING: Step.PROCEED,  # else nobody could end a load that never ends
-        State.READY: Step.PROCEED,
-        State.UNLOADING: Step.PROCEED,  # both answer when it is unloaded
+        ModelState.LOADING: Step.PROCEED,  # else nobody could end a load that never ends
+        ModelState.READY: Step.PROCEED,
+        ModelState.UNLOADING: Step.PROCEED,  # both answer when it is unloaded
     },
-    Request.INVOKE: {
+    ModelRequest.INVOKE: {
         None: _NOT_FOUND,
-        State.LOADING: Kind.NOT_READY,
-        State.READY: Step.PROCEED,
-        State.UNLOADING: _NOT_FOUND,
+        ModelState.LOADING: Kind.NOT_READY,
+        ModelState.READY: Step.PROCEED,
+        ModelState.UNLOADING: _NOT_FOUND,
     },
-    Request.DESCRIBE: {
+    ModelRequest.DESCRIBE: {
         None: _NOT_FOUND,
-        State.LOADING: _NOT_FOUND,
-        State.READY: Step.PROCEED,
-        State.UNLOADING: _NOT_FOUND,
+        ModelState.LOADING: _NOT_FOUND,
+        ModelState.READY: Step.PROCEED,
+        ModelState.UNLOADING: _NOT_FOUND,
     },
 }
 _ADVICE = {
-    Request.LOAD: "unload it first",
-    Request.UNLOAD: "GET /models lists the models that are loaded",
-    Request.INVOKE: "POST /models loads it",
-    Request.DESCRIBE: "GET /models lists the models that are loaded",
+    ModelRequest.LOAD: "unload it first",
+    ModelRequest.UNLOAD: "GET /models lists the models that are loaded",
+    ModelRequest.INVOKE: "POST /models loads it",
+    ModelRequest.DESCRIBE: "GET /models lists the models that are loaded",
 }
 
 
-def decide(request: Request, state: State | None) -> Step | Kind:
+def decide(request: ModelRequest, state: ModelState | None) -> Step | Kind:
     """What the request does, or the kind of its refusal; `state` is None for a name without a model."""
     return _TABLE[request][state]
 
 
-def refusal_of(request: Request, state: State | None, name: str) -> str:
+def refusal_of(request: ModelRequest, state: ModelState | None, name: str) -> str:
     """The sentence of a refusal."""
     if state is None:
         return f"there is no model {name[:80]}: {_ADVICE[request]}"

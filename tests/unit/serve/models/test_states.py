@@ -3,28 +3,30 @@
 import pytest
 
 from berth.serve.errors import STATUS, Kind
-from berth.serve.models.states import Request, State, Step, decide, refusal_of
+from berth.serve.models.states import ModelRequest, ModelState, Step, decide, refusal_of
 
-STATES = (None, State.LOADING, State.READY, State.UNLOADING)
+STATES = (None, ModelState.LOADING, ModelState.READY, ModelState.UNLOADING)
 
 
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (Request.LOAD, [Step.PROCEED, 409, 409, Step.WAIT]),
-        (Request.UNLOAD, [404, Step.PROCEED, Step.PROCEED, Step.PROCEED]),
-        (Request.INVOKE, [404, 503, Step.PROCEED, 404]),
-        (Request.DESCRIBE, [404, 404, Step.PROCEED, 404]),
+        (ModelRequest.LOAD, [Step.PROCEED, 409, 409, Step.WAIT]),
+        (ModelRequest.UNLOAD, [404, Step.PROCEED, Step.PROCEED, Step.PROCEED]),
+        (ModelRequest.INVOKE, [404, 503, Step.PROCEED, 404]),
+        (ModelRequest.DESCRIBE, [404, 404, Step.PROCEED, 404]),
     ],
 )
-def test_what_a_request_does_with_no_model_and_in_each_state(request_: Request, expected: list[Step | int]) -> None:
+def test_what_a_request_does_with_no_model_and_in_each_state(
+    request_: ModelRequest, expected: list[Step | int]
+) -> None:
     found = [decide(request_, state) for state in STATES]
     assert [STATUS[each] if isinstance(each, Kind) else each for each in found] == expected
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("request_", Request)
-def test_a_refusal_names_the_model_and_its_state(request_: Request, state: State | None) -> None:
+@pytest.mark.parametrize("request_", ModelRequest)
+def test_a_refusal_names_the_model_and_its_state(request_: ModelRequest, state: ModelState | None) -> None:
     if isinstance(decide(request_, state), Kind):
         sentence = refusal_of(request_, state, "x" * 1024)
         assert f" {'x' * 80}" in sentence
