@@ -12,7 +12,7 @@ import gc
 import logging
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,13 @@ _LOOK = 0.02
 """Seconds between two looks at whether an unloading model has answered what it had accepted."""
 _MEMORY_LOOK = 0.25
 """Seconds between two looks at what the packages of a model take while they are installed into memory."""
+# What a container lacks, not the model: then SageMaker unloads another model and tries again.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
 
 @dataclass(eq=False, slots=True)
 class _Model:
-    """A model from the begin of its load to the end of its unloading."""
+    """A model from the beginning of its load to the end of its unloading."""
 
     name: str
     url: str
@@ -51,7 +52,8 @@ class _Model:
     service: Service | None = None
     """None before there is a worker, and after."""
     scratch: Path | None = None
-    unloaded: "asyncio.Task[None] | None" = field(default=None)
+    unloaded: "asyncio.Task[None] | None" = None
+    """Set once the unloading has begun."""
 
     @property
     def active(self) -> int:
