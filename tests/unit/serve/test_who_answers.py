@@ -1,10 +1,13 @@
 """One server, two that may answer: our own model, or a model's own code. Each property is tested for both.
 
-serve/README.md has the same as a table. The workers are real, and so are the models.
+serve/README.md has the same as a table, with the docstring of each class as the name of a row. The workers and models
+are real.
 """
 
 import gzip
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,21 +15,25 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from berth.images import pins
 from berth.serve.app import create_app
 from berth.serve.limits import MEBIBYTE
 from berth.serve.settings import limits_of, read_settings
 from tests.unit.serve.in_process import ONE, error_of, failure_of, ready_service
 
 HANDLER = """
-import json
+import json, logging, os
+
+logging.getLogger("botocore").info("a library's")
 
 def model_fn(model_dir):
-    return None
+    logging.getLogger("inference").info("loaded")
 
 def transform_fn(model, body, content_type, accept, context):
     headers = dict(context.get_all_request_header(0))
+    context.set_response_status(int(headers.get("X-Status", 200)))
     seen = {"type": type(body).__name__, "bytes": len(body), "content_type": content_type, "accept": accept}
-    return json.dumps(seen | {"headers": headers}), "application/json"
+    return json.dumps(seen | {"headers": headers, "offline": os.environ.get("HF_HUB_OFFLINE")}), "application/json"
 """
 LOADS_OUR_MODEL = """
 from pathlib import Path
@@ -61,7 +68,7 @@ def seen_by(client: TestClient, content: Any, **headers: str) -> Any:
 
 
 class TestLimits:
-    """Of a body's bytes."""
+    """bytes of a body"""
 
     def test_of_a_handler(self, handler: TestClient) -> None:
         most = 25 * MEBIBYTE
@@ -80,7 +87,7 @@ class TestLimits:
 
 
 class TestContentEncoding:
-    """Of a compressed body."""
+    """Content-Encoding"""
 
     def test_of_a_handler(self, handler: TestClient) -> None:
         packed = gzip.compress(b"x" * 5_000_000)
@@ -110,7 +117,7 @@ class TestContentEncoding:
 
 
 class TestDefaultAccept:
-    """Of SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT: a type that is not among our model's."""
+    """`SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT`, `HF_TASK`"""
 
     def test_of_a_handler(self, handler_folder: Path) -> None:
         service = ready_service(
@@ -123,11 +130,126 @@ class TestDefaultAccept:
         assert all(name in sentence for name in ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "image/png", "HF_TASK"))
 
 
+class TestContentType:
+    """Content-Type"""
+
+    @pytest.mark.parametrize("header", ["multipart/form-data; boundary=XyZ", "audio/L16; rate=16000", "Image/PNG"])
+    def test_of_a_handler(self, header: str, handler: TestClient) -> None:
+        seen = seen_by(handler, b"\xff\x00", content_type=header)
+        assert (seen["content_type"], seen["headers"]["Content-Type"]) == (header, header)
+        assert (seen["type"], seen["bytes"]) == ("bytes", 2)
+
+    def test_of_our_model(self, tiny_client: TestClient) -> None:
+        refused = tiny_client.post("/invocations", content=QUESTION, headers={"content-type": "image/png"})
+        assert error_of(refused)[:2] == (415, "unsupported_media_type")
+        for header in ("Application/JSON; charset=UTF-8", "application/json"):
+            taken = tiny_client.post("/invocations", content=QUESTION, headers={"content-type": header})
+            assert taken.status_code == 200
+
+
+class TestCharset:
+    """text that is not UTF-8"""
+
+    def test_of_a_handler(self, handler: TestClient) -> None:
+        assert seen_by(handler, b"\xff", content_type="application/json")["bytes"] == 1
+        assert seen_by(handler, b"\xff", content_type="text/csv; charset=klingon")["bytes"] == 1
+
+    def test_of_our_model(self, tiny_client: TestClient) -> None:
+        headers = {"content-type": "application/json"}
+        assert error_of(tiny_client.post("/invocations", content=b"\xff", headers=headers))[:2] == (400, "bad_request")
+        headers = {"content-type": "application/json; charset=utf-16"}
+        packed = QUESTION.decode().encode("utf-16")
+        assert tiny_client.post("/invocations", content=packed, headers=headers).status_code == 200
+
+
+class TestEmptyBody:
+    """empty body"""
+
+    def test_of_a_handler(self, handler: TestClient) -> None:
+        assert seen_by(handler, b"")["bytes"] == 0
+        assert seen_by(handler, b"", content_type="application/json", content_encoding="gzip")["bytes"] == 0
+
+    def test_of_our_model(self, tiny_client: TestClient) -> None:
+        assert error_of(tiny_client.post("/invocations", content=b""))[:2] == (400, "bad_request")
+
+
+class TestAccept:
+    """Accept"""
+
+    def test_of_a_handler(self, handler: TestClient) -> None:
+        assert seen_by(handler, b"x", accept="image/png")["accept"] == "image/png"
+
+    def test_of_our_model(self, tiny_client: TestClient) -> None:
+        refused = tiny_client.post("/invocations", content=QUESTION, headers={"accept": "image/png"})
+        assert error_of(refused)[:2] == (406, "not_acceptable")
+
+
+class TestStatus:
+    """statuses of an answer"""
+
+    def test_of_a_handler(self, handler: TestClient) -> None:
+        for status in (204, 304):
+            response = handler.post("/invocations", content=b"x", headers={"x-status": str(status)})
+            assert (response.status_code, response.content) == (status, b"")
+        assert handler.post("/invocations", content=b"x", headers={"x-status": "418"}).json()["bytes"] == 1
+
+    def test_of_our_model(self, tiny_client: TestClient) -> None:
+        assert tiny_client.post("/invocations", content=QUESTION, headers={"x-status": "204"}).status_code == 200
+
+
+class TestLog:
+    """log lines"""
+
+    def test_of_a_handler(self, handler_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        ready_service(handler_folder)
+        lines = capfd.readouterr().err.splitlines()
+        assert "berth: inference: loaded" in lines
+        assert not any("botocore" in line for line in lines)
+        ready_service(handler_folder, SAGEMAKER_CONTAINER_LOG_LEVEL="error")
+        assert "loaded" not in capfd.readouterr().err
+
+    def test_of_our_model(self, tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        """Its worker says that a damaged graph is not used."""
+        folder = shutil.copytree(tiny_model, tmp_path / "model")
+        for path in (folder / "openvino").glob("*.bin"):
+            path.write_bytes(b"")
+        ready_service(folder)
+        assert "it is not used" in capfd.readouterr().err
+        ready_service(folder, SAGEMAKER_CONTAINER_LOG_LEVEL="error")
+        assert "it is not used" not in capfd.readouterr().err
+
+
+# Python imports a module of this name when it starts: it notes the variable when the engine of our model is imported.
+NOTES_HUB = """
+import os, sys
+
+def note(event, arguments):
+    if event == "import" and arguments[0] == "openvino":
+        with open(os.environ["NOTED"], "w") as file:
+            file.write(os.environ.get("HF_HUB_OFFLINE", "online"))
+
+sys.addaudithook(note)
+"""
+
+
+class TestHub:
+    """the hub of models"""
+
+    def test_of_a_handler(self, handler: TestClient) -> None:
+        assert seen_by(handler, b"x")["offline"] is None
+
+    def test_of_our_model(self, tiny_model: Path, tmp_path: Path) -> None:
+        (tmp_path / "sitecustomize.py").write_text(NOTES_HUB)
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        ready_service(tiny_model, PYTHONPATH=path, NOTED=str(tmp_path / "noted"))
+        assert (tmp_path / "noted").read_text() == "1"
+
+
 VARIABLES = {"BERTH_MAX_REQUEST_TOKENS": "5000", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "7"}
 
 
 class TestVariablesWithoutEffect:
-    """They are named when it is known who answers."""
+    """variables without effect"""
 
     @pytest.fixture(autouse=True)
     def variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,3 +278,13 @@ class TestVariablesWithoutEffect:
         (line,) = self.named(tiny_model, caplog)
         assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in line
         assert "raise BERTH_MAX_REQUEST_TOKENS" in line
+
+
+def test_the_table_has_a_row_for_each_property() -> None:
+    page = (pins.ROOT / "serve/README.md").read_text("utf-8")
+    table = page.partition("| property | our model | a handler |\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    tested = [each for name, each in globals().items() if name.startswith("Test") and name != "TestClient"]
+    assert sorted(rows) == sorted(str(each.__doc__) for each in tested)
+    for each in tested:
+        assert {"test_of_a_handler", "test_of_our_model"} <= vars(each).keys()
