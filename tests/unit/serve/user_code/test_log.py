@@ -13,10 +13,10 @@ logging.getLogger("botocore.client").info("connection pool is full")
 logging.getLogger("filelock").error("no lock")
 
 def model_fn(model_dir):
-    logging.getLogger("inference").info("model loaded")
+    logging.getLogger("reader").info("model loaded")
     logging.info("to the root logger")
-    logging.getLogger("inference").debug("details")
-    logging.getLogger("inference.parts").error("a part is missing")
+    logging.getLogger("reader").debug("details")
+    logging.getLogger("reader.parts").error("a part is missing")
 
 def predict_fn(data, model):
     return 1
@@ -27,25 +27,25 @@ Serve = Callable[..., TestClient]
 def lines_of(serve: Serve, capfd: pytest.CaptureFixture[str], **environment: str) -> list[str]:
     serve(HANDLER, **environment)
     lines = capfd.readouterr().err.splitlines()
-    return [line for line in lines if any(name in line for name in ("inference", "root", "botocore", "filelock"))]
+    return [line for line in lines if any(name in line for name in ("reader", "root: ", "botocore", "filelock"))]
 
 
 def test_info_is_shown_but_not_of_libraries(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     assert lines_of(serve, capfd) == [
         "berth: error: filelock: no lock",
-        "berth: inference: model loaded",
+        "berth: reader: model loaded",
         "berth: root: to the root logger",
-        "berth: error: inference.parts: a part is missing",
+        "berth: error: reader.parts: a part is missing",
     ]
 
 
 def test_a_higher_level(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     lines = lines_of(serve, capfd, SAGEMAKER_CONTAINER_LOG_LEVEL="error")
-    assert lines == ["berth: error: filelock: no lock", "berth: error: inference.parts: a part is missing"]
+    assert lines == ["berth: error: filelock: no lock", "berth: error: reader.parts: a part is missing"]
 
 
 def test_a_lower_level_and_json(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     lines = lines_of(serve, capfd, SAGEMAKER_CONTAINER_LOG_LEVEL="10", BERTH_LOG_FORMAT="json")
     debug = next(json.loads(line) for line in lines if "details" in line)
-    assert (debug["level"], debug["logger"]) == ("debug", "inference")
+    assert (debug["level"], debug["logger"]) == ("debug", "reader")
     assert not any("connection pool" in line for line in lines)
