@@ -18,7 +18,7 @@ FIRST_SECONDS = 30.0
 @contextmanager
 def report_progress(code: UserCode, first: float = FIRST_SECONDS) -> Iterator[None]:
     """Log where this thread is after `first` seconds, and then each time that twice as many have passed."""
-    log.info("loading %s", code.file)
+    log.info("loading the model's own code")
     ended = threading.Event()
     thread = threading.get_ident()
 

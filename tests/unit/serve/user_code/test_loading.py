@@ -77,7 +77,7 @@ def test_a_crash_shows_the_line_of_the_users_file(model: Any, capfd: pytest.Capt
     folder = model(inference_py="import faulthandler\n\ndef model_fn(d):\n    faulthandler._sigsegv()\n")
     assert "SIGSEGV" in failure_of(folder)
     log = capfd.readouterr().err
-    assert f"loading {folder}/code/inference.py" in log
+    assert "loading the model's own code" in log
     assert f'File "{folder}/code/inference.py", line 4 in model_fn' in log
 
 
@@ -95,7 +95,7 @@ def test_the_log_says_where_a_slow_model_fn_is(tmp_path: Path, caplog: pytest.Lo
             pass
 
     with report_progress(UserCode(file, frozenset({"model_fn"})), first=0.01):
-        assert lines.get(timeout=20) == f"loading {file}"
+        assert lines.get(timeout=20) == "loading the model's own code"
         namespace["model_fn"](wait)
 
 
