@@ -83,9 +83,9 @@ def render(title: str, lines: Sequence[str], full: Answered, less: Answered) -> 
     for each in (full, less):
         same = f"{same_spans(each.spans, full.spans):.2f} %"
         text.append(f"| {each.engine} | {each.exact_match:.2f} | {each.f1:.2f} | {same} |")
-    loss = full.f1 - less.f1
-    verdict = f"more than the {MAX_F1_LOSS} that it may: serve fp32" if loses_too_much(full, less) else "which it may"
-    return "\n".join([*text, "", f"{less.engine} loses {loss:.2f} F1, {verdict}."])
+    allowed = f"{'more than' if loses_too_much(full, less) else 'within'} the {MAX_F1_LOSS} that may be lost"
+    advice = ": serve fp32" if loses_too_much(full, less) else ""
+    return "\n".join([*text, "", f"F1 changes by {less.f1 - full.f1:+.2f}, {allowed}{advice}."])
 
 
 def loses_too_much(full: Answered, less: Answered) -> bool:
