@@ -8,6 +8,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from berth.runtime.engines.choose import FOLDER_VARIABLE
+from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
 from berth.serve.workers.pool import WorkerPool
@@ -36,11 +37,15 @@ def ready_service(model_dir: Path, limits: RequestLimits | None = None, **enviro
     service = service_of(model_dir, limits, **environment)
     service.start()
     deadline = time.monotonic() + 60
-    while not (service.is_loaded and service.pool.available):
-        assert service.failure is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return service
+    while True:
+        try:
+            service.check_ready()
+        except ServeError:  # a worker may be ready before the service knows how it answers
+            assert service.failure is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return service
 
 
 def failure_of(model_dir: Path, **environment: str) -> str:
