@@ -48,7 +48,9 @@ def test_prometheus_reads_what_the_server_counts(own_client: TestClient) -> None
     assert not [name for name, labels in found if "/ping" in labels]
     for stage in STAGES:
         assert found["berth_stage_seconds_count", (stage,)] == 3
-        assert 0 < found["berth_stage_seconds_sum", (stage,)] < 60
+        seconds = found["berth_stage_seconds_sum", (stage,)]
+        assert seconds > 0 or stage == "queue"  # which is empty here
+        assert seconds < 60
     assert found["berth_batches_total", ()] >= 3
     assert found["berth_batch_windows_total", ()] >= found["berth_batches_total", ()]
     assert found["berth_batch_padded_tokens_total", ()] >= found["berth_batch_tokens_total", ()] > 0

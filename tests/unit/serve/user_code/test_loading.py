@@ -101,9 +101,7 @@ def test_the_log_says_where_a_slow_model_fn_is(tmp_path: Path, caplog: pytest.Lo
 
 def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:
     folder = model(inference_py="def predict_fn(data, model): ...")
-    assert (
-        failure_of(folder) == f"{folder} has no config.json, nor has a folder in it: put the files of one model there"
-    )
+    assert failure_of(folder).startswith(f"{folder} holds no model")
 
 
 TRAINING = """
@@ -137,10 +135,9 @@ def test_a_training_program_is_not_imported_and_the_image_answers(
 def test_a_training_program_whose_model_is_not_ours_is_named(model: Any) -> None:
     folder = model(train_py=TRAINING)
     (folder / "model.pth").touch()
-    assert failure_of(folder, **HANDED_OVER) == (
-        f"{folder} has no config.json, nor has a folder in it: put the files of one model there "
-        f"({folder}/code/train.py has none of model_fn, input_fn, predict_fn, output_fn, transform_fn, and is not run)"
-    )
+    failure = failure_of(folder, **HANDED_OVER)
+    assert "model.pth" in failure
+    assert f"{folder}/code/train.py has none of model_fn" in failure
 
 
 def test_its_packages_are_its_own(model: Any, wheel: Any) -> None:
