@@ -1,14 +1,16 @@
 """Who answers a request's body: our own handler of questions, or a user's in the workers."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from starlette.responses import Response
 
-from berth.runtime.engines.engine import RowLogits
+from berth.runtime.engines.engine import RowLogits, WindowTokens
 from berth.serve.admission import Share
 from berth.serve.body import answer_body, prepare_body
 from berth.serve.body_limits import BodyLimits, for_questions
@@ -22,6 +24,8 @@ from berth.serve.workers.messages import HandlerAnswer, HandlerRequest
 from berth.serve.workers.pool import WorkerPool
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+_QUEUED_HERE = 256
+"""Windows that the event loop queues itself; ten thousands, as of a batch transform, would keep it for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,27 @@ class QuestionAnswering:
         codec = answer_codec(headers.get("accept"), form[0], intake.accept)
         with intake.unread.hold(len(body)), times.measure("read"):
             prepared = await intake.reader.read(body, form, self.reading)
-        rows = prepared.rows
-        logits = await asyncio.wrap_future(self.pool.submit(rows, times=times)) if rows else []
+        logits = await self._compute(prepared.rows, times) if prepared.rows else []
         with times.measure("answer"):
             # Not by anyio, whose backend is an import of 80 ms in the first request.
             answer = await asyncio.to_thread(answer_body, prepared, logits, codec)
         return Response(answer, media_type=codec.media_type, headers=_attributes(headers))
+
+    async def _compute(self, rows: Sequence[WindowTokens], times: StageTimes) -> list[RowLogits]:
+        """What the workers make of the windows; they are dropped if nobody waits for it any more."""
+        if len(rows) <= _QUEUED_HERE:
+            return await asyncio.wrap_future(self.pool.submit(rows, times=times))
+        submitting = asyncio.create_task(asyncio.to_thread(partial(self.pool.submit, rows, times=times)))
+        try:
+            return await asyncio.wrap_future(await asyncio.shield(submitting))
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_drop)  # at once, if it is done
+            raise
+
+
+def _drop(submitting: "asyncio.Task[Future[list[RowLogits]]]") -> None:
+    if submitting.exception() is None:
+        submitting.result().cancel()
 
 
 @dataclass(frozen=True, slots=True)

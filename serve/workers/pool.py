@@ -243,10 +243,7 @@ class WorkerPool:
             log.warning("a worker has died while it loaded the model (%s): once more", worker.ended_by)
             self._start(worker.settings, _PAUSE * self._unready_deaths)
             return
-        sentence = worker.failure or (
-            f"the worker died while it loaded the model ({worker.ended_by}): give the container more memory, or look "
-            "at the lines above"
-        )
+        sentence = worker.failure or _died_loading(worker.ended_by)
         if self._workers:
             log.error("%s (%d of %d workers go on)", sentence, len(self._workers), len(self._settings))
         else:
@@ -260,6 +257,12 @@ class WorkerPool:
 
     def _reject(self, request: PendingRequest, error: Exception) -> None:
         self._afterwards.append(partial(_end, request, error))
+
+
+def _died_loading(ended_by: str) -> str:
+    # The kernel sends SIGKILL where memory is short; any other end is the model's own code, or a library's.
+    advice = "give the container more memory" if ended_by == "SIGKILL" else "the lines above tell what it did last"
+    return f"the worker died while it loaded the model ({ended_by}): {advice}"
 
 
 def _given_up(deaths: int, ended_by: str) -> str:

@@ -16,6 +16,8 @@ from berth.runtime.engines.batches import WASTE
 from berth.serve.figures import StageTimes
 from berth.serve.workers.messages import QueuedRow
 
+_FEW = 64
+"""Windows up to which each is put into its place; more are sorted in at once, for a body may have ten thousands."""
 _LOOKED_AT = 64
 """Waiting windows among which a batch is chosen."""
 
@@ -89,14 +91,20 @@ class Scheduler:
 
     def add(self, request: PendingRequest, seconds_per_token: float) -> None:
         """Queue all windows of a request, or those that a worker took with it when it died."""
+        windows = []
         turn = request.arrived
-        for index in range(len(request.rows)):
+        for index, length in enumerate(request.lengths):
             if index not in request.results:
                 self._number += 1
-                window = WaitingWindow(turn, self._number, request, index)
+                windows.append(WaitingWindow(turn, self._number, request, index))
+                self.tokens += length
+                turn += seconds_per_token * length
+        if len(windows) <= _FEW:
+            for window in windows:
                 insort(self._waiting, window)
-                self.tokens += window.length
-                turn += seconds_per_token * window.length
+        else:  # both parts are in order, which the sort knows to use
+            self._waiting.extend(windows)
+            self._waiting.sort()
 
     def drop(self, *requests: PendingRequest) -> None:
         """Forget what waits of these requests."""

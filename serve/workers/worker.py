@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _ENDS_WITHIN = 5.0
 """Seconds after which a process that has closed its socket, or was killed, is not waited for any longer."""
+_REAPED_WITHIN = 1.0  # seconds
+_LOOK = 0.01  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,19 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
         _kill(process)
     code = process.wait()
     _kill(process)
+    _reap(process)
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """Take what the process had started from the kernel's table: in a container the server is their next parent. They
+    were killed, so they end at once, but for one that waits for a disk.
+    """
+    until = time.monotonic() + _REAPED_WITHIN
+    with suppress(ChildProcessError):  # there is none, or not any more
+        while time.monotonic() < until:
+            if os.waitpid(-process.pid, os.WNOHANG)[0] == 0:
+                time.sleep(_LOOK)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,5 +1,6 @@
 """The pool over doubles of workers: who gets what, deaths, and what is given up."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from berth.serve.workers.pool import EngineError, WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 from tests.unit.serve.worker_double import DIES, FORKS, RAISES, SENDS_HALF, SLEEPS, SLOW, STARTS
 
+_PR_SET_CHILD_SUBREAPER = 36
 DOUBLE = [sys.executable, "-P", str(Path(__file__).parent / "worker_double.py")]
 
 
@@ -149,8 +151,7 @@ def test_a_worker_that_dies_while_it_loads_is_the_end(start: Pools) -> None:
     _, told = start(model="dies")
     wait_until(lambda: told.failures)
     assert told.failures == [
-        "the worker died while it loaded the model (exit code 9): give the container more memory, or look at the lines "
-        "above"
+        "the worker died while it loaded the model (exit code 9): the lines above tell what it did last"
     ]
 
 
@@ -193,7 +194,17 @@ def test_a_worker_that_does_not_come_back_is_replaced(start: Pools, stuck: Any, 
     assert int(pool.submit([row(60)]).result(20)[0].start[0]) == 60
 
 
-def test_what_a_worker_has_started_ends_with_it(start: Pools) -> None:
+@pytest.fixture
+def next_parent() -> Iterator[None]:
+    """This process becomes the next parent of orphans, as the server in a container is."""
+    become = ctypes.CDLL(None).prctl
+    become(_PR_SET_CHILD_SUBREAPER, 1)
+    yield
+    become(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.mark.usefixtures("next_parent")
+def test_what_a_worker_has_started_ends_with_it_and_leaves_no_zombie(start: Pools) -> None:
     pool, _ = start(threads=1)
     (child,) = pool.submit([row(STARTS)]).result(20)
     os.kill(pids(pool)[0], signal.SIGKILL)
