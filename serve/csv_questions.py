@@ -18,6 +18,10 @@ from berth.serve.records import Records
 _QUESTION = ("question", "context")
 
 
+class CutFileError(ServeError):
+    """A file of a batch transform can't be read in parts: bodies that follow may be parts of it, too."""
+
+
 def read_csv(text: str, limits: RequestLimits) -> Records:
     """RFC 4180. A first line that names both columns says where they are, and others are passed over; without one the
     columns are question and context.
@@ -54,7 +58,7 @@ def _names(first: list[str] | BrokenRow | None) -> list[str]:
 
 
 def _check_names_of_transform(names: Sequence[str]) -> None:
-    """ServeError (400) for columns of which the later bodies of a file could not say where they are."""
+    """CutFileError (400) for columns of which the later bodies of a file could not say where they are."""
     if tuple(names) == _QUESTION:
         return
     first = names.index("question")
@@ -62,7 +66,7 @@ def _check_names_of_transform(names: Sequence[str]) -> None:
         advice = f'set the job\'s InputFilter to "$[{first}:{first + 2}]" (with JoinSource Input the others come back)'
     else:
         advice = "write the file with these two columns in this order"
-    raise ServeError(
+    raise CutFileError(
         Kind.BAD_REQUEST,
         f"the first row names the columns {', '.join(names)[:200]}, and with SplitType Line only the first body of a "
         f"file has this row: in a batch transform the columns must be question, context and no others: {advice}",
@@ -72,13 +76,13 @@ def _check_names_of_transform(names: Sequence[str]) -> None:
 def _within_limits(rows: Iterable[list[str] | BrokenRow], limits: RequestLimits) -> Iterator[list[str] | BrokenRow]:
     """The rows; BodyTooLargeError (413) if they are too many, with the lines that are lost.
 
-    In a batch transform ServeError (400) for a double quote that stays open, as in a body that ends within a text of
+    In a batch transform CutFileError (400) for a double quote that stays open, as in a body that ends within a text of
     several lines: the next one would begin within it.
     """
     count = 0
     for row in rows:
         if limits.batch and isinstance(row, BrokenRow) and row.stays_open:
-            raise ServeError(
+            raise CutFileError(
                 Kind.BAD_REQUEST,
                 f"a double quote stays open in line {row.line} of this body: if a text of the file has several lines, "
                 "SplitType Line cuts it in two: set SplitType to None, or send JSON lines; else close the quote in its "

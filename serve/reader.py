@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from berth.runtime.memory import give_back
 from berth.serve.body import PreparedBody, prepare_body
-from berth.serve.codecs import Codec
+from berth.serve.codecs import CSV, Codec
+from berth.serve.csv_questions import CutFileError
 from berth.serve.errors import ServeError
 from berth.serve.question_answering import Reading
 
@@ -21,23 +22,35 @@ class Reader:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "reader")
+        self._cut_file: CutFileError | None = None
 
     async def read(self, body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
         """What the model needs to answer; ServeError if the request can't be read, or asks too much."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, body, form, reading)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, form, reading)
 
+    def _read(self, body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
+        refusal: ServeError | None = None
+        prepared: PreparedBody | None = None
+        try:
+            prepared = prepare_body(body, form, reading)
+        except ServeError as error:
+            # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
+            refusal = type(error)(error.kind, error.message)
+        if form[0].media_type == CSV:
+            refusal = self._refuse_parts(prepared, refusal)
+        if len(body) > _LARGE:
+            give_back()
+        if refusal is not None:
+            raise refusal
+        assert prepared is not None
+        return prepared
 
-def _read(body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
-    refusal: ServeError | None = None
-    prepared: PreparedBody | None = None
-    try:
-        prepared = prepare_body(body, form, reading)
-    except ServeError as error:
-        # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
-        refusal = ServeError(error.kind, error.message)
-    if len(body) > _LARGE:
-        give_back()
-    if refusal is not None:
-        raise refusal
-    assert prepared is not None
-    return prepared
+    def _refuse_parts(self, prepared: PreparedBody | None, refusal: ServeError | None) -> ServeError | None:
+        """The refusal of a body, also because of one before it: in local mode SDKs go on with a file of which a part was
+        refused. A body with a row of names begins another file.
+        """
+        if isinstance(refusal, CutFileError):
+            self._cut_file = refusal
+        elif prepared is not None and prepared.records.header:
+            self._cut_file = None
+        return refusal or self._cut_file

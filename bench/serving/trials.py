@@ -406,7 +406,7 @@ TRIALS = (
     Trial("predict_fn(…, *, context=None)", r'^200: "?b"?$', _context_by_name),
     Trial("a module and requirements.txt beside src/inference.py", r"^200: 3", _source_root),
     Trial("inference.py at the root of the archive", r"inference\.py.*code/", _unused_file),
-    Trial("a function called predict", r"did you mean predict_fn|rename predict", _near_function),
+    Trial("a function called predict", r"meant to be predict_fn, rename it", _near_function),
     Trial(
         "Hugging Face's decoder_encoder",
         r"^200|delete input_fn and output_fn",
@@ -429,14 +429,14 @@ TRIALS = (
     Trial("GET /models with a limit of 5,000 digits", r"^400", _long_limit),
     Trial(
         "a transform's CSV, context first, in two bodies",
-        r"^400 .*question,context|^200 .* / 400 ",
+        r"^400 .*SplitType Line.* / 400 ",
         _transform(
             "context,question\r\nParis is in France.,Where is Paris?\r\n", "Rome is in Italy.,Where is Rome?\r\n"
         ),
     ),
     Trial(
         "a transform's CSV: a body of names alone",
-        r"^200 .* / 200 .*Rome|^200 .* / 200 .*Italy",
+        r"^200 score,start,end,answer,error / 200 0\.\d+,",
         _transform("question,context\r\n", "Where is Rome?,Rome is in Italy.\r\n"),
     ),
     Trial("a broken quote in the second of three rows", r"^200 .*⏎.*quote", _broken_quote),

@@ -2,6 +2,7 @@
 refused with the setting to change. The server sees bodies alone.
 """
 
+import asyncio
 import csv
 import io
 import json
@@ -12,11 +13,12 @@ import pytest
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines.engine import RowLogits
-from berth.serve.body import answer_body, prepare_body
+from berth.serve.body import PreparedBody, answer_body, prepare_body
 from berth.serve.codecs import CSV, JSON, JSON_LINES, answer_codec, request_codec
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import Reading
+from berth.serve.reader import Reader
 from tests.unit.small_models import tiny_tokenizer
 
 ROWS = 9
@@ -172,6 +174,18 @@ def test_what_could_be_read_wrongly_is_refused(reading: Reading, name: str, cut:
     with pytest.raises(ServeError) as caught:
         transformed(CUTS[cut](text.encode()), CSV, CSV, reading)
     assert (caught.value.status, advice in caught.value.message) == (400, True), caught.value.message
+
+
+def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(reading: Reading) -> None:
+    reader = Reader()
+
+    def read(body: bytes) -> PreparedBody:
+        return asyncio.run(reader.read(body, request_codec(CSV), reading))
+
+    for body in single(other_order().encode()):
+        with pytest.raises(ServeError, match="question, context and no others"):
+            read(body)
+    assert [len(read(body).requests) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
 
 
 def test_the_columns_that_a_job_selects_are_answered(reading: Reading) -> None:
