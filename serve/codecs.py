@@ -19,7 +19,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump
 from berth.serve.limits import RequestLimits
 from berth.serve.media_types import best_of, encoding_of, split
-from berth.serve.records import Records
+from berth.serve.records import Records, check_bytes
 
 JSON, JSON_LINES, CSV = "application/json", "application/jsonlines", "text/csv"
 _WANTED = {
@@ -75,14 +75,17 @@ def answer_codec(accept: str | None, requested: Codec, default: str | None = Non
 
 def text_of(body: bytes, encoding: str, media_type: str = JSON, *, blank: bool = False) -> str:
     """The text of a body; ServeError (400) if it is in another charset than it says, or empty, with what that type
-    holds. `blank`: it may be empty.
+    holds. `blank`: it may be empty. Bad bytes of a type with many records become characters that `check_bytes` finds.
     """
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError as error:
         name = "UTF-8" if encoding.startswith("utf-8") else encoding
-        sentence = f"the body is not {name} (byte {error.start} of {len(body)}): {near_misses.of_bytes(body)}"
-        raise ServeError(Kind.BAD_REQUEST, sentence) from error
+        advice = near_misses.of_bytes(body)
+        if media_type == JSON or advice or name != "UTF-8":
+            sentence = f"the body is not {name} (byte {error.start} of {len(body)}): {advice or 'send it in UTF-8'}"
+            raise ServeError(Kind.BAD_REQUEST, sentence) from error
+        text = body.decode(encoding, "surrogateescape")
     if not blank and (not text or text.isspace()):
         raise ServeError(Kind.BAD_REQUEST, f"the body is empty: {_WANTED[media_type]}")
     return text
@@ -133,6 +136,7 @@ def _decode_line(line: re.Match[str], limits: RequestLimits) -> Any:
     if characters > limits.record_characters:
         return limits.record_too_long(characters)
     try:
+        check_bytes(line[0], "line")
         return decode(line[0], "the line")
     except ServeError as error:
         return error

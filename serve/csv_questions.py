@@ -13,7 +13,7 @@ from berth.serve import near_misses
 from berth.serve.csv_text import BrokenRow, RowLimits, read_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.records import Records
+from berth.serve.records import Records, check_bytes
 
 _QUESTION = ("question", "context")
 
@@ -102,4 +102,9 @@ def _csv_value(row: list[str] | BrokenRow, places: tuple[int, int], columns: int
         wanted = f"{columns}, those of the first row" if named else "2, question and context"
         quotes = "; a text with commas stands in double quotes" if len(row) > columns else ""
         return ServeError(Kind.BAD_REQUEST, f"{has}: it must have {wanted}, separated by commas{quotes}")
-    return {"inputs": {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}}
+    texts = {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}
+    try:
+        check_bytes("".join(texts.values()), "row")
+    except ServeError as error:
+        return error
+    return {"inputs": texts}

@@ -87,14 +87,16 @@ def begins_as_json(text: str) -> bool:
 
 
 def of_bytes(body: bytes) -> str:
-    """What a body seems to be that is not in its charset."""
+    """What to do about a body that is not in its charset, by what it seems to be; empty if it may be text with some
+    other bytes in it.
+    """
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "it is UTF-16: send it in UTF-8, or add `; charset=utf-16` to Content-Type"
     if body.startswith(b"\x1f\x8b"):
         return "it is compressed by gzip: send the text itself"
     if body.startswith(b"PK\x03\x04"):
         return "it is a zip archive: send the text itself"
-    return "send it in UTF-8"
+    return ""
 
 
 def _can_be_read(text: str) -> bool:

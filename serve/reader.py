@@ -46,8 +46,8 @@ class Reader:
         return prepared
 
     def _refuse_parts(self, prepared: PreparedBody | None, refusal: ServeError | None) -> ServeError | None:
-        """The refusal of a body, also because of one before it: in local mode SDKs go on with a file of which a part was
-        refused. A body with a row of names begins another file.
+        """The refusal of a body, also because of one before it: in local mode SDKs go on with a file of which a part
+        was refused. A body with a row of names begins another file.
         """
         if isinstance(refusal, CutFileError):
             self._cut_file = refusal

@@ -1,8 +1,14 @@
 """What a body holds, record by record."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from berth.serve.errors import Kind, ServeError
+
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""What the error handler surrogateescape makes of bytes that are not UTF-8, and nothing else does in decoded text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +24,10 @@ class Records:
     separate: bool
     header: bool = False
     count: int = 1
+
+
+def check_bytes(text: str, what: str) -> None:
+    """Pass if a record's text, as it was decoded, came of UTF-8; ServeError (400) otherwise. `what`: line or row."""
+    if _NOT_UTF8.search(text):
+        sentence = f"the {what} is not UTF-8: send it in UTF-8, or add the charset to Content-Type"
+        raise ServeError(Kind.BAD_REQUEST, sentence)

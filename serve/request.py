@@ -114,6 +114,9 @@ def _inputs_faults(value: object) -> Iterator[str]:
 
 def _object_faults(value: object, place: str, known: Collection[str]) -> Iterator[str]:
     """What forbids to take `value` for an object with no other key than `known`."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        yield f"{place} is a string that holds JSON: send the object itself"
+        return
     if not isinstance(value, dict):
         yield f"{place} is {_kind_of(value)}: it must be an object with {_listed(known)}"
         return

@@ -31,6 +31,7 @@ def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
     [
         (json.dumps(TEXT), "JSON that was encoded twice: send the object itself"),
         (json.dumps(json.dumps(TEXT)), "JSON that was encoded twice"),
+        (json.dumps({"inputs": TEXT}), "`inputs` is a string that holds JSON: send the object itself"),
         (json.dumps(f"{TEXT}\n{TEXT}\n"), "holds JSON lines: send the lines themselves, as `application/jsonlines`"),
         (f"{TEXT}\n{TEXT}\n", "send a request a line as `application/jsonlines`"),
         (json.dumps("Who?"), "the body is a string"),

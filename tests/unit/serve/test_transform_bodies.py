@@ -140,6 +140,24 @@ def test_rows_are_answered_in_their_places(reading: Reading, name: str, cut: str
     assert answers(lines, content_type) == expected
 
 
+@pytest.mark.parametrize(
+    ("content_type", "good", "bad"),
+    [
+        (JSON_LINES, b'{"question": "a", "context": "b"}', b'{"question": "\xff", "context": "b"}'),
+        (CSV, b"a,b", b"a,\xff"),
+    ],
+)
+def test_bytes_that_are_not_utf_8_cost_only_their_own_record(
+    reading: Reading, content_type: str, good: bytes, bad: bytes
+) -> None:
+    prepared = prepare_body(b"\n".join([good, bad, good]), request_codec(content_type), reading)
+    first, second, third = prepared.requests
+    assert isinstance(second, ServeError)
+    assert (second.status, "not UTF-8" in second.message) == (400, True)
+    assert not isinstance(first, ServeError)
+    assert not isinstance(third, ServeError)
+
+
 def other_order() -> str:
     return "context,question\n" + "".join(f'word{number},"Who, or {number}?"\n' for number in range(ROWS))
 

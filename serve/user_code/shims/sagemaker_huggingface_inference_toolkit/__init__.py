@@ -2,4 +2,9 @@
 decoder_encoder`. This folder is last on a handler's path, so the toolkit itself is used if it is installed.
 
 decoder_encoder  bodies to values, and predictions to bodies
+content_types    the names of media types
 """
+
+from sagemaker_inference import content_types
+
+__all__ = ["content_types"]
