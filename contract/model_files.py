@@ -25,6 +25,8 @@ TOKENIZERS = (
     "tokenizer.model",
 )
 _GIT_LFS = b"version https://git-lfs"
+_MOST_OF_POINTER = 1024
+"""Bytes, which the specification of Git LFS allows."""
 
 
 def model_homes(folder: Path) -> list[Path]:
@@ -90,6 +92,8 @@ def _shards(index: Path) -> list[str]:
 
 def _is_git_lfs(path: Path) -> bool:
     try:
+        if path.stat().st_size > _MOST_OF_POINTER:  # and is not opened, for a channel may be streamed
+            return False
         with path.open("rb") as file:
             return file.read(len(_GIT_LFS)) == _GIT_LFS
     except OSError:  # the image says which user can't read it

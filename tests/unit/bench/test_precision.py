@@ -28,7 +28,10 @@ def test_same_spans_are_counted_by_their_places() -> None:
     assert same_spans(SPANS, [replace(SPANS[0], score=0.5), replace(SPANS[1], end=9)]) == 50.0
 
 
-def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BERTH_SQUAD", raising=False)
     save_tiny_model(tmp_path)
     code = precision.main(["--model", str(tmp_path), "--questions", "20"])
     page = capsys.readouterr().out

@@ -18,6 +18,7 @@ END = "program.end_with(main)"
 OTHERS = {
     "gpu.py": "where nothing of ours is installed",
     "metrics_in_image.py": "in a container, by bench/metrics.py",
+    "precision.py": "also on a machine with a GPU and without an engine",
 }
 """Programs that are not run as `python -m bench.NAME`."""
 RUN = {path.name: path.read_text() for path in (pins.ROOT / "bench").glob("*.py") if "__main__" in path.read_text()}
