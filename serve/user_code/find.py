@@ -79,18 +79,8 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
 
 
 def is_multi_model(environ: Mapping[str, str]) -> bool:
-    """Whether SageMaker says that this container is to hold many models; ModelFilesError where it says neither yes nor
-    no, which the server is told before anything else asks.
-    """
-    return is_true(MULTI_VARIABLE, environ)
-
-
-def is_true(name: str, environ: Mapping[str, str]) -> bool:
-    """A variable that SageMaker and its SDKs write as `true` or `True`; ModelFilesError for another word."""
-    text = environ.get(name, "").strip()
-    if text.lower() not in ("", "true", "false"):
-        raise ModelFilesError(f"{name} is `{text}`: it must be true or false")
-    return text.lower() == "true"
+    """Whether this container is to hold many models; the server has refused any other word before."""
+    return environ.get(MULTI_VARIABLE, "").strip().lower() == "true"
 
 
 def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
