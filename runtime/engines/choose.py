@@ -1,7 +1,7 @@
 """From a folder under /opt/ml/model to an engine that answers: which one fits this host, and what it is loaded from."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -82,26 +82,34 @@ def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
 
 
 def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
+    with ThreadPoolExecutor(1, "hash") as thread:  # next to the loading, for it takes as long
+        return _by_graph(files, chosen, say, thread.submit(graph.hash_sources, files.folder))
+
+
+def _by_graph(
+    files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None], hashes: Future[dict[str, str]]
+) -> LoadedModel:
+    """With the model's own graph, else with one that is made; `hashes` are those of the model's files."""
     import openvino
 
     own = files.folder / FOLDER
     if own.is_dir():
         try:
-            return _load_graph(own, files, chosen)
+            return _load_graph(own, files, chosen, hashes)
         except GraphError as error:
             say(f"{error}: it is not used")
     if chosen.precision == "int8":
         raise ModelFilesError(_no_int8(files.folder))
-    kept = kept_folder(chosen.folder, graph.hash_sources(files.folder), openvino.__version__)
+    kept = kept_folder(chosen.folder, hashes.result(), openvino.__version__)
     make_graph_once(files.folder, kept, openvino.__version__, say)
     try:
-        return _load_graph(kept, files, chosen)
+        return _load_graph(kept, files, chosen, hashes)
     except GraphError as error:
         refuse(kept, error)
         raise
 
 
-def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
+def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings, hashes: Future[dict[str, str]]) -> LoadedModel:
     """GraphError if the graph in `folder` is none of this model; ModelFilesError if it has not what was asked for."""
     import openvino
 
@@ -111,11 +119,9 @@ def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings) -> Load
     if fault := graph.fault_of(folder, manifest, openvino.__version__):
         raise GraphError(fault)
     precision = _precision(manifest, files, chosen)
-    with ThreadPoolExecutor(1, "hash") as thread:  # next to the loading, for it takes as long
-        hashes = thread.submit(graph.hash_sources, files.folder)
-        engine = OpenVINOEngine(folder, manifest, precision, chosen.threads)
-        if other := graph.other_sources(folder, manifest, hashes.result()):
-            raise GraphError(other)
+    engine = OpenVINOEngine(folder, manifest, precision, chosen.threads)
+    if other := graph.other_sources(folder, manifest, hashes.result()):
+        raise GraphError(other)
     try:
         tokenizer = PairTokenizer.from_json((folder / TOKENIZER).read_text("utf-8"))
     except ValueError as error:
