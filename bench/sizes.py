@@ -29,6 +29,7 @@ from bench.serving import questions, sides
 from bench.serving.container import Server, running
 from bench.serving.load import LOOPBACK, closed_loop
 from bench.serving.our_image import SEED
+from bench.serving.peak_memory import peak_of
 from bench.serving.questions import Asked
 from bench.serving.sides import Side
 from berth.common import engine
@@ -160,7 +161,7 @@ def weigh(
             load = closed_loop(server.port, [each.body for each in asked], AT_ONCE)
             if failed := [reply.status for reply in load.replies if reply.status != http.client.OK]:
                 raise UserError(f"{side.name} answers {len(failed)} requests with {failed[0]} in {limit / 1e6:.0f} MB.")
-        return Weighed(case, weights, server.memory(), server.peak())
+        return Weighed(case, weights, server.memory(), peak_of(server.container))
 
 
 def _ask_models(server: Server, models: int, asked: Sequence[Asked]) -> None:

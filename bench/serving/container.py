@@ -49,13 +49,6 @@ class Server:
         """Bytes of all processes, a page that several share counted once (PSS)."""
         return sum(map(process_memory, self.processes()))
 
-    def peak(self) -> int:
-        """The most bytes that its cgroup has held, files that the kernel keeps among them."""
-        command = ["python", "-P", "-c", "from berth.runtime.memory import memory_peak; print(memory_peak() or 0)"]
-        said = self.container.exec_run(command).output
-        assert isinstance(said, bytes)
-        return int(said)
-
 
 @contextmanager
 def running(

@@ -1,8 +1,10 @@
 """The most memory that a container has used, by the kernel's own count of its control group."""
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+
+from docker.models.containers import Container
 
 from berth.common.errors import UserError
 
@@ -37,6 +39,13 @@ class PeakMemory:
         """Count from now on; before Linux 6.12 with cgroup v2, where nobody can, the peak stays that of before."""
         with suppress(OSError):
             os.write(self._peak, b"0")
+
+
+def peak_of(container: Container) -> int:
+    """Bytes that a running container has held at most, files that the kernel keeps among them."""
+    container.reload()
+    with closing(PeakMemory(int(container.attrs["State"]["Pid"]))) as memory:
+        return memory.peak()
 
 
 def files(groups: str) -> tuple[Path, Path]:

@@ -82,11 +82,6 @@ class Endpoint:
         self.container.reload()
         return None if self.container.status == "running" else int(self.container.attrs["State"]["ExitCode"])
 
-    def peak(self) -> int:
-        """Bytes of memory that the container has used at most, by the kernel's count of its control group."""
-        command = "cat /sys/fs/cgroup/memory.peak 2>/dev/null || cat /sys/fs/cgroup/memory/memory.max_usage_in_bytes"
-        return int(self.container.exec_run(["sh", "-c", command]).output)
-
     def wait(self) -> bool:
         """Wait until /ping is 200; False if the container ends first, or takes too long."""
         until = time.monotonic() + _STARTS_WITHIN

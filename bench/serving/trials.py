@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.jobs.small import TOKENIZER_FILES
+from bench.serving.peak_memory import peak_of
 from bench.serving.stage import Files, Stage, read
 from berth.local.demo import pretrained_model
 from tests.doubles.package_index import wheel
@@ -54,11 +55,11 @@ ECHO = handler("return str((len(body), content_type, accept)), 'text/plain'")
 def _lines(size: int, environment: dict[str, str]) -> Callable[[Stage], str]:
     def run(stage: Stage) -> str:
         with stage.ready(stage.question_answering, environment) as endpoint:
-            before = endpoint.peak()
+            before = peak_of(endpoint.container)
             answer = endpoint.invoke(b"x\n" * (size // 2), "application/jsonlines")
             if code := endpoint.exit_code():
                 return f"the container ended with exit code {code}"
-            grown = (endpoint.peak() - before) // 10**6
+            grown = (peak_of(endpoint.container) - before) // 10**6
             return f"{answer.status} in {answer.seconds:.1f} s, {grown} MB more: {answer.text[:200]}"
 
     return run
@@ -91,7 +92,7 @@ def _four_workers(stage: Stage) -> str:
             endpoint.invoke(_ASKED)
         time.sleep(10)
         made = endpoint.log().count("making one")
-        return f"{made} conversions, at most {endpoint.peak() // 10**6} MB; {endpoint.line('engine:')}"
+        return f"{made} conversions, at most {peak_of(endpoint.container) // 10**6} MB; {endpoint.line('engine:')}"
 
 
 def _first_burst(stage: Stage) -> str:
