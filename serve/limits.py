@@ -130,11 +130,6 @@ class RequestLimits:
         return 4 * self.body
 
     @property
-    def wait_seconds(self) -> float:
-        """For a worker, as estimated from the last batches: half of the time, so that what is accepted is answered."""
-        return self.seconds / 2
-
-    @property
     def waiting_tokens(self) -> int:
         """Tokens that wait for the model, where it is fast: windows take 40 bytes for each."""
         return 64 * self.tokens

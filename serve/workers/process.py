@@ -130,8 +130,8 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def leave_stops_to_the_server() -> None:
-    """Ignore SIGINT and SIGTERM: the server sees a stop and lets its workers finish, and Ctrl-C in a terminal reaches
-    them all. Not by SIG_IGN, which every program that a handler starts would inherit, so that none could be terminated.
+    """Ignore SIGINT and SIGTERM, which may be sent to every process of a container: the server lets its workers finish.
+    Not by SIG_IGN, which every program that a handler starts would inherit, so that none could be terminated.
     """
     for number in _STOPS:
         signal.signal(number, lambda *_: None)
