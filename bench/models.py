@@ -1,6 +1,6 @@
 """Random loads, requests, unloads, kills and stops against real servers of many models: what comes of thousands.
 
-Usage: python -m bench.models [--steps 3000] > bench/results/DATE-models.md
+Usage: python -m bench.models [--steps 3000] [--examples 6] > bench/results/DATE-models.md
 
 The servers run on this machine, without a container, with models of a few kilobytes. After each step the list of
 models, the counters, the worker processes and their folders must be what the steps so far leave. Ends with exit code 1
@@ -22,8 +22,6 @@ from tests.unit.small_models import add_graph, save_tiny_model
 
 _STEPS_EACH = 60
 """Steps of an example, at most: between two examples everything is unloaded, or the server is stopped."""
-_EXAMPLES_EACH = 6
-"""Examples of a server."""
 _MOST_GROWTH = 1.1
 
 
@@ -47,6 +45,9 @@ def render(title: str, setting: str, session: Session) -> str:
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("models", __doc__)
     parser.add_argument("--steps", type=program.positive, default=3000, help="at least; default: %(default)s")
+    parser.add_argument(
+        "--examples", type=program.positive, default=6, help="for which each server runs; default: %(default)s"
+    )
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
         base = Path(scratch)
@@ -55,7 +56,7 @@ def main(words: Sequence[str]) -> int:
             save_tiny_model(folder, seed)
             add_graph(folder)
         write_models(base, tiny)
-        session = Session(base, _EXAMPLES_EACH)
+        session = Session(base, options.examples)
         while session.steps < options.steps:
             session.run(-(-(options.steps - session.steps) // _STEPS_EACH), _STEPS_EACH, same=False)
     command = " ".join(["python -m bench.models", *words])

@@ -279,7 +279,7 @@ def connect(rank: int, size: int, host: str, share: Callable[[Any], list[Any]]) 
         keep_alive(link)
     watch = Watch(rank, links)
     watch.start()
-    atexit.register(lambda: watch.end(how_it_ends()))
+    atexit.register(_leave, watch)
     os.register_at_fork(after_in_child=watch.forget)
     return watch
 
@@ -309,3 +309,14 @@ def how_it_ends() -> str:
     """The exception that ends this process, "" if none does."""
     error = getattr(sys, "last_value", None)
     return "" if error is None else "".join(traceback.format_exception_only(error)).strip()
+
+
+def _leave(watch: Watch) -> None:
+    """Tell the other ranks how this one ends. After RankLost, end the process here, with exit code 1: gloo's threads may
+    still wait for the lost rank, and abort the process with SIGABRT if Python shuts down around them.
+    """
+    watch.end(how_it_ends())
+    if isinstance(getattr(sys, "last_value", None), RankLost):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
