@@ -312,8 +312,8 @@ def how_it_ends() -> str:
 
 
 def _leave(watch: Watch) -> None:
-    """Tell the other ranks how this one ends. After RankLost, end the process here, with exit code 1: gloo's threads may
-    still wait for the lost rank, and abort the process with SIGABRT if Python shuts down around them.
+    """Tell the other ranks how this one ends. After RankLost, end the process here with exit code 1: gloo's threads may
+    still wait for the lost rank, and would abort the process with SIGABRT while Python shuts down.
     """
     watch.end(how_it_ends())
     if isinstance(getattr(sys, "last_value", None), RankLost):
