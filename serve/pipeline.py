@@ -5,7 +5,7 @@ Handlers import `load_pipeline` from here; its name and place stay.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import Reading, answers, prepare
-from berth.serve.request import parse
+from berth.serve.request import keyword_fault, parse
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +44,19 @@ class QuestionAnsweringPipeline:
     def __call__(self, *inputs: Any, **given: Any) -> Any:
         """`{"score", "start", "end", "answer"}`, a list of these if top_k is more than 1, and a list of either for a
         list of questions. `question` and `context` may be lists too, and one context goes with every question.
-        ServeError for what /invocations would refuse.
+        TypeError for keywords that it does not have, ServeError for questions that /invocations would refuse.
         """
         asked: Any = inputs[0] if len(inputs) == 1 else list(inputs)
         if not inputs:
             asked = _paired(given.pop("question", None), given.pop("context", None))
+        if isinstance(asked, dict) and "inputs" in asked:
+            raise TypeError("the pipeline takes the value of `inputs`, not the whole body: model(data['inputs'])")
+        if fault := keyword_fault(given):
+            raise TypeError(f"the pipeline got an {fault}")
+        return self.answer(asked, given)
+
+    def answer(self, asked: Any, given: Mapping[str, Any]) -> Any:
+        """The same for `inputs` and `parameters` of a request; ServeError for all that /invocations would refuse."""
         prepared = prepare(parse({"inputs": asked, "parameters": given}), self._reading)
         return answers(prepared, logits_of_all(self._loaded.engine, prepared.windows))
 

@@ -74,6 +74,12 @@ def parse(value: Any) -> Request:
     return Request(questions, single, Parameters(**parameters))
 
 
+def keyword_fault(given: Collection[str]) -> str:
+    """What is wrong with keywords of a call that must be parameters; empty if nothing is."""
+    unknown = next((name for name in given if name not in _DEFAULTS), None)
+    return f"unknown keyword `{unknown}`: {_hint(unknown, _DEFAULTS)}" if unknown is not None else ""
+
+
 def _bare(value: object) -> dict[str, Any]:
     """The question that a body is without `inputs`; empty if it is not."""
     if not isinstance(value, dict) or "inputs" in value or not value.keys() & set(Question._fields):

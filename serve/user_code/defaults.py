@@ -52,15 +52,30 @@ class DefaultHandler:
         """`model` called with the body's `inputs` and `parameters`, or with all of the body where it has none."""
         if not callable(model):
             raise TypeError("what model_fn returned can't be called: write a predict_fn that uses it")
+        data = _records(data)
         if not isinstance(data, dict):
             return model(data)
         inputs = data.pop("inputs", None)
         parameters = data.pop("parameters", None) or {}
-        return model(data if inputs is None else inputs, **parameters)
+        asked = data if inputs is None else inputs
+        if isinstance(model, QuestionAnsweringPipeline) and isinstance(parameters, dict):
+            return model.answer(asked, parameters)
+        return model(asked, **parameters)
 
     def output_fn(self, prediction: Any, accept: str) -> tuple[bytes, str]:
         """See `encode_prediction`."""
         return encode_prediction(prediction, accept)
+
+
+def _records(data: Any) -> Any:
+    """JSON lines of `{"inputs": …}` as one list of inputs, and rows of one column as a list of their cells."""
+    if not isinstance(data, list) or not data:
+        return data
+    if all(isinstance(each, dict) and each.keys() == {"inputs"} for each in data):
+        return [each["inputs"] for each in data]
+    if all(isinstance(each, list) and len(each) == 1 and isinstance(each[0], str) for each in data):
+        return [each[0] for each in data]
+    return data
 
 
 def decode_body(body: bytes, content_type: str) -> Any:
@@ -147,7 +162,9 @@ def _plain(value: Any) -> Any:
     """An array or tensor as lists, a NumPy number as a number: for json.dumps."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a {type(value).__name__} has no form in JSON: return lists, numbers, strings or arrays")
+    raise TypeError(
+        f"a value of the type {type(value).__name__} has no form in JSON: return lists, numbers, strings or arrays"
+    )
 
 
 def _text(value: Any) -> str:

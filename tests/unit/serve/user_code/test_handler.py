@@ -62,6 +62,54 @@ def predict_fn(data, model):
 
 
 @pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "return model(question='q', context='c', max_answer_length=3)",
+            "unknown keyword `max_answer_length`: did you",
+        ),
+        ("return model(data)", "takes the value of `inputs`, not the whole body: model(data['inputs'])"),
+    ],
+    ids=["a keyword", "the whole body"],
+)
+def test_a_handlers_own_mistake_with_our_model_is_not_the_clients(
+    tiny_model: Path, model: Any, serve: Any, body: str, said: str
+) -> None:
+    shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
+    client = serve(f"def predict_fn(data, model):\n    {body}\n")
+    status, kind, sentence = error_of(client.post("/invocations", json={"inputs": ONE}))
+    assert (status, kind) == (500, "handler_failed")
+    assert said in sentence
+    assert "inference.py:2" in sentence
+
+
+def test_a_clients_mistake_with_our_model_stays_the_clients(tiny_model: Path, model: Any, serve: Any) -> None:
+    """A handler with a model_fn alone: body and parameters go to the model as they came."""
+    shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
+    client = serve("from berth.serve.pipeline import load_pipeline\n\ndef model_fn(d):\n    return load_pipeline(d)\n")
+    asked = {"inputs": ONE, "parameters": {"max_answer_length": 3}}
+    status, kind, sentence = error_of(client.post("/invocations", json=asked))
+    assert (status, kind) == (400, "bad_request")
+    assert "did you mean `max_answer_len`?" in sentence
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ('{"inputs": "good"}\n{"inputs": "bad"}\n', "application/jsonlines"),
+        ("good\nbad\n", "text/csv"),
+        ("inputs\ngood\nbad\n", "text/csv"),
+        ('{"inputs": ["good", "bad"]}', "application/json"),
+    ],
+    ids=["json lines", "a column", "a named column", "json"],
+)
+def test_a_pipeline_gets_the_texts_of_every_form(serve: Any, body: str, content_type: str) -> None:
+    client = serve("def model_fn(model_dir):\n    return lambda texts: [text.upper() for text in texts]\n")
+    headers = {"content-type": content_type, "accept": "application/json"}
+    assert client.post("/invocations", content=body, headers=headers).json() == ["GOOD", "BAD"]
+
+
+@pytest.mark.parametrize(
     "handler",
     [
         "from berth.serve.pipeline import load_pipeline\n\ndef model_fn(d):\n    return load_pipeline(d)\n",
@@ -311,8 +359,8 @@ def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.Ca
         "inference.py:43)",
         "mute": "predict_fn of the model's inference.py raised Mute: its text can't be had: ValueError (raised at "
         "inference.py:36)",
-        "object": "the model's inference.py failed (TypeError: a object has no form in JSON: return lists, numbers, "
-        "strings or arrays)",
+        "object": "the model's inference.py failed (TypeError: a value of the type object has no form in JSON: return "
+        "lists, numbers, strings or arrays)",
         "nan": "the model's inference.py failed (ValueError: the prediction has no form in JSON (Out of range float "
         "values are not JSON compliant))",
     }.items():
