@@ -19,7 +19,19 @@ _QUESTION = ("question", "context")
 
 
 class CutFileError(ServeError):
-    """A file of a batch transform can't be read in parts: bodies that follow may be parts of it, too."""
+    """A file of a batch transform can't be read in parts. `hides`: its later bodies look like good ones."""
+
+    def __init__(self, message: str, *, hides: bool = True) -> None:
+        super().__init__(Kind.BAD_REQUEST, message)
+        self.hides = hides
+
+    def again(self) -> "CutFileError":
+        """The same, without a traceback."""
+        return CutFileError(self.message, hides=self.hides)
+
+    def of_a_later_body(self) -> "CutFileError":
+        """The refusal of a body that may be a part of the same file."""
+        return CutFileError(f"a body before this one was refused, and this one may be of the same file: {self.message}")
 
 
 def read_csv(text: str, limits: RequestLimits) -> Records:
@@ -67,9 +79,9 @@ def _check_names_of_transform(names: Sequence[str]) -> None:
     else:
         advice = "write the file with these two columns in this order"
     raise CutFileError(
-        Kind.BAD_REQUEST,
         f"the first row names the columns {', '.join(names)[:200]}, and with SplitType Line only the first body of a "
         f"file has this row: in a batch transform the columns must be question, context and no others: {advice}",
+        hides=len(names) == len(_QUESTION),  # rows of more columns are refused one by one
     )
 
 
@@ -83,7 +95,6 @@ def _within_limits(rows: Iterable[list[str] | BrokenRow], limits: RequestLimits)
     for row in rows:
         if limits.batch and isinstance(row, BrokenRow) and row.stays_open:
             raise CutFileError(
-                Kind.BAD_REQUEST,
                 f"a double quote stays open in line {row.line} of this body: if a text of the file has several lines, "
                 "SplitType Line cuts it in two: set SplitType to None, or send JSON lines; else close the quote in its "
                 "line, and write a double quote that is part of a text twice",

@@ -68,6 +68,10 @@ class ServeError(Exception):
         self.retry_after = retry_after
         self.close = close
 
+    def again(self) -> "ServeError":
+        """The same, without a traceback."""
+        return type(self)(self.kind, self.message, self.retry_after, close=self.close)
+
     @property
     def status(self) -> int:
         """The HTTP status that the table gives for this kind."""

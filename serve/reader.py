@@ -35,7 +35,7 @@ class Reader:
             prepared = prepare_body(body, form, reading)
         except ServeError as error:
             # Not raised from here: the traceback holds all that was made on the way, until the garbage is collected.
-            refusal = type(error)(error.kind, error.message)
+            refusal = error.again()
         if form[0].media_type == CSV:
             refusal = self._refuse_parts(prepared, refusal)
         if len(body) > _LARGE:
@@ -50,7 +50,9 @@ class Reader:
         was refused. A body with a row of names begins another file.
         """
         if isinstance(refusal, CutFileError):
-            self._cut_file = refusal
+            self._cut_file = refusal if refusal.hides else None
         elif prepared is not None and prepared.records.header:
             self._cut_file = None
-        return refusal or self._cut_file
+        if refusal is None and self._cut_file is not None:
+            return self._cut_file.of_a_later_body()
+        return refusal

@@ -200,10 +200,30 @@ def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(re
     def read(body: bytes) -> PreparedBody:
         return asyncio.run(reader.read(body, request_codec(CSV), reading))
 
-    for body in single(other_order().encode()):
-        with pytest.raises(ServeError, match="question, context and no others"):
+    first, *others = single(other_order().encode())
+    with pytest.raises(ServeError, match=r"^the first row names the columns context, question, and"):
+        read(first)
+    for body in others:
+        with pytest.raises(ServeError, match=r"^a body before this one was refused, and this one may be of the same"):
             read(body)
     assert [len(read(body).requests) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
+
+
+def test_a_file_that_can_not_be_mistaken_spoils_no_other_one(reading: Reading) -> None:
+    """Rows of more columns are refused one by one, and rows of two are of another file."""
+    reader = Reader()
+
+    def read(body: bytes) -> PreparedBody:
+        return asyncio.run(reader.read(body, request_codec(CSV), reading))
+
+    first, *others = single(other_columns().encode())
+    with pytest.raises(ServeError, match="question, context and no others"):
+        read(first)
+    for body in others:
+        (refused,) = read(body).requests
+        assert isinstance(refused, ServeError)
+        assert "the row has 3 columns" in refused.message
+    assert [len(read(body).requests) for body in single(table().encode())] == [1] * ROWS
 
 
 def test_the_columns_that_a_job_selects_are_answered(reading: Reading) -> None:
