@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-HANDLER = "give it a code/inference.py with a model_fn, three lines in serve/README.md"
+HANDLER = 'give it a code/inference.py with a model_fn: three lines, "A model with another head" in serve/README.md'
 _ADAPTER = "adapter_config.json"
 _EMBEDDER = "modules.json"
 _FROM_TENSORFLOW = "save it for PyTorch, such as by from_pretrained(FOLDER, from_tf=True) in transformers 4"

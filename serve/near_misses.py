@@ -93,7 +93,7 @@ def of_bytes(body: bytes) -> str:
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "it is UTF-16: send it in UTF-8, or add `; charset=utf-16` to Content-Type"
     if body.startswith(b"\x1f\x8b"):
-        return "it is compressed by gzip: send the text itself"
+        return "it is compressed by gzip: add the header Content-Encoding: gzip, or send the text itself"
     if body.startswith(b"PK\x03\x04"):
         return "it is a zip archive: send the text itself"
     return ""

@@ -152,4 +152,7 @@ def _precision(manifest: GraphManifest, files: ModelFiles, chosen: EngineSetting
 
 
 def _no_int8(folder: Path) -> str:
-    return f"int8 was asked for, and {folder} has no such graph: quantise it, or unset {PRECISION_VARIABLE}"
+    return (
+        f"int8 was asked for, and {folder} has no such graph: add one by `python build.py quantize`, or unset "
+        f"{PRECISION_VARIABLE}"
+    )

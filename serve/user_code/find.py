@@ -38,6 +38,12 @@ class UserCode:
         """The source folder: the model's code/, or the one that the SDK names."""
         return self.source or self.file.parent
 
+    def model_dir(self, folder: Path) -> Path:
+        """What a model_fn gets of `folder`, the model's: the folder in it that holds the model and its code/, if the
+        archive was packed with it.
+        """
+        return next((home for home in model_homes(folder) if self.file.is_relative_to(home / "code")), folder)
+
     @property
     def requirements(self) -> Path | None:
         """The requirements.txt at the top of the source folder, else the one next to the file; None without text."""
@@ -59,6 +65,9 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
     are those of all models, of which some may have no code.
     """
     shared = is_multi_model(environ)
+    if len(homes := [home for home in model_homes(model_dir) if (home / "code").is_dir()]) > 1:
+        names = ", ".join(home.name for home in homes[:5])
+        raise ModelFilesError(f"{model_dir} holds several models with code ({names}): put one of them there")
     named = environ.get(PROGRAM_VARIABLE, "").strip()
     folders = list(dict.fromkeys(_folders(model_dir, environ)))
     places = ((folder, folder / name) for name in _file_names(named) for folder in folders)

@@ -231,7 +231,7 @@ def _run_handler(
 
     limits = settings.limits_of(settings.read_settings(os.environ))
     defaults = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), limits)
-    handler = UserHandler(code, model_dir, defaults, gpu_id=0 if cuda else None)
+    handler = UserHandler(code, code.model_dir(model_dir), defaults, gpu_id=0 if cuda else None)
     ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began, unused=unused)
     if loaded := defaults.loaded:
         ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)

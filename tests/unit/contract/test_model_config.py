@@ -4,7 +4,7 @@ import pytest
 
 from berth.contract.model_config import has_other_head, other_head, unusable
 
-HANDLER = "give it a code/inference.py with a model_fn, three lines in serve/README.md"
+HANDLER = 'give it a code/inference.py with a model_fn: three lines, "A model with another head" in serve/README.md'
 
 
 @pytest.mark.parametrize("kind", ["xlnet", "gpt2", "fnet", "layoutlmv3"])

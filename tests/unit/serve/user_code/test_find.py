@@ -38,6 +38,26 @@ def test_where_a_handler_is_looked_for(tmp_path: Path, name: str) -> None:
     assert found(tmp_path, SAGEMAKER_PROGRAM="inference.py", SAGEMAKER_SUBMIT_DIRECTORY=nowhere) == Path(name)
 
 
+def test_a_model_fn_gets_the_folder_that_the_archive_was_packed_with(tmp_path: Path) -> None:
+    write(tmp_path, "model/bert/config.json", "{}")
+    write(tmp_path, "model/bert/code/inference.py")
+    code = find_code(tmp_path / "model", {})
+    assert isinstance(code, UserCode)
+    assert code.model_dir(tmp_path / "model") == tmp_path / "model/bert"
+    write(tmp_path, "model/code/inference.py")
+    code = find_code(tmp_path / "model", {})
+    assert isinstance(code, UserCode)
+    assert code.model_dir(tmp_path / "model") == tmp_path / "model"
+
+
+def test_of_several_models_with_code_none_is_chosen(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path, f"model/{name}/config.json", "{}")
+        write(tmp_path, f"model/{name}/code/inference.py")
+    with pytest.raises(ModelFilesError, match=r"holds several models with code \(one, two\): put one of them there"):
+        find_code(tmp_path / "model", {})
+
+
 def test_the_variables_name_it(tmp_path: Path) -> None:
     write(tmp_path, "model/code/inference.py")
     write(tmp_path, "mine/sub/handler.py")
