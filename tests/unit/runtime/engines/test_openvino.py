@@ -219,7 +219,11 @@ def test_a_graph_that_is_not_this_models_is_never_served(
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ("int8", "int8 was asked for, and {} has no such graph: add one by `python build.py quantize`, or unset"),
+        (
+            "int8",
+            "int8 was asked for, and {} has no such graph: add one by `python build.py quantize`, or unset "
+            "BERTH_PRECISION",
+        ),
         ("fp64", "BERTH_PRECISION is `fp64`: it must be one of fp32, bf16, fp16, int8"),
         ("fp16", "BERTH_PRECISION is fp16, which is for GPUs: use bf16, or leave it out"),
     ],
@@ -227,7 +231,7 @@ def test_a_graph_that_is_not_this_models_is_never_served(
 def test_a_precision_that_can_not_be_had(model: Path, wanted: str, sentence: str) -> None:
     with pytest.raises(ModelFilesError) as refused:
         load(model, BERTH_PRECISION=wanted)
-    assert str(refused.value).startswith(sentence.format(model))
+    assert str(refused.value) == sentence.format(model)
 
 
 @pytest.mark.parametrize("there", [True, False])
