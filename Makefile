@@ -37,7 +37,7 @@ endif
 export DEBIAN_FRONTEND := noninteractive
 export DEBCONF_NOWARNINGS := yes
 
-# Seconds without a byte, after which uv asks again, three times: as docker/layers/network.sh has it, and why.
+# Seconds without a byte, after which uv asks again, three times: as docker/layers/common.sh has it, and why.
 export UV_HTTP_TIMEOUT ?= 120
 
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
@@ -82,7 +82,7 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
 	@code=0; for words in \
 	  "ruff check ." \
 	  "ruff format --check ." \
-	  "hadolint --config docker/hadolint.yaml docker/*.Dockerfile bench/*.Dockerfile" \
+	  "hadolint --config docker/hadolint.yaml docker/Dockerfile bench/*.Dockerfile" \
 	  "shellcheck --external-sources docker/*.sh docker/layers/*.sh .ci/run" \
 	  "mypy --package berth" \
 	  "mypy build.py"; \

@@ -21,7 +21,7 @@ from bench import program
 from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, locks, pins
+from berth.images import build, build_network, lock_text, locks, pins
 from berth.images.base import base_at_hand
 from berth.images.plan import Base
 from berth.images.selection import find_built_image
@@ -44,9 +44,9 @@ def floor(profile: pins.Profile) -> int:
     """Bytes of the wheels that the locks of torch and of NVIDIA's libraries name."""
     folders = build_network.gather(os.environ).index.folders
     with tempfile.TemporaryDirectory() as folder:
-        for layer in (*locks.NVIDIA_LAYERS, "pytorch"):
+        for layer in (*lock_text.NVIDIA_LAYERS, "pytorch"):
             lock = locks.LOCKS / profile.name / f"{layer}.txt"
-            if locks.locked_names(lock.read_text()):
+            if lock_text.locked_names(lock.read_text()):
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
                 # Where a folder of this machine has it, the index is not asked, which a closed network may not reach.
                 here = [wheel.name for wheel in build_network.wanted_wheels(folders, [lock.read_text()])]

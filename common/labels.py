@@ -33,10 +33,7 @@ SOURCE = "org.opencontainers.image"
 """Begins OCI's labels of what an image was made from: `.version`, `.revision`, `.created` and more."""
 
 LEFT_OUT = "berth.left-out"
-"""The parts that a build went without though its profile has them, and why, such as "efa=without,smddp=unpinned"."""
-
-WITHOUT, UNPINNED, UNREACHABLE = "without", "unpinned", "unreachable"
-"""Why: by request (--without), for want of a sha256 in docker/pins.toml, or for its file could not be had."""
+"""The parts that a build left out, such as "efa,smddp": what the build argument WITHOUT was."""
 
 DOUBLE = "+double"
 """How the version of a part ends that a test's double stands in for, such as berth.efa="1.47.0+double"."""
@@ -62,9 +59,9 @@ def base_name(found: Mapping[str, str]) -> str:
     return found.get(f"{SOURCE}.base.name", "")
 
 
-def left_out(found: Mapping[str, str]) -> dict[str, str]:
-    """The parts that an image goes without though its profile has them, each with one of the three reasons."""
-    return dict(word.split("=", 1) for word in found.get(LEFT_OUT, "").split(",") if "=" in word)
+def left_out(found: Mapping[str, str]) -> list[str]:
+    """The parts that an image's build left out."""
+    return [part for part in found.get(LEFT_OUT, "").split(",") if part]
 
 
 def doubles(found: Mapping[str, str]) -> list[str]:

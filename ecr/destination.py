@@ -9,7 +9,7 @@ from berth.common.image_names import repository_name
 from berth.ecr import names
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
-from berth.images.local_image import LocalImage, doubles_problem, is_dirty, left_out_problem
+from berth.images.local_image import LocalImage, doubles_problem, is_dirty
 from berth.images.selection import other_build
 
 SERVERLESS_BYTES = 10 * 1024**3
@@ -135,7 +135,7 @@ def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
         for tag in tags
         if tag != image.exact and _EXACT.fullmatch(tag)
     ]
-    return problems + left_out_problem(image.exact_tag, image.labels, tags)
+    return problems
 
 
 def warnings(image: LocalImage, checkout: str) -> list[str]:

@@ -1,8 +1,8 @@
 """How an image comes about on your machine, in the order of a build.
 
-pins, pins_form, software_form   docker/pins.toml as objects, checked   dockerfiles, locks   what is made of it
-software          software.json, which an image keeps          lock_check           locks older than their row
-prepare           what a build needs: decided, provided        parts                what can't be had
+pins, pins_form, software_form   docker/pins.toml as objects, checked
+locks, lock_text, layer_files    what is made of it            lock_check           locks older than their profile
+prepare           what a build needs: decided, provided        parts                files that a build may leave out
 build_network     this machine's network, as secrets           base                 the image that a build starts from
 build_files, downloads   files that no index has               plan                 tags, labels, command line; pure
 build             runs the plan                                buildkit_log         reads its progress

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from berth.common.files import sha256
 from berth.images import pins
-from berth.images.parts import parts_of
+from berth.images.parts import files_of
 
 CACHE = pins.CACHE / "files"
 
@@ -42,7 +42,7 @@ def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
 
 def of_images(profile: pins.Profile, images: Sequence[str]) -> list[WantedFile]:
     """What builds of these images need, each once; a file without a pinned hash is not looked for."""
-    files = [profile.files[part] for part in parts_of(images) if part in profile.files]
+    files = files_of(profile, images)
     return [want for file in files if file.sha256 != pins.UNPINNED for want in with_signature(file)]
 
 

@@ -34,9 +34,10 @@ class BuildStep:
 
     @property
     def name(self) -> str:
-        """`deps: deps.sh` rather than the thousand characters of its mounts."""
-        script = re.search(r"/layers/(\S+\.sh)", self.instruction.rsplit("--mount=", 1)[-1].partition(" ")[2])
-        what = script[1] if script else shorten(self.instruction, 100, placeholder=" …")
+        """`deps-train` rather than the thousand characters of its mounts."""
+        if "/tmp/layer/install.sh" in self.instruction:
+            return self.stage
+        what = shorten(self.instruction, 100, placeholder=" …")
         return f"{self.stage}: {what}" if self.stage else shorten(self.title, 100, placeholder=" …")
 
 

@@ -12,7 +12,7 @@ from berth.common import engine, labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
-from berth.images import build_network, compatibility_table, dockerfiles, doctor, downloads, image_tests, locks, pins
+from berth.images import build_network, compatibility_table, doctor, downloads, image_tests, layer_files, locks, pins
 from berth.images.budget import budget_of, likely_over_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
@@ -28,13 +28,12 @@ from berth.images.options import (
     WhichArgument,
     command_group,
 )
-from berth.images.parts import PartOptions, words_of
+from berth.images.parts import words_of
 from berth.images.plan import BuildPlan, step_count
 from berth.images.prepare import BuildOptions, prepare
 from berth.images.probe import probe_machine
 from berth.images.selection import require_images, select_image, select_images
 from berth.images.size import image_size, render_size
-from berth.images.software import render_software
 
 app = command_group()
 
@@ -56,21 +55,12 @@ def build_images(
         str | None,
         typer.Option(metavar="NAME", help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one."),
     ] = None,
-    required: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with",
-            metavar="PART[,PART…]",
-            help="efa, smddp, gdrcopy or cuda-compat: refused where it can't be had, instead of left out with a line.",
-        ),
-    ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART[,PART…]", help="The same parts: built without; may be given many times."),
+        typer.Option(
+            metavar="PART[,PART…]", help="Leave out efa, smddp, gdrcopy or cuda-compat; may be given many times."
+        ),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refused where any part that the profile has can't be had.")
-    ] = False,
     mirror: MirrorOption = None,
     dry_run: Annotated[
         bool,
@@ -84,9 +74,9 @@ def build_images(
     """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
     searching = BackgroundTask(engine.find_client)
     kit = pins.load()
-    parts = PartOptions(words_of(required or []), words_of(without or []), strict)
+    options = BuildOptions(profile, words_of(without or []), base_image, mirror, dry_run)
     with showing_bytes(note) as show:
-        plans = prepare(kit, which.images, BuildOptions(profile, parts, base_image, mirror, dry_run), say, show)
+        plans = prepare(kit, which.images, options, say, show)
     if dry_run:
         for planned in plans:
             result.print(escape(planned.command(str(_client_or_docker(searching)))))
@@ -208,7 +198,7 @@ def render_pins(
         typer.Option(metavar="NAME", help="The row of docker/pins.toml to lock again; without it, every one."),
     ] = None,
     no_locks: Annotated[
-        bool, typer.Option("--no-locks", help="Render the Dockerfiles and software.json only.")
+        bool, typer.Option("--no-locks", help="Render all but the locks, and resolve nothing.")
     ] = False,
     fetch: Annotated[
         str | None,
@@ -223,7 +213,7 @@ def render_pins(
         ),
     ] = False,
 ) -> None:
-    """Render docker/pins.toml and make the locks. The locks have hashes and are one a profile."""
+    """Write locks and all else that docker/pins.toml decides."""
     kit = pins.load()
     rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
     if fetch is not None:
@@ -236,9 +226,9 @@ def render_pins(
             compatibility_table.write(compatibility_table.make(index, step))
         result.print(escape(str(compatibility_table.PATH.relative_to(pins.ROOT))))
         return
-    written = dockerfiles.render_dockerfiles(kit)
+    written = [layer_files.render_dockerfile(kit), layer_files.render_bake(kit)]
     if no_locks:
-        written += render_software([row for row in rows if (locks.LOCKS / row.name).exists()], locks.LOCKS)
+        written += layer_files.render([row for row in rows if (locks.LOCKS / row.name).exists()], locks.LOCKS)
     else:
         written += locks.lock_again(kit, rows, build_network.gather(os.environ).index.folders)
     for path in written:

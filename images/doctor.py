@@ -12,8 +12,6 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from berth.common import labels
-from berth.common.image_names import parse
 from berth.images.probe import Probe
 
 DISK_WANTED_GB = 15.0
@@ -156,31 +154,8 @@ def check_efa(seen: Probe) -> Finding | None:
     if not left_out and not broken:
         return Finding("EFA", "ok", message) if seen.efa_devices or seen.gpus else None
     profile = (left_out + broken)[0].rpartition(":")[2]
-    remedy = f"python build.py build train --profile {profile} --with efa   # a closed network gives --mirror"
+    remedy = f"python build.py build train --profile {profile}   # a closed network gives --mirror"
     return Finding("EFA", "warn", message, remedy)
-
-
-def check_left_out(seen: Probe) -> Finding | None:
-    """What images here were built without, and why; nothing where none lacks a part that its profile has."""
-    if not seen.left_out:
-        return None
-    why = {
-        labels.WITHOUT: "as asked",
-        labels.UNPINNED: "no sha256 in docker/pins.toml",
-        labels.UNREACHABLE: "its file could not be had",
-    }
-    message = "; ".join(
-        f"{tag} is without {', '.join(f'{part} ({why.get(word, word)})' for part, word in parts.items())}"
-        for tag, parts in seen.left_out.items()
-    )
-    for tag, parts in seen.left_out.items():
-        if lost := [part for part, word in parts.items() if word != labels.WITHOUT]:
-            image, profile = parse(tag) or ("", "")
-            remedy = (
-                f"python build.py build {image} --profile {profile} --with {','.join(lost)}   # says how to have it"
-            )
-            return Finding("Left out", "warn", message, remedy)
-    return Finding("Left out", "ok", message)
 
 
 def check_compose(seen: Probe) -> Finding:
@@ -243,7 +218,6 @@ CHECKS = (
     check_memory,
     check_gpu,
     check_efa,
-    check_left_out,
     check_compose,
     check_leftovers,
     check_tests,

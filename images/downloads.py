@@ -1,7 +1,7 @@
 """Where files that no package index has are fetched from: a mirror, or, without one, each file's own URL.
 
 A mirror is a folder or an http(s) address that has the files under their own names; with one, nothing else is asked.
-`FileSource` says what can't be had from there and fetches, checked, what can; `fetch_and_pin` records what it got.
+`FileSource` says which files are missing there and fetches, checked, the others; `fetch_and_pin` records what it got.
 """
 
 import os
@@ -18,14 +18,12 @@ import requests
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from berth.common import labels
 from berth.common.console import Show
 from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors, sha256
 from berth.images import build_files, pins
 from berth.images.build_files import WantedFile, with_signature, wrong
 from berth.images.build_network import gather, in_few_words, innermost, without_password
-from berth.images.parts import MissingPart
 
 PAUSES_S = (1, 4)
 """Seconds before a dropped connection is tried again, as often as there are numbers."""
@@ -34,11 +32,10 @@ _PIECE = 1 << 20
 
 
 class MissingFile(UserError):
-    """A file can't be had: why, and what to do about it, other than to build without its part."""
+    """A file can't be fetched: why, and what to do about it."""
 
     def __init__(self, want: WantedFile, reason: str, remedy: str) -> None:
-        self.lack = MissingPart(want.part, labels.UNREACHABLE, reason, remedy)
-        super().__init__(self.lack.refusal)
+        super().__init__(f"{reason}: {remedy}, or build with --without {want.part}.")
 
 
 class _RetryableError(Exception):
@@ -94,24 +91,21 @@ class FileSource:
         """The same, fit to be printed."""
         return without_password(self.origin(want))
 
-    def lacks(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[MissingPart]:
-        """What can't be had from here, once a reason and part; with `ask` False no network is touched."""
-        found: dict[MissingPart, None] = {}
-        silent: dict[str, MissingPart] = {}
+    def missing(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[str]:
+        """Why files can't be fetched from here, a sentence each; with `ask` False no network is used."""
+        found, silent = [], set()
         for want in wants:
             host = urlsplit(self.origin(want)).netloc
-            if host in silent:
-                found[replace(silent[host], part=want.part)] = None
             if host in silent or (host and not ask):
                 continue
             try:
                 _retried(lambda want=want: self._look(want))  # type: ignore[misc]
             except _RetryableError as error:
-                silent[host] = self._unreached(want, error).lack
-                found[silent[host]] = None
+                silent.add(host)
+                found.append(str(self._unreached(want, error)))
             except MissingFile as refused:
-                found[refused.lack] = None
-        return list(found)
+                found.append(str(refused))
+        return found
 
     def fetch(self, want: WantedFile, folder: Path, say: Callable[[str], None], show: Show = lambda *_: None) -> Path:
         """Fetches a file into `folder`, checked before it has its name there; UserError leaves nothing behind."""
@@ -233,7 +227,7 @@ def fetch_and_pin(
     UserError where it is pinned already and differs. place: a mirror, None for the file's own URL.
     """
     source = FileSource(mirror(place), gather(os.environ).ca)
-    refuse(lack.refusal for lack in source.lacks(with_signature(file)))
+    refuse(source.missing(with_signature(file)))
     fetched = [source.fetch(want, build_files.CACHE, say, show) for want in with_signature(file)]
     pinned = replace(file, sha256=sha256(fetched[0]))
     if file.sha256 == pins.UNPINNED:

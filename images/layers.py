@@ -28,8 +28,8 @@ _NO_LAYER = re.compile(
 )
 _YOURS = "yours: "
 """Before the name of a layer that somebody put on an image of the kit."""
-# A layer of the kit: by its script, or by the script's first word where one makes several.
-_OURS = re.compile(r"/tmp/layers/(?:(?:nvidia|kit)\.sh (?P<part>\w+)|(?P<script>\w+)\.sh)\b")
+# A layer of the kit, by the word after its script.
+_OURS = re.compile(r"/tmp/layer/install\.sh (\w+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def short_label(created_by: str) -> str:
     line repeats, cut to the width of a table's column.
     """
     if ours := _OURS.search(created_by):
-        return ours["part"] or ours["script"]
+        return ours[1]
     text = re.sub(r"\s+", " ", created_by).strip()
     if re.match(r"(Imported from|# debian\.sh) ", text):
         return "base"

@@ -1,6 +1,6 @@
 """A built image on this machine's engine, as far as a registry is concerned: its names, labels, layers and id."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,23 +99,6 @@ def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
     return [
         f"{name} holds a test's double of {', '.join(held)}: it is for tests, and may not be published; build it "
         "without doubles."
-    ]
-
-
-def left_out_problem(name: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
-    """Why the image `name` with these labels may not get these tags: the parts that it goes without and nobody left
-    out, in one sentence; under its own name it may be pushed.
-    """
-    means = {labels.UNPINNED: "no sha256 was pinned", labels.UNREACHABLE: "its file could not be had"}
-    lost = {part: why for part, why in labels.left_out(found).items() if why != labels.WITHOUT}
-    if not tags or not lost:
-        return []
-    parts = ",".join(lost)
-    why = ", ".join(f"{part} ({means.get(reason, reason)})" for part, reason in lost.items())
-    return [
-        f"{name} was built without {why}, which nobody asked for, so it can't be tagged {', '.join(tags)}: build it "
-        f"with `--with {parts}`, or with `--without {parts}` if that is what you want; without --tag it goes under its "
-        "own name."
     ]
 
 

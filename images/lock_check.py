@@ -1,67 +1,56 @@
-"""Whether a profile's locks are those of its row: a row of docker/pins.toml that was changed wants them made again."""
+"""Whether a profile's folder in docker/locks is what docker/pins.toml asks for, or must be made again."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from berth.images.locks import LockRequest, entries, lock_requests, torch_locks
+from berth.images.layer_files import layer_files
+from berth.images.lock_text import TORCH_LAYERS, request_of
+from berth.images.locks import lock_requests
 from berth.images.pins import Pins, Profile
-from berth.images.software import FILE, software_json
 
 
 def lock_problem(pins: Pins, profile: Profile, image: str, locks: Path) -> str:
-    """What an image of a profile lacks in the folder `locks`, in a sentence; empty where all is there."""
+    """What is missing or old in the folder `locks` for an image of a profile, in a sentence; empty if nothing is."""
     again = f"run `python build.py pins --profile {profile.name}`, which locks it again."
-    if not (locks / torch_locks(profile)[0]).exists():
-        return (
-            f"profile {profile.name} has no locks in docker/locks: run `python build.py pins --profile "
-            f"{profile.hardware}`, which makes them."
-        )
-    torch = torch_locks(profile)
+    if not (locks / profile.name).is_dir():
+        return f"docker/locks has nothing for profile {profile.name}: {again}"
+    if profile.hardware != profile.name and (problem := _hardware_problem(pins, profile, locks)):
+        return problem
     for request in lock_requests(pins, profile):
-        made = torch if request.path in torch else [request.path]
-        if Path(request.path).stem.partition("-")[2] in ("", image):
-            if not (locks / request.path).exists():
-                return f"profile {profile.name} has no docker/locks/{request.path}: {again}"
-            if differs := _differs(request, made, locks):
-                return f"docker/locks/{request.path} is older than docker/pins.toml, {differs}: {again}"
-    path = locks / profile.name / FILE
-    if not path.exists() or path.read_text() != software_json(profile):
-        return (
-            f"docker/locks/{profile.name}/{FILE} is not what docker/pins.toml says: run `python build.py pins "
-            "--no-locks`, which writes it."
-        )
-    return ""
-
-
-def _differs(request: LockRequest, made: Sequence[str], locks: Path) -> str:
-    """What a request asks for that its locks, `made` of it, and those below don't have; empty where they have all."""
-    locked = _locked(locks, (*request.below, *made))
-    resolved_only = {canonicalize_name(name) for name in request.omit}
-    for text in request.requirements:
-        asked = Requirement(text)
-        version = locked.get(canonicalize_name(asked.name))
-        if canonicalize_name(asked.name) in resolved_only:
+        folder, stem = Path(request.path).parent, Path(request.path).stem
+        if stem.partition("-")[2] not in ("", image):
             continue
-        if version is None:
-            return f"which asks for {text}"
-        if not asked.specifier.contains(version, prereleases=True):
-            return f"which asks for {text} where it has {version}"
-    # What lies below another layer may be replaced there.
-    for text in request.constraints if request.answers else ():
-        bound = Requirement(text)
-        version = locked.get(canonicalize_name(bound.name))
-        if version is not None and not bound.specifier.contains(version, prereleases=True):
-            return f"which allows {text} where it has {version}"
+        paths = [folder / f"{layer}.txt" for layer in TORCH_LAYERS] if stem == "pytorch" else [Path(request.path)]
+        if absent := [str(path) for path in (*map(Path, request.below), *paths) if not (locks / path).exists()]:
+            return f"docker/locks/{absent[0]} of profile {profile.name} is missing: {again}"
+        digest = request.digest(profile, locks)
+        if old := [path for path in paths if request_of((locks / path).read_text()) != digest]:
+            return f"docker/locks/{old[0]} was made for another request than docker/pins.toml has now: {again}"
+    for name, text in layer_files(profile.whole).items():
+        path = locks / profile.name / name
+        if not path.exists() or path.read_text() != text:
+            return (
+                f"docker/locks/{profile.name}/{name} is not what docker/pins.toml says: run `python build.py pins "
+                "--no-locks`, which writes it."
+            )
     return ""
 
 
-def _locked(locks: Path, paths: Sequence[str]) -> Mapping[str, str]:
-    """The version of each package in these locks, of which the later lie above."""
-    found: dict[str, str] = {}
-    for path in paths:
-        for name, version, _ in entries((locks / path).read_text()):
-            found[canonicalize_name(name)] = version
-    return found
+def _hardware_problem(pins: Pins, profile: Profile, locks: Path) -> str:
+    """Why a profile's locks up to torch are not those of its hardware's profile, which it must share."""
+    own = pins.profile(profile.hardware)
+    request = next(each for each in lock_requests(pins, own) if each.path == f"{own.name}/pytorch.txt")
+    digest = request.digest(own, locks)
+    for layer in TORCH_LAYERS:
+        of_hardware, path = locks / own.name / f"{layer}.txt", locks / profile.name / f"{layer}.txt"
+        if not of_hardware.exists() or request_of(of_hardware.read_text()) != digest:
+            return (
+                f"docker/locks/{own.name}/{layer}.txt, which profile {profile.name} shares, was not made for what "
+                f"docker/pins.toml has now: run `python build.py pins --profile {own.name}`, then the same for "
+                f"{profile.name}."
+            )
+        if not path.exists() or path.read_bytes() != of_hardware.read_bytes():
+            return (
+                f"docker/locks/{profile.name}/{layer}.txt differs from that of {own.name}, which it must equal: run "
+                f"`python build.py pins --profile {profile.name}`, which locks it again."
+            )
+    return ""

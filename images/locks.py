@@ -1,18 +1,18 @@
 """The hashed locks, docker/locks/PROFILE/LAYER.txt: a change of one package rebuilds its layer and those above it, and
-nothing of another profile. One that stands on the torch of another row has no locks up to torch, and what its software
-set wants in another version than these have comes with the layers above.
+nothing of another profile. A profile on the hardware of another one has copies of that one's locks up to torch, so both
+share these layers; a package that its software set needs in another version is installed by a layer above.
 
-`lock_requests` decides what is locked where (pure); `resolve` asks uv, and `lock_again` writes the files.
+`lock_requests` decides what is locked where (pure); `resolve` asks uv, and `lock_again` writes the files. Each lock
+names the hash of its request, by which `lock_check` knows one that no longer matches docker/pins.toml.
 """
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,10 +20,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
+from berth.images.layer_files import render
+from berth.images.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
 from berth.images.scratch import NEW_LOCKS, scratch_folder
-from berth.images.software import render_software
 from berth.images.uv import find_uv, uv_environment
 
 LOCKS = ROOT / "docker" / "locks"
@@ -69,47 +70,13 @@ class LockRequest:
         """Whether its layer is the last of an image, and so answers for what the layers below have as well."""
         return Path(self.path).stem.startswith("deps-")
 
-
-# NVIDIA's packages by layer, by the word after `nvidia-`: few enough to read, none so large that it is pulled alone.
-NVIDIA_LAYERS = {
-    "cuda": ("cuda", "cublas", "cufile", "nvjitlink", "nvtx"),
-    "math": ("cufft", "curand", "cusolver", "cusparse", "cusparselt"),
-    "cudnn": ("cudnn",),
-    "nccl": ("nccl", "nvshmem"),
-}
-
-
-def nvidia_layer(package: str) -> str | None:
-    """The layer that a package of NVIDIA's belongs to, such as nccl for nvidia-nccl-cu13; None for any other package.
-
-    UserError for one that no layer has a place for: a newer torch may ask for more.
-    """
-    if package.startswith("cuda-"):  # cuda-toolkit, cuda-bindings, cuda-pathfinder
-        return "cuda"
-    if not package.startswith("nvidia-"):
-        return None
-    word = package.split("-")[1]
-    for layer, words in NVIDIA_LAYERS.items():
-        if word in words:
-            return layer
-    raise UserError(
-        f"torch asks for {package}, which no layer has a place for: add it to NVIDIA_LAYERS in images/locks.py."
-    )
-
-
-def entries(lock: str) -> Iterator[tuple[str, str, str]]:
-    """Name, version and text of each package of a lock's text, in its order."""
-    for entry in re.findall(r"^\S.*\n(?:[ \t]+.*\n)*", lock, flags=re.MULTILINE):
-        if found := re.match(r"([A-Za-z0-9._-]+)==([^ \\\n]+)", entry):
-            yield found[1], found[2], entry
-
-
-def split_lock(lock: str) -> dict[str, str]:
-    """The text of a lock as one lock a layer, by layer, empty where a layer is; what is not NVIDIA's is `pytorch`'s."""
-    parts = dict.fromkeys(("pytorch", *NVIDIA_LAYERS), "")
-    for name, _, entry in entries(lock):
-        parts[nvidia_layer(name) or "pytorch"] += entry
-    return parts
+    def digest(self, profile: Profile, locks: Path) -> str:
+        """A hash of all that decides which packages the lock may have; `locks` has those below it."""
+        asked = {name: value for name, value in asdict(self).items() if name not in ("path", "below", "preferred")}
+        below = {Path(path).stem: sha256_of((locks / path).read_bytes()) for path in self.below}
+        index = "" if self.path == BUILD_TOOLS else profile.torch_index
+        asked |= {"below": below, "python": profile.python, "index": index}
+        return sha256_of(json.dumps(asked, sort_keys=True).encode())
 
 
 def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
@@ -147,8 +114,8 @@ def _preferred(profile: Profile, request: LockRequest) -> tuple[str, ...]:
 
 
 def torch_locks(profile: Profile) -> list[str]:
-    """The locks up to torch that a profile's image is made of, by their paths in docker/locks."""
-    return [f"{profile.hardware}/{layer}.txt" for layer in ("pytorch", *NVIDIA_LAYERS)]
+    """The locks of a profile up to torch, by their paths in docker/locks."""
+    return [f"{profile.name}/{layer}.txt" for layer in TORCH_LAYERS]
 
 
 def wheel_locks(profile: Profile, image: str) -> list[str]:
@@ -179,8 +146,6 @@ def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Ite
     if "openvino" in profile.packages:
         yield LockRequest(openvino, pinned("torch", "openvino"), below=torch, omit=(OPENVINO_TELEMETRY,))
         below = (*torch, openvino)
-    elif profile.hardware == profile.name:  # its layer stays empty, and yet the Dockerfile hands it a lock
-        yield LockRequest(openvino, ())
     for image, source in pins.source_only.items():
         if image in profile.images:
             yield LockRequest(lock(f"source-{image}"), pinned(*source), only=source, sources=source)
@@ -231,11 +196,6 @@ def cuda_requirements(profile: Profile) -> tuple[str, ...]:
     )
 
 
-def locked_names(lock: str) -> list[str]:
-    """The packages that the text of a lock names, in its order."""
-    return [name for name, _, _ in entries(lock)]
-
-
 def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
     """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
 
@@ -250,36 +210,47 @@ def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path])
         written = list(dict.fromkeys(path for row in in_order for path in write_locks(pins, row, folders, new)))
         for path in written:
             target = LOCKS / path.relative_to(new)
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
-    for row in profiles:  # what a set no longer has would be taken for its lock
-        for path in {*(LOCKS / row.name).glob("*")} - {LOCKS / path.relative_to(new) for path in written}:
+    paths = [LOCKS / path.relative_to(new) for path in written]
+    for row in profiles:
+        remove_others(LOCKS / row.name, paths)
+    return paths
+
+
+def remove_others(folder: Path, written: Collection[Path]) -> None:
+    """Remove the files of a profile's folder that it no longer has, which a build would take for its own."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in written:
             path.unlink()
-    return [LOCKS / path.relative_to(new) for path in written]
 
 
 def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:
-    """Resolves every lock of a profile and writes it into the folder `locks`, with software.json; UserError where uv
+    """Resolve every lock of a profile and write its folder in `locks`, other files of layers included; UserError if uv
     can't.
     """
     written = []
     if profile.hardware != profile.name:
         _check_torch(profile, locks)
+        (locks / profile.name).mkdir(exist_ok=True)
+        for path in map(locks.joinpath, torch_locks(profile)):
+            written.append(Path(shutil.copyfile(locks / profile.hardware / path.name, path)))
     for request in lock_requests(pins, profile):
         text = resolve(request, profile, folders, locks)
         requested = locks / request.path
         requested.parent.mkdir(parents=True, exist_ok=True)
         parts = split_lock(text) if requested.stem == "pytorch" else {requested.stem: text}
+        digest = request.digest(profile, locks)
         for layer, text in parts.items():
             path = requested.with_stem(layer)
-            path.write_text("# Made by `python build.py pins` from docker/pins.toml; never edited by hand.\n" + text)
+            path.write_text(lock_text(text, digest))
             written.append(path)
-    return written + render_software([profile], locks)
+    return written + render([profile], locks)
 
 
 def _check_torch(profile: Profile, locks: Path) -> None:
     """UserError where the row that a profile stands on has no lock of its torch."""
-    path = torch_locks(profile)[0]
+    path = f"{profile.hardware}/pytorch.txt"
     if profile.torch not in [version for name, version, _ in entries(_text(locks / path)) if name == "torch"]:
         raise UserError(
             f"profile {profile.name} stands on torch {profile.torch} of {profile.hardware}, which docker/locks/{path} "
@@ -296,7 +267,7 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
     command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
     command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
     command += ["--no-emit-index-url", "--no-emit-find-links"]
-    # What a layer would refuse for want of a wheel (layers/network.sh) is no solution, and an older version may be one.
+    # What a layer would refuse for want of a wheel (layers/common.sh) is no solution, and an older version may be one.
     command += ["--only-binary", ":all:", *(word for name in request.sources for word in ("--no-binary", name))]
     command += ["--no-deps"] if request.only else []
     command += [word for name in omit for word in ("--no-emit-package", name)]

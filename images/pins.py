@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from berth.common import labels
 from berth.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -89,9 +88,8 @@ class Profile:
     it comes `from` (`origin`, else empty) where torch, its index and CUDA are the same. `packages` are PyPI names and
     versions, with those of the software set; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
     package of an index, by part. None of them has what the row or the set says "none" to. `budget` is compressed
-    megabytes an image. `torch_index` is empty for the default index. `required` are parts of `files` without which a
-    build is refused; `instances` an instance type of SageMaker's that each image fits. `left_out` says of parts that
-    the row has and a build goes without why it does, in a word of `labels`.
+    megabytes an image. `torch_index` is empty for the default index. `instances` is an instance type of SageMaker's
+    that each image fits. `left_out` are the files of the row that a build leaves out.
     """
 
     name: str
@@ -104,9 +102,8 @@ class Profile:
     budget: Mapping[str, int]
     cuda: Mapping[str, str]
     files: Mapping[str, PinnedFile]
-    required: Sequence[str] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, PinnedFile] = field(default_factory=dict)
 
     @property
     def torch(self) -> str:
@@ -138,17 +135,19 @@ class Profile:
         """
         return NONE if image == "serve" and self.cuda else self.packages.get("openvino", NONE)
 
-    def without(self, parts: Collection[str], reason: str = labels.WITHOUT) -> "Profile":
-        """The same row with "none" for those parts; UserError for a part that does not exist.
-
-        reason: why it goes without those that it has, as the label of an image says it.
-        """
+    def without(self, parts: Collection[str]) -> "Profile":
+        """The same profile without those parts; UserError for an unknown part."""
         for part in parts:
             if part not in FILE_PARTS["train"]:
-                raise UserError(f"no part {part!r} can be left out: name one of {', '.join(FILE_PARTS['train'])}.")
-        left_out = {part: reason for part in self.files if part in parts}
+                raise UserError(f"Unknown part {part!r}: --without takes {', '.join(FILE_PARTS['train'])}.")
+        left_out = {part: file for part, file in self.files.items() if part in parts}
         files = {part: file for part, file in self.files.items() if part not in parts}
         return replace(self, files=files, left_out={**self.left_out, **left_out})
+
+    @property
+    def whole(self) -> "Profile":
+        """The same profile with the parts that a build leaves out."""
+        return replace(self, files={**self.files, **self.left_out}, left_out={})
 
 
 @dataclass(frozen=True)
@@ -248,7 +247,6 @@ def _profile(
         budget=budget,
         cuda=table.cuda_parts,
         files={part: files[f"{part}-{version}"] for part, version in table.file_parts.items()},
-        required=tuple(table.required),
         instances=table.instances.model_dump(),
     )
 

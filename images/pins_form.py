@@ -108,7 +108,6 @@ class ProfileTable(Table):
     smddp: str = NONE
     gdrcopy: str = NONE
     cuda_compat: Annotated[str, Field(alias="cuda-compat")] = NONE
-    required: list[str] = Field(default_factory=list)
     budget: BudgetTable = BudgetTable()
     instances: InstancesTable = InstancesTable()
 
@@ -309,9 +308,3 @@ def _profile_faults(name: str, profile: ProfileTable, document: Document) -> Ite
             f"{table} has {', '.join(profile.cuda_parts)} and lacks {', '.join(lacking)}: pin the versions that its "
             "torch asks for, or none of them"
         )
-    for part in profile.required:
-        if part not in profile.file_parts:
-            yield (
-                f"{table} requires {part}, which it does not have: take it out of `required`, or name a part that the "
-                f"row has, such as {', '.join(profile.file_parts) or 'none'}"
-            )

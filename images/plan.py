@@ -13,8 +13,10 @@ from berth.common import labels
 from berth.common.engine import BUILDKIT
 from berth.common.errors import UserError
 from berth.common.image_names import build_tag, image_name
-from berth.images import dockerfiles, pins
+from berth.images import pins
+from berth.images.layer_files import versions
 from berth.images.lock_check import lock_problem
+from berth.images.parts import file_problems
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,11 @@ class Base:
 
 @dataclass(frozen=True)
 class Checkout:
-    """The checkout that is built: its folder, the kit's version and revision, and, by image, what its Dockerfile's
-    arguments are where none is passed (`dockerfiles.rendered_arguments`), which is not what pins.toml says between an
-    edit of it and `build.py pins`.
-    """
+    """The checkout that is built: its folder, the kit's version and revision."""
 
     root: Path
     version: str
     revision: Revision
-    rendered: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -89,52 +87,48 @@ def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[st
 
 
 def image_labels(profile: pins.Profile, image: str, checkout: Checkout, base: Base) -> dict[str, str]:
-    """The labels that the Dockerfile can't know; its own say the profile and the versions inside."""
+    """The labels that the Dockerfile can't know; its own say kind, profile and the parts left out."""
     found = {
+        **{f"berth.{name}": text for name, text in versions(profile, image).items()},
+        labels.SOFTWARE: profile.software.name,
         f"{labels.SOURCE}.version": checkout.version,
         f"{labels.SOURCE}.revision": str(checkout.revision),
         f"{labels.SOURCE}.base.name": base.reference,
         f"{labels.SOURCE}.base.digest": base.digest,
-        f"{labels.SOURCE}.licenses": "Apache-2.0",
     }
     if checkout.revision.created:
         found[f"{labels.SOURCE}.created"] = checkout.revision.created
-    if left_out := [f"{part}={why}" for part, why in profile.left_out.items() if part in pins.FILE_PARTS[image]]:
-        found[labels.LEFT_OUT] = ",".join(left_out)
     return found
 
 
 def step_count(image: str, root: Path) -> int:
-    """How many steps BuildKit shows of an image's Dockerfile: its base, and each instruction that makes a layer."""
-    text = (root / "docker" / f"{image}.Dockerfile").read_text()
-    return 1 + len(re.findall(r"^(RUN|COPY|WORKDIR)\b", text, flags=re.MULTILINE))
+    """How many steps BuildKit shows of an image's build: the base, and each instruction of its stages that makes a
+    layer.
+    """
+    stages = re.split(r"^FROM .* AS ", (root / "docker" / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+    by_name = {stage.split(maxsplit=1)[0]: stage for stage in stages}
+    other = next(each for each in pins.IMAGES if each != image)
+    counted = [text for name, text in by_name.items() if not name.endswith(other)]
+    return 1 + len(re.findall(r"^(RUN|COPY|WORKDIR)\b", "".join(counted), flags=re.MULTILINE))
 
 
 def refusals(kit: pins.Pins, profile: pins.Profile, image: str, locks: Path) -> list[str]:
     """Why this image of this profile can't be built, one sentence each; empty where it can."""
-    reasons = []
-    for part, file in profile.files.items():
-        if part not in pins.FILE_PARTS[image]:
-            continue
-        if file.torch and file.torch != profile.torch:
-            reasons.append(
-                f"{part} {file.version} is built for torch {file.torch}, and profile {profile.name} has torch "
-                f"{profile.torch}: change one of the two in docker/pins.toml, or build with --without {part}."
-            )
     problem = lock_problem(kit, profile, image, locks)
-    return [*reasons, *([problem] if problem else [])]
+    return [*file_problems(profile, [image]), *([problem] if problem else [])]
 
 
 def build_plan(kit: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided) -> BuildPlan:
     """The build of one image."""
     if image not in pins.IMAGES:
         raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
-    arguments = {**dockerfiles.build_arguments(kit, profile, image), "BASE_IMAGE": provided.base.reference}
-    root, rendered = checkout.root, checkout.rendered[image]
-    options = ["--platform", "linux/amd64", "--file", str(root / "docker" / f"{image}.Dockerfile")]
-    for name, value in arguments.items():
-        if value != rendered.get(name):
-            options += ["--build-arg", f"{name}={value}"]
+    root = checkout.root
+    options = ["--platform", "linux/amd64", "--file", str(root / "docker" / "Dockerfile"), "--target", image]
+    options += ["--build-arg", f"PROFILE={profile.name}"]
+    if left_out := [part for part in profile.left_out if part in pins.FILE_PARTS[image]]:
+        options += ["--build-arg", f"WITHOUT={','.join(left_out)}"]
+    if provided.base.reference != kit.base_image:
+        options += ["--build-arg", f"BASE_IMAGE={provided.base.reference}"]
     for name in provided.proxies:
         options += ["--build-arg", name]
     for name, path in sorted(provided.secrets.items()):

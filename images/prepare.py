@@ -1,24 +1,24 @@
 """What builds need before they begin: decided first, then provided, then planned.
 
-`prepare` goes the whole way: which parts can be had (`parts.py`), what is missing of the rest (`plan_inputs`), bring it
-(`provide`, or for a dry run `provide_for_paste`), and the plans (`plan.py`). Refusals come before anything is made.
+`prepare` goes the whole way: what is missing (`plan_inputs`), bring it (`provide`, or for a dry run
+`provide_for_paste`), and the plans (`plan.py`). Refusals come before anything is made.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common import engine
 from berth.common.console import Show
 from berth.common.errors import refuse
 from berth.common.files import link_files, same_content, same_size
-from berth.images import build_files, build_network, dockerfiles, downloads, pins
+from berth.images import build_files, build_network, downloads, pins
 from berth.images.base import base_at_hand, find_base, name_problems
 from berth.images.build import revision
 from berth.images.build_files import WantedFile
 from berth.images.build_network import Network
-from berth.images.parts import PartOptions, drop_parts, left_out, unpinned
+from berth.images.parts import effects
 from berth.images.plan import Base, BuildPlan, Checkout, Provided, build_plan, refusals
 
 
@@ -27,7 +27,7 @@ class BuildOptions:
     """What was asked for: a profile and its parts, a base and a mirror of the user's own, or the lines alone."""
 
     profile: str
-    parts: PartOptions = field(default_factory=PartOptions)
+    without: tuple[str, ...] = ()
     base_image: str | None = None
     mirror: str | None = None
     dry_run: bool = False
@@ -49,11 +49,11 @@ class Site:
 
 @dataclass(frozen=True)
 class BuildInputs:
-    """What the builds of a profile read besides their checkout: the wheels of this machine that locks name, by the
-    profile whose folder they are for, the files that are here, and those that are missing.
+    """What the builds of a profile read besides their checkout: the wheels of this machine that locks name, the files
+    that are here, and those that are missing.
     """
 
-    wheels: Mapping[str, Sequence[Path]]
+    wheels: Sequence[Path]
     files: tuple[Path, ...]
     missing: tuple[WantedFile, ...]
 
@@ -74,9 +74,11 @@ def prepare(
     site = Site(kit, root, network, source, say, show)
     profile = kit.profile(options.profile)
     images = profile.of(images)
-    row = options.parts.row(profile, images)
+    row = profile.without(options.without)
     found = {want: _at_hand(site, want) for want in build_files.of_images(row, images)}
-    row = _drop_missing_parts(site, images, row, found, options)
+    _refuse_problems(site, images, row, found, options)
+    for line in effects(row, images):
+        say(line)
     inputs = plan_inputs(row, images, found, local_wheels(network, row, root))
     provided = (provide_for_paste if options.dry_run else provide)(site, inputs, options.base_image)
     checkout = read_checkout(root)
@@ -87,7 +89,7 @@ def plan_inputs(
     row: pins.Profile,
     images: Sequence[str],
     found: Mapping[WantedFile, Path | None],
-    wheels: Mapping[str, Sequence[Path]],
+    wheels: Sequence[Path],
 ) -> BuildInputs:
     """What these images of a profile read, and what of it is missing; found: the files by what they are, None where one
     is not here. Pure.
@@ -131,28 +133,20 @@ def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -
     return Provided(base, secrets, site.network.proxies)
 
 
-def local_wheels(network: Network, row: pins.Profile, root: Path) -> dict[str, list[Path]]:
-    """The wheels of pip's folders on this machine that a profile's locks name, and those of the row whose torch layers
-    it has, by profile.
-    """
-    found = {}
-    for name in dict.fromkeys((row.hardware, row.name)):
-        locks = [path.read_text() for path in sorted((root / "docker" / "locks" / name).glob("*.txt"))]
-        found[name] = build_network.wanted_wheels(network.index.folders, locks)
-    return found
+def local_wheels(network: Network, row: pins.Profile, root: Path) -> list[Path]:
+    """The wheels of pip's folders on this machine that a profile's locks name."""
+    locks = [path.read_text() for path in sorted((root / "docker" / "locks" / row.name).glob("*.txt"))]
+    return build_network.wanted_wheels(network.index.folders, locks)
 
 
-def link_wheels(wheels: Mapping[str, Sequence[Path]], root: Path) -> list[Path]:
-    """Puts wheels where the builds of their profile look for them, in the context `root`; their paths there."""
-    folders = {name: root / "docker" / "wheels" / name for name in wheels}
-    return [path for name in wheels for path in link_files(wheels[name], folders[name], same_size)]
+def link_wheels(wheels: Sequence[Path], root: Path) -> list[Path]:
+    """Puts wheels where builds look for them, in the context `root`; their paths there."""
+    return link_files(wheels, root / "docker" / "wheels", same_size)
 
 
 def read_checkout(root: Path) -> Checkout:
     """The checkout in `root`, as it is now."""
-    texts = {image: (root / "docker" / f"{image}.Dockerfile").read_text() for image in pins.IMAGES}
-    rendered = {image: dockerfiles.rendered_arguments(text) for image, text in texts.items()}
-    return Checkout(root, pins.version(root), revision(root), rendered)
+    return Checkout(root, pins.version(root), revision(root))
 
 
 def _at_hand(site: Site, want: WantedFile) -> Path | None:
@@ -160,24 +154,17 @@ def _at_hand(site: Site, want: WantedFile) -> Path | None:
     return build_files.at_hand(want, (build_files.CACHE, site.root / "docker" / "files"), site.say)
 
 
-def _drop_missing_parts(
+def _refuse_problems(
     site: Site,
     images: Sequence[str],
     row: pins.Profile,
     found: Mapping[WantedFile, Path | None],
     options: BuildOptions,
-) -> pins.Profile:
-    """The row without the parts that can't be had, each said in a line; UserError where one of them was asked for, or
-    the build can't be for another reason. Who names a mirror has asked for what it is to have.
-    """
-    missing = [want for want, path in found.items() if path is None]
-    unfit = name_problems(options.base_image)
-    unfit += [reason for image in images for reason in refusals(site.kit, row, image, site.root / "docker" / "locks")]
-    no_hash, unreached = unpinned(row, images), site.source.lacks(missing, ask=not options.dry_run)
-    asked_for = options.parts.asked_for(row)
-    can_be_had, refused = drop_parts(row, no_hash, asked_for)
-    can_be_had, no_file = drop_parts(can_be_had, unreached, row.files if options.mirror else asked_for)
-    refuse(unfit, refused, no_file)
-    for line in left_out(can_be_had, images, [*no_hash, *unreached]):
-        site.say(line)
-    return can_be_had
+) -> None:
+    """UserError with all that forbids the builds: the base's name, locks, and files without a hash or out of reach."""
+    locks = site.root / "docker" / "locks"
+    refuse(
+        name_problems(options.base_image),
+        [reason for image in images for reason in refusals(site.kit, row, image, locks)],
+        site.source.missing([want for want, path in found.items() if path is None], ask=not options.dry_run),
+    )

@@ -37,9 +37,8 @@ class Probe:
 
     `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
     docker/base.sh can run here; `index_error` says why the package index gives no answer. `networks` is what each
-    training image with CUDA says of its way between hosts, by tag; `left_out` the parts that images
-    here were built without, each with the word for why, by tag. `leftovers` are containers and networks of runs whose
-    process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
+    training image with CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs
+    whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
     need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
     sentence with which a push would refuse what is set here for AWS.
     """
@@ -60,7 +59,6 @@ class Probe:
     gpus: Sequence[str] = field(default_factory=tuple)
     efa_devices: int = 0
     networks: Mapping[str, str] = field(default_factory=dict)
-    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     compose: str | None = None
     leftovers: Sequence[str] = field(default_factory=tuple)
     tests: bool = False
@@ -98,7 +96,6 @@ def probe_machine(find_aws: FindAws) -> Probe:
         gpus=ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
         efa_devices=_efa_devices(),
         networks=_networks() if engine else {},
-        left_out=_left_out() if engine else {},
         compose=_compose(),
         leftovers=_leftovers() if engine else (),
         tests=image_tests.installed(),
@@ -184,17 +181,6 @@ def _networks() -> dict[str, str]:
             except (UserError, DockerException, RequestException) as error:
                 lines[tag] = f"can't be asked: {_reason(error)}"
     return lines
-
-
-def _left_out() -> dict[str, dict[str, str]]:
-    """What the images of every profile were built without, by their labels; those that lack nothing are not named."""
-    tags = [image_name(image, name) for name in pins.profile_names() for image in pins.IMAGES]
-    try:
-        client = connect(timeout_s=_PATIENCE_S)
-        found = {tag: labels.left_out(image.labels) for tag in tags for image in client.images.list(tag)}
-    except (UserError, DockerException, RequestException):
-        return {}
-    return {tag: parts for tag, parts in found.items() if parts}
 
 
 def _leftovers() -> list[str]:

@@ -27,7 +27,7 @@ def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
         "UV_INDEX": " ".join(index.extra),
         "UV_INSECURE_HOST": " ".join(index.trusted),
         "SSL_CERT_FILE": str(network.ca or ""),
-        "UV_HTTP_TIMEOUT": "120",  # as docker/layers/network.sh has it
+        "UV_HTTP_TIMEOUT": "120",  # as docker/layers/common.sh has it
         "UV_NO_WRAP": "1",  # a sentence is one line, whatever COLUMNS says
     }
     old = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}

@@ -1,20 +1,18 @@
 #!/bin/sh
 # Stage builder, which no image keeps: a C compiler and the tools that make wheels, in /opt/build. What layers of the image
 # call while they are made lies in /opt/build/tools, with the libraries that it loads: uv and strip.
-# Usage: builder.sh VERSION
 set -eu
-# shellcheck source=docker/layers/network.sh
-. /tmp/tools/network.sh
-version=$1
+# shellcheck source=docker/layers/common.sh
+. /tmp/layer/common.sh
 # The one that the environment was made with.
-python=$(readlink -f "/opt/berth/bin/python$version")
+interpreter=$(readlink -f "/opt/berth/bin/python$PYTHON")
 
 set -- gcc libc6-dev
 # A base that brings a Python of its own, next to the archive's, brings its headers and its ensurepip as well.
-case $python in /usr/bin/*) set -- "$@" "python$version-dev" "python$version-venv" ;; esac
+case $interpreter in /usr/bin/*) set -- "$@" "python$PYTHON-dev" "python$PYTHON-venv" ;; esac
 install_debian "$@"
-"$python" -m venv /opt/build
-/opt/build/bin/pip install --quiet --require-hashes --requirement /tmp/lock.txt
+"$interpreter" -m venv /opt/build
+/opt/build/bin/pip install --quiet --require-hashes --requirement /tmp/layer/lock.txt
 mkdir /opt/build/tools
 cp /opt/build/bin/uv "$(command -v strip)" /opt/build/tools
 ldd /opt/build/tools/strip | awk '$3 ~ "^/" && $1 !~ "^libc[.]" { print $3 }' | xargs cp -t /opt/build/tools

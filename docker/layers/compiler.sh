@@ -1,18 +1,16 @@
 #!/bin/sh
 # Layer compiler: the C compiler and Python's headers, by which Triton makes the launcher of its kernels in every process
 # that uses torch.compile; empty for a profile without Triton. A third of Debian's gcc: C only, no more than Triton calls.
-# Usage: compiler.sh PYTHON TRITON
 set -eu
-# shellcheck source=docker/layers/network.sh
-. /tmp/tools/network.sh
-version=$1 triton=$2
+# shellcheck source=docker/layers/common.sh
+. /tmp/layer/common.sh
 
-if [ "$triton" = none ]; then
+if [ "$TRITON" = none ]; then
     exit 0
 fi
 set -- gcc libc6-dev
 # A base that brings a Python of its own, next to the archive's, brings its headers as well.
-case $(readlink -f "/opt/berth/bin/python$version") in /usr/bin/*) set -- "$@" "libpython$version-dev" ;; esac
+case $(readlink -f "/opt/berth/bin/python$PYTHON") in /usr/bin/*) set -- "$@" "libpython$PYTHON-dev" ;; esac
 install_debian "$@"
 
 gcc=$(dirname "$(gcc -print-libgcc-file-name)") libraries=/usr/lib/x86_64-linux-gnu

@@ -1,19 +1,14 @@
 #!/bin/sh
 # Layer efa: libfabric and NCCL's plugin for EFA (aws-ofi-nccl), by AWS's own installer; empty for a build without it.
-# Usage: efa.sh VERSION
 set -eu
-# shellcheck source=docker/layers/network.sh
-. /tmp/tools/network.sh
-version=$1
+# shellcheck source=docker/layers/common.sh
+. /tmp/layer/common.sh
 
-if [ "$version" = none ]; then
+if [ ! -f /tmp/files/VERSION ]; then
     exit 0
 fi
+version=$(cat /tmp/files/VERSION)
 
-fail() {
-    echo "berth: error: $1" >&2
-    exit 1
-}
 packages() {
     # shellcheck disable=SC2016 # the field is dpkg's
     dpkg-query --show --showformat '${binary:Package}\n' | sort
@@ -28,7 +23,7 @@ mkdir /tmp/bin
 cat >/tmp/bin/apt-get <<'END'
 #!/bin/sh
 PATH=${PATH#/tmp/bin:}
-. /tmp/tools/network.sh
+. /tmp/layer/common.sh
 [ -n "$(ls /var/lib/apt/lists)" ] || apt_get update -qq
 apt_get -o APT::Install-Recommends=false -o Dpkg::Use-Pty=0 "$@"
 END
@@ -37,7 +32,7 @@ ln -s apt-get /tmp/bin/apt
 
 packages >/tmp/before
 # No kernel module and no limits, which are the host's, and no look at devices, which a build has none of.
-(cd /tmp/installer && PATH=/tmp/bin:$PATH ./efa_installer.sh -y --skip-kmod --skip-limit-conf --no-verify) ||
+(cd /tmp/files && PATH=/tmp/bin:$PATH ./efa_installer.sh -y --skip-kmod --skip-limit-conf --no-verify) ||
     fail "AWS's EFA installer $version ended with exit code $?: see what it says, or build with --without efa."
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/log/apt /var/log/dpkg.log /var/log/alternatives.log

@@ -1,20 +1,19 @@
 #!/bin/sh
 # Layers cuda, math, cudnn and nccl: NVIDIA's libraries, from the wheels that torch's own wheel asks for, so that torch,
 # the dynamic linker, NCCL's plugins and a user's code find one and the same copy. Empty for a profile without CUDA.
-# Usage: nvidia.sh LAYER VERSION
 set -eu
-# shellcheck source=docker/layers/network.sh
-. /tmp/tools/network.sh
-layer=$1 version=$2
+# shellcheck source=docker/layers/common.sh
+. /tmp/layer/common.sh
+layer=$1
 
-if [ "$version" = none ]; then
+if [ "$VERSION" = none ]; then
     exit 0
 fi
 install_locked
 if [ "$layer" = nccl ]; then
-    /tmp/tools/prune.sh nvidia/nccl nvidia/nvshmem
+    sh /tmp/layer/prune.sh nvidia/nccl nvidia/nvshmem
 else
-    /tmp/tools/prune.sh
+    sh /tmp/layer/prune.sh
 fi
 
 site=$(echo /opt/berth/lib/python3*/site-packages)
@@ -30,7 +29,7 @@ fi
 ldconfig
 rm -f /var/cache/ldconfig/aux-cache
 
-/opt/berth/bin/python - "$layer" "$version" <<'PY'
+/opt/berth/bin/python - "$layer" "$VERSION" <<'PY'
 import ctypes
 import sys
 from pathlib import Path

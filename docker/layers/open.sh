@@ -1,6 +1,5 @@
 #!/bin/sh
 # Layer open: the kit's own smdistributed, which is a quarter of its code, below what changes more often.
-# Usage: open.sh
 set -eu
 berth=$(echo /opt/berth/lib/python3*/site-packages)/berth
 

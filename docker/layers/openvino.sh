@@ -1,17 +1,15 @@
 #!/bin/sh
 # Layer openvino: OpenVINO's runtime for CPUs and its converter of PyTorch models, and numpy, which it can't be imported
 # without. Empty for an image that has no use of it.
-# Usage: openvino.sh VERSION
 set -eu
-# shellcheck source=docker/layers/network.sh
-. /tmp/tools/network.sh
-version=$1
+# shellcheck source=docker/layers/common.sh
+. /tmp/layer/common.sh
 
-if [ "$version" = none ]; then
+if [ "$OPENVINO" = none ]; then
     exit 0
 fi
 install_locked
-/tmp/tools/prune.sh
+sh /tmp/layer/prune.sh
 
 site=$(echo /opt/berth/lib/python3*/site-packages)
 # Its telemetry, which is in no lock, sends usage figures at each import and conversion. As a requirement that is missing
@@ -28,7 +26,7 @@ rm -r "$site/openvino/frontend/onnx" "$site/openvino/frontend/tensorflow" "$site
     "$site/openvino/frontend/jax" "$site/openvino/include" "$site/openvino/cmake" "$site/openvino/tools/benchmark" \
     /opt/berth/bin/ovc /opt/berth/bin/benchmark_app
 
-/opt/berth/bin/python - "$version" <<'PY'
+/opt/berth/bin/python - "$OPENVINO" <<'PY'
 import sys
 from importlib.util import find_spec
 
@@ -45,6 +43,6 @@ openvino.save_model(graph, "/tmp/graph.xml", compress_to_fp16=False)
 compiled = openvino.Core().compile_model("/tmp/graph.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 assert torch.allclose(torch.from_numpy(compiled(tokens.numpy())[0]), model(tokens), atol=1e-4), "not what torch computes"
 PY
-/opt/berth/bin/python /tmp/tools/bytecode.py openvino openvino.frontend.pytorch.ts_decoder \
+/opt/berth/bin/python /tmp/layer/bytecode.py openvino openvino.frontend.pytorch.ts_decoder \
     openvino.frontend.pytorch.fx_decoder openvino.frontend.pytorch.patch_model \
     openvino.tools.ovc.moc_frontend.offline_transformations openvino._offline_transformations

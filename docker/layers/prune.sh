@@ -1,8 +1,10 @@
 #!/bin/sh
 # What no image needs at run time, each with its reason. SageMaker pulls the image for every job: bytes are minutes.
 # Ends each layer that installs packages, for a later layer can't make an earlier one smaller.
-# Usage: prune.sh [FOLDER...]   folders under site-packages, of this layer, whose libraries lose their symbols
+# Usage: sh prune.sh [FOLDER...]   folders under site-packages, of this layer, whose libraries lose their symbols
 set -eu
+# shellcheck source=docker/layers/common.sh
+. /tmp/layer/common.sh
 site=$(echo /opt/berth/lib/python3*/site-packages)
 
 because() { # REASON PATH...
@@ -44,10 +46,7 @@ in_packages "headers and sources of what is compiled already" "pyarrow gevent gr
     -type f \( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.a' \)
 in_packages "static libraries, of CUDA's too" "torch nvidia triton" -type f -name '*.a'
 
-# uv's notes of when a wheel of this machine was written, which differ from build to build.
-find "$site" -maxdepth 2 -name uv_cache.json | while read -r note; do
-    sed -i '/\/uv_cache\.json,/d' "${note%/*}/RECORD" && rm "$note"
-done
+forget_uv_notes "$site"
 
 # CUDA's wheels.
 in_packages "headers: Triton brings the one that it compiles against" nvidia -type d -name include

@@ -29,7 +29,7 @@ _NAMED = 5  # in a sentence
 _LINE = re.compile(r"Inst (?P<name>\S+) \[(?P<installed>[^]]+)\] \((?P<candidate>\S+) (?P<archives>.*?)(?: \[\w+\])?\)")
 _SECURITY = "Debian-Security"
 _ASK = """set -eu
-. /run/berth/network.sh
+. /run/berth/common.sh
 apt_get -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any update -qq
 APT_CONFIG=${APT_CONFIG:-/dev/null} apt-cache policy | sed -n 's/^ *release /Release /p'
 apt_get -qq --simulate dist-upgrade
@@ -130,10 +130,10 @@ def ask_archive(
     find_built_image(client, image)
     network.write_secrets(folder)
     # The script that sets up apt in every layer of a build.
-    script = pins.ROOT / "docker" / "layers" / "network.sh"
+    script = pins.ROOT / "docker" / "layers" / "common.sh"
     mounts = [
         Mount("/run/secrets", str(folder.absolute()), type="bind", read_only=True),
-        Mount("/run/berth/network.sh", str(script), type="bind", read_only=True),
+        Mount("/run/berth/common.sh", str(script), type="bind", read_only=True),
     ]
     environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
     try:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.locks import BUILD_TOOLS, cuda_requirements, entries, image_locks
+from berth.images.lock_text import entries
+from berth.images.locks import BUILD_TOOLS, cuda_requirements, image_locks
 
 _NAMED = 8
 

@@ -12,6 +12,7 @@ from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images import pins
 from berth.images.build_network import Network
+from berth.images.layer_files import render, render_bake
 from berth.images.locks import LOCKS, write_locks
 from berth.images.pins import Pins, Profile
 from berth.images.profiles.asked import AskedProfile, CompleteProfile, tables
@@ -19,7 +20,6 @@ from berth.images.profiles.complete import complete
 from berth.images.profiles.pins_edit import appended, without
 from berth.images.profiles.proof import Proof, Prover
 from berth.images.scratch import NEW_LOCKS, remove, scratch_folder, stale_folders
-from berth.images.software import render_software
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def add_profile(
         if proved.needed:
             whole = _with_variables(whole, {each.variable: each.value for each in proved.needed})
             kit, profile = _with_row(whole, places.pins, folder)
-            render_software([profile], new)
+            render([profile], new)
         _lay(whole, new / profile.name, places)
     wanted = [
         f"{each.variable}={each.value} is set in the images of {profile.name}: {each.says}." for each in proved.needed
@@ -103,6 +103,7 @@ def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
         os.rename(made, target)
         with atomic_write(places.pins) as new:
             new.write_text(text)
+        render_bake(pins.load(places.pins), places.pins.parent)
     except BaseException:
         if whole.asked.name not in pins.profile_names(places.pins):
             shutil.rmtree(target, ignore_errors=True)
@@ -115,7 +116,7 @@ def remove_profile(name: str, places: Places | None = None) -> list[str]:
     kit = pins.load(places.pins)
     profile = kit.profile(name)
     if name == pins.DEFAULT_PROFILE:
-        raise UserError(f"{name} is the default profile, whose versions the Dockerfiles have: it stays.")
+        raise UserError(f"{name} is the default profile of docker/Dockerfile and of build.py, and stays.")
     if children := [each.name for each in kit.profiles.values() if each.origin == name]:
         raise UserError(
             f"{', '.join(children)} {'come' if len(children) > 1 else 'comes'} from {name}: remove "
@@ -127,6 +128,7 @@ def remove_profile(name: str, places: Places | None = None) -> list[str]:
     text = without(places.pins.read_text(), gone)
     with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
         new.write_text(text)
+    render_bake(pins.load(places.pins), places.pins.parent)
     with explain_os_errors(places.locks, name), scratch_folder(NEW_LOCKS, places.locks.parent) as folder:
         if (places.locks / name).is_dir():  # at once: half a folder would be taken for a profile's
             (places.locks / name).rename(folder / name)

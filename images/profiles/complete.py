@@ -21,7 +21,8 @@ from berth.images.build_network import Network, in_few_words, innermost
 from berth.images.combinations import Known, cuda_parts_of, faults, nearest, torchvision_of
 from berth.images.index_metadata import Index, UnknownProject
 from berth.images.known_releases import ask, ask_newest
-from berth.images.locks import LOCKS, locked_names
+from berth.images.lock_text import locked_names
+from berth.images.locks import LOCKS
 from berth.images.pins import NONE, Pins, Profile
 from berth.images.profiles.asked import (
     FOR_SCRIPTS,

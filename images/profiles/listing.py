@@ -16,7 +16,8 @@ from berth.common.image_names import image_name
 from berth.images import compatibility_table
 from berth.images.combinations import Known
 from berth.images.lock_check import lock_problem
-from berth.images.locks import entries, image_locks
+from berth.images.lock_text import entries
+from berth.images.locks import image_locks
 from berth.images.pins import Pins, Profile
 
 _UNKNOWN = "?"

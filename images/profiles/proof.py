@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
-from berth.images.locks import LockRequest, entries, resolve, wheel_locks
+from berth.images.lock_text import entries
+from berth.images.locks import LockRequest, resolve, wheel_locks
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
 from berth.images.scratch import PROOFS, scratch_folder

@@ -19,7 +19,7 @@ from testinfra.host import Host
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, dockerfiles, pins
+from berth.images import build, build_network, pins
 from berth.images.base import base_at_hand
 from berth.images.buildkit_log import Progress
 from berth.images.plan import Checkout, Provided, Revision, build_plan
@@ -143,12 +143,11 @@ def build_image(
     """
     kit = pins.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
-    rendered = dockerfiles.rendered_arguments((root / "docker" / f"{image}.Dockerfile").read_text())
     plan = build_plan(
         kit,
         profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
         image,
-        Checkout(root, pins.version(), Revision("test"), {image: rendered}),
+        Checkout(root, pins.version(), Revision("test")),
         Provided(base_at_hand(kit, base), found.write_secrets(secrets), found.proxies),
     )
     options = (*plan.options, *(("--target", target) if target else ()))

@@ -32,7 +32,7 @@ DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pin
 SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")
 SHORT = {"U": "tests/unit", "I": "tests/images", "R": "tests/registry"}
 # Channels of a job's data, a folder that a user makes, and a unit.
-OTHERS = ("train/", "validation/", "test/", "docker/wheels/PROFILE", "examples/s")
+OTHERS = ("train/", "validation/", "test/", "examples/s")
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_a_wheel_of_a_fresh_clone_holds_every_module_as_a_real_file(tmp_path: Pa
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_a_wheel_of_an_images_build_holds_its_own_folders_only(image: str, tmp_path: Path) -> None:
     """What the stage `kit` copies is there, and links to nothing beside it."""
-    stage = (pins.ROOT / "docker" / f"{image}.Dockerfile").read_text().partition(" AS kit\n")[2].partition("\nFROM ")[0]
+    stage = (pins.ROOT / "docker/Dockerfile").read_text().partition(f" AS kit-{image}\n")[2].partition("\nFROM ")[0]
     copied = [word for line in re.findall(r"^COPY (.*)$", stage, re.MULTILINE) for word in line.split()[:-1]]
     folders = sorted(set(FOLDERS) & {name.rstrip("/") for name in copied})
     assert image in folders

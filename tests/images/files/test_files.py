@@ -148,10 +148,10 @@ def test_a_file_that_comes_or_goes_rebuilds_no_layer_of_another_part(
 @pytest.mark.parametrize(
     ("faults", "said"),
     [
-        ({"sha256": "0" * 64}, "docker/files/efa-installer.tar.gz is not the pinned file: its sha256 is "),
+        ({"sha256": "0" * 64}, "efa-installer.tar.gz is not the pinned file: its sha256 is "),
         ({"signer": 1, "key": 1}, "efa-installer.tar.gz is signed by the key "),
-        ({"signer": 1}, "efa-installer.tar.gz.sig is no signature by the key in efa.key: run"),
-        ({"key": 1, "fingerprint": 1}, "efa-installer.tar.gz.sig is no signature by the key in efa.key: run"),
+        ({"signer": 1}, "efa-installer.tar.gz.sig is not a signature by the key in efa.key: delete"),
+        ({"key": 1, "fingerprint": 1}, "efa-installer.tar.gz.sig is not a signature by the key in efa.key: delete"),
     ],
     ids=["hash", "another-key", "not-by-the-key-beside-it", "the-key-beside-it-is-another"],
 )
@@ -172,25 +172,29 @@ def test_a_signature_of_another_file(
     (mirror / "other.sig").replace(mirror / "efa-installer.tar.gz.sig")
     lay()
     said = refused(profile, "files")
-    assert said.startswith("efa-installer.tar.gz.sig is not the signature of this efa-installer.tar.gz: run")
+    assert said.startswith("efa-installer.tar.gz.sig is not the signature of this efa-installer.tar.gz: delete")
 
 
 @pytest.mark.parametrize(
-    ("absent", "said"),
+    ("absent", "why"),
     [
-        ("efa-installer.tar.gz", "efa-installer.tar.gz, which efa 1.47.0+double needs, is not in docker/files: let"),
-        ("efa-installer.tar.gz.sig", "efa-installer.tar.gz.sig, the signature of efa-installer.tar.gz, is not in"),
-        ("efa.key", "efa.key, the key of the signature of efa-installer.tar.gz, is not in docker/files: let"),
+        ("efa-installer.tar.gz", "(the profile names no URL for it)"),
+        ("efa-installer.tar.gz.sig", "(the profile names no URL for it)"),
+        ("efa.key", "(https://invalid/efa.key: <urlopen error "),
     ],
     ids=["installer", "signature", "key"],
 )
-def test_a_file_that_is_not_there(absent: str, said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused) -> None:
+def test_a_file_that_is_not_there(absent: str, why: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused) -> None:
     """By hand, without build.py, which would have refused before."""
     profile = pin(doubles.efa())
     lay(but=absent)
     found = refused(profile, "files")
-    assert found.startswith(said)
-    assert found.endswith("or build with --without efa (by hand: --build-arg EFA=none).")
+    assert found.startswith(
+        f"{absent}, which efa 1.47.0+double needs, is not in docker/files and can't be downloaded {why}"
+    )
+    assert found.endswith(
+        "put it into docker/files, or build without it (--build-arg WITHOUT=efa; build.py build --without efa)."
+    )
 
 
 def test_an_archive_that_is_no_installer(tmp_path: Path, pin: Pin, lay: Lay, refused: Refused) -> None:
@@ -198,7 +202,7 @@ def test_an_archive_that_is_no_installer(tmp_path: Path, pin: Pin, lay: Lay, ref
     profile = pin(tmp_path / "efa-installer.tar.gz")
     lay()
     assert refused(profile, "files").startswith(
-        "docker/files/efa-installer.tar.gz can't be unpacked to an efa_installer.sh: pin AWS's"
+        "efa-installer.tar.gz can't be unpacked to an efa_installer.sh: pin AWS's"
     )
 
 
@@ -242,13 +246,13 @@ def test_an_installer_that_does_not_do_its_work(
             "gdrcopy",
             {"version": "2.4"},
             "files",
-            "docker/files/libgdrapi.deb has version 2.4-1, and docker/pins.toml has 2.5+double",
+            "libgdrapi.deb has version 2.4-1, and docker/pins.toml has 2.5+double",
         ),
         (
             "gdrcopy",
             {"name": "libother.so.2"},
             "files",
-            "docker/files/libgdrapi.deb holds no libgdrapi.so.?: pin the package of the library.",
+            "libgdrapi.deb does not contain libgdrapi.so.?: pin the package of the library.",
         ),
         ("compat", {"lacks": True}, "compat", "libcuda of cuda-compat 580.1+double can't be loaded: see the reason"),
     ],

@@ -82,7 +82,7 @@ def test_size_ends_with_1_over_the_budget(
 def engine_with(sizes: dict[str, int], base: str = KIT.base_image) -> Any:
     """An engine with an image of layers of these names and plain sizes, lowest first."""
     history: list[dict[str, Any]] = [
-        {"CreatedBy": f"RUN /tmp/layers/{name}.sh", "Size": size} for name, size in sizes.items()
+        {"CreatedBy": f"RUN sh /tmp/layer/install.sh {name}", "Size": size} for name, size in sizes.items()
     ]
     image = SimpleNamespace(
         labels={labels.KIT: "train", labels.PROFILE: "cpu", BASE: base},

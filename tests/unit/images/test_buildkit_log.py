@@ -13,12 +13,12 @@ from berth.images.buildkit_log import Progress
 from berth.images.plan import BuildPlan
 
 OUTPUT = """\
-#1 [internal] load build definition from train.Dockerfile
+#1 [internal] load build definition from Dockerfile
 #1 DONE 0.0s
-#5 [python 1/1] RUN     --mount=type=secret,id=ca     --mount=type=tmpfs,target=/tmp     /tmp/layers/python.sh "3.11"
+#5 [python 1/1] RUN --mount=type=tmpfs,target=/tmp --mount=type=secret,id=ca     sh /tmp/layer/install.sh python
 #5 sha256:0a1b
 #5 CACHED
-#7 [deps 1/1] RUN     --mount=type=bind,source=docker/layers,target=/tmp/layers     /tmp/layers/deps.sh train
+#7 [deps-train 1/1] RUN --mount=type=tmpfs,target=/tmp     sh /tmp/layer/install.sh deps
 #7 0.214 Resolved 60 packages
 #7 12.90 error: hash mismatch
 """
@@ -31,11 +31,11 @@ def fed(text: str) -> Progress:
     return progress
 
 
-def test_steps_are_named_by_stage_and_script() -> None:
+def test_steps_are_named_by_their_stage() -> None:
     steps = fed(OUTPUT).layers
     assert [(step.name, step.cached, step.seconds) for step in steps] == [
-        ("python: python.sh", True, 0.0),
-        ("deps: deps.sh", False, None),
+        ("python", True, 0.0),
+        ("deps-train", False, None),
     ]
 
 
@@ -76,7 +76,7 @@ def test_the_base_counts_as_cached_for_it_is_there_before_a_build() -> None:
 def test_a_failure_shows_the_step_and_its_last_lines() -> None:
     text = OUTPUT + '#7 ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
     assert failure_sentence(fed(text), text, Path("/logs/x.log")) == (
-        "the step `deps: deps.sh` failed; its last lines:\n"
+        "the step `deps-train` failed; its last lines:\n"
         "    Resolved 60 packages\n"
         "    error: hash mismatch\n"
         '    ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'

@@ -53,43 +53,6 @@ def test_a_machine_where_all_is_well() -> None:
     assert doctor.can_build(found)
 
 
-@pytest.mark.parametrize(
-    ("left_out", "status", "says", "fixes"),
-    [
-        pytest.param(
-            {
-                "berth-train:cu124": {"efa": "without", "smddp": "unpinned"},
-                "berth-serve:cu124": {"cuda-compat": "without"},
-            },
-            "warn",
-            "berth-train:cu124 is without efa (as asked), smddp (no sha256 in docker/pins.toml); berth-serve:cu124 is "
-            "without cuda-compat (as asked)",
-            "python build.py build train --profile cu124 --with smddp   # says how to have it",
-            id="for-want-of-a-hash",
-        ),
-        pytest.param(
-            {"berth-train:cu130": {"efa": "unreachable"}},
-            "warn",
-            "berth-train:cu130 is without efa (its file could not be had)",
-            "python build.py build train --profile cu130 --with efa   # says how to have it",
-            id="for-want-of-the-file",
-        ),
-        pytest.param(
-            {"berth-train:cu130": {"efa": "without"}},
-            "ok",
-            "berth-train:cu130 is without efa (as asked)",
-            "",
-            id="by-request",
-        ),
-    ],
-)
-def test_what_images_were_built_without(
-    left_out: dict[str, dict[str, str]], status: str, says: str, fixes: str
-) -> None:
-    found = doctor.check_left_out(replace(WELL, left_out=left_out))
-    assert found == doctor.Finding("Left out", status, says, fixes)
-
-
 ARM = {**ENGINE, "Architecture": "aarch64"}
 TCP = "network: NCCL over TCP: this image was built without EFA"
 NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}

@@ -94,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     source = FileSource(downloads.mirror(str(request.getfixturevalue(kind))))
     wants = build_files.with_signature(FILE)
-    assert source.lacks(wants) == []
+    assert source.missing(wants) == []
     shown: list[tuple[int, int]] = []
     for want in wants:
         source.fetch(want, tmp_path / "cache", print, lambda _, done, total: shown.append((done, total)))
@@ -128,8 +128,7 @@ def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder
     del Mirror.content["/files/efa-1.0.tar.gz.sig"]
     (folder / "efa-1.0.tar.gz.sig").unlink()
     for place in (mirror, str(folder)):
-        lacks = FileSource(place).lacks(build_files.with_signature(FILE))
-        assert [lack.refusal for lack in lacks] == [
+        assert FileSource(place).missing(build_files.with_signature(FILE)) == [
             f"the mirror {place} lacks efa-1.0.tar.gz.sig, which efa 1.0 needs: put it there, or build with --without "
             "efa."
         ]
@@ -191,18 +190,10 @@ def test_an_answer_that_is_no_file(status: int, said: str, times: int, mirror: s
 
 
 def test_a_mirror_that_does_not_answer_is_named_once_without_its_password() -> None:
-    said = FileSource("http://user:secret@127.0.0.1:9/files").lacks(build_files.with_signature(FILE))
-    assert [lack.refusal for lack in said] == [
+    assert FileSource("http://user:secret@127.0.0.1:9/files").missing(build_files.with_signature(FILE)) == [
         "efa-1.0.tar.gz can't be fetched from the mirror http://127.0.0.1:9/files (Connection refused): look at the "
         "network, give --mirror FOLDER|URL that has it, or build with --without efa."
     ]
-
-
-def test_all_parts_of_a_host_that_does_not_answer_are_lacking_and_it_is_asked_once() -> None:
-    compat = replace(WANTED, part="cuda-compat", name="compat.deb")
-    lacks = FileSource("http://127.0.0.1:9/files").lacks([WANTED, compat])
-    assert [(lack.part, lack.word) for lack in lacks] == [("efa", "unreachable"), ("cuda-compat", "unreachable")]
-    assert lacks[0].reason == lacks[1].reason
 
 
 def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path) -> None:
@@ -212,10 +203,8 @@ def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path)
     FileSource(place).fetch(WANTED, tmp_path, lines.append)
     assert lines[0] == f"fetching efa-1.0.tar.gz from {mirror}/efa-1.0.tar.gz"
     assert lines[1].startswith("fetched efa-1.0.tar.gz: 0.0 MB in ")
-    said = FileSource(mirror.replace("//", "//user:wrong@")).lacks([WANTED])
-    assert said[0].refusal.startswith(
-        f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: see that it may be"
-    )
+    said = FileSource(mirror.replace("//", "//user:wrong@")).missing([WANTED])
+    assert said[0].startswith(f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: see that it may be")
 
 
 @pytest.mark.parametrize(

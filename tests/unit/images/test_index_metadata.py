@@ -12,7 +12,7 @@ from berth.images.build_network import Network, PackageIndex
 from berth.images.combinations import Combination, Known, ReleaseRow, can_both_be, faults, newest_that_fits
 from berth.images.index_metadata import Index, Metadata, parse_metadata, parse_project
 from berth.images.inventory.releases import is_newer, newest
-from berth.images.locks import entries
+from berth.images.lock_text import entries
 from tests.doubles.package_index import JsonIndex, json_index
 
 TORCH_13 = (

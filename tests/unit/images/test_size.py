@@ -88,10 +88,8 @@ def test_a_known_layer_is_not_read_again(tmp_path: Path) -> None:
         pytest.param("RUN /bin/sh -c /layers/ssh.sh # buildkit", "RUN /layers/ssh.sh", id="buildkit-run"),
         pytest.param("RUN |2 A=1 B= /bin/sh -c make # buildkit", "RUN make", id="buildkit-run-with-arguments"),
         pytest.param(
-            'RUN |2 A=1 B= /bin/sh -c /tmp/layers/deps.sh serve "${A}" # buildkit', "deps", id="a-layer-of-the-kit"
+            "RUN |2 A=1 B= /bin/sh -c sh /tmp/layer/install.sh deps # buildkit", "deps", id="a-layer-of-the-kit"
         ),
-        pytest.param('RUN /bin/sh -c /tmp/layers/nvidia.sh cudnn "${A}"', "cudnn", id="one-of-several-by-a-script"),
-        pytest.param("RUN /bin/sh -c /tmp/layers/kit.sh train", "train", id="the-kit"),
         pytest.param("Imported from -", "base", id="a-base-of-docker-import"),
         pytest.param("# debian.sh --arch 'amd64' out/ 'bookworm' '@1700000000'", "base", id="debians-own"),
         pytest.param("COPY " + "x" * 80, "COPY " + "x" * 54 + "…", id="long"),
@@ -245,7 +243,7 @@ def test_a_measure_is_kept_and_nothing_beside_it(tmp_path: Path) -> None:
 
 
 def test_layers_on_top_of_the_kits_are_yours() -> None:
-    kit = {"created_by": "RUN /bin/sh -c /tmp/layers/kit.sh train # buildkit"}
+    kit = {"created_by": "RUN /bin/sh -c sh /tmp/layer/install.sh train # buildkit"}
     history = [COPIED, kit, {"created_by": "RUN /bin/sh -c pip install tabulate # buildkit"}]
     assert layers.labels_of(history, 3)[1:] == ["train", "yours: RUN pip install tabulate"]
     assert layers.labels_of(history[:2], 2)[1] == "train"
@@ -256,9 +254,9 @@ def test_the_engines_history_names_the_layers() -> None:
     history = [
         {"CreatedBy": 'CMD ["train"]'},
         {"CreatedBy": "LABEL berth.kit=train"},
-        {"CreatedBy": "RUN /bin/sh -c /tmp/layers/kit.sh train # buildkit"},
+        {"CreatedBy": "RUN /bin/sh -c sh /tmp/layer/install.sh train # buildkit"},
         {"CreatedBy": "ARG SMDDP"},
-        {"CreatedBy": "RUN |1 A=b /bin/sh -c /tmp/layers/openmpi.sh # buildkit"},
+        {"CreatedBy": "RUN |1 A=b /bin/sh -c sh /tmp/layer/install.sh openmpi # buildkit"},
         {"CreatedBy": "", "Comment": "Imported from -"},
     ]
     digests = ["sha256:1", "sha256:2", "sha256:3"]

@@ -150,6 +150,7 @@ def test_a_software_sets_image_has_what_its_locks_put_above_those_of_torch() -> 
     texts = {
         "cpu/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
         "cpu/deps-train.txt": "transformers==5.23.0\n",
+        "cpu-hf4/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
         "cpu-hf4/deps-train.txt": "fsspec==2023.9.2\n",
     }
     assert locked_packages.packages_of(KIT, ["cpu", "cpu-hf4"], texts) == [

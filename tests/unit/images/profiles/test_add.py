@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import layer_files, pins
 from berth.images.build_network import Network, PackageIndex
 from berth.images.locks import LOCKS, LockRequest
 from berth.images.profiles import add
@@ -52,6 +52,7 @@ def added(places: Places, name: str = "own") -> add.Added:
 
 
 def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
+    layer_files.render_bake(pins.load(places.pins), places.pins.parent)
     before = files()
     (places.pins.parent / "debian").mkdir()
     assert added(places).profile.packages["transformers"] == "4.46.3"

@@ -44,7 +44,7 @@ def test_all_of_a_profile_has_what_its_hardware_needs_and_the_state_of_its_locks
     shutil.copytree(LOCKS, tmp_path / "locks")
     shutil.rmtree(tmp_path / "locks" / "cu124")
     found = listing.whole(KIT, KIT.profile("cu124"), tmp_path / "locks", BUILT)
-    assert "has no locks" in found["locks"]["train"]
+    assert "has nothing for profile cu124" in found["locks"]["train"]
     assert found["locked"]["train"] == {}
 
 

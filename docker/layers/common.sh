@@ -1,6 +1,12 @@
 #!/bin/sh
-# Sourced by every layer that downloads: points apt, pip and uv at what the build was given for its network.
-# Each is a BuildKit secret, there only while a step runs, so nothing of it stays in a layer; without it the defaults hold.
+# Sourced by every step: the versions of its layer, the network's settings, and what several steps do.
+# The settings are BuildKit secrets, there only while a step runs, so nothing of them stays in a layer; a missing one
+# leaves the tool's default.
+
+if [ -f /tmp/layer/versions ]; then
+    # shellcheck source=/dev/null
+    . /tmp/layer/versions
+fi
 
 if [ -f /run/secrets/ca ]; then
     export SSL_CERT_FILE=/run/secrets/ca PIP_CERT=/run/secrets/ca
@@ -22,12 +28,17 @@ export UV_HTTP_TIMEOUT=120 PIP_DEFAULT_TIMEOUT=120
 # The moment that tools write into what they make, such as the day of a new user in /etc/shadow: the same in every build.
 export SOURCE_DATE_EPOCH=1767225600
 
-# Bytecode is made by bytecode.py alone.
-export PYTHONDONTWRITEBYTECODE=1
+# /tmp is a tmpfs: caches are gone when the step ends. Bytecode is made by bytecode.py alone.
+export XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1
 
-export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
-# A mirror's sources, where they are for this base: of Debian's they would break an Ubuntu base.
+fail() {
+    echo "berth: error: $1" >&2
+    exit 1
+}
+
+# A mirror's sources, if they are for this base: Debian's sources would break an Ubuntu base.
 apt_get() {
     suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null || true)
     if grep -qs " ${suite:-unknown}[ /-]" /run/secrets/apt-sources; then
@@ -36,7 +47,7 @@ apt_get() {
     apt-get "$@"
 }
 
-# install_debian PACKAGE...: from the archive, without what is only recommended, leaving no lists, caches or logs.
+# install_debian PACKAGE...: from the archive, without recommended packages, leaving no lists, caches or logs.
 install_debian() {
     apt_get update -qq &&
         apt_get install -qq --yes --no-install-recommends -o Dpkg::Use-Pty=0 "$@" &&
@@ -45,16 +56,27 @@ install_debian() {
             /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 }
 
-# install_locked: exactly the files whose hashes the layer's lock names, from docker/wheels/PROFILE first, then from the
-# index.
+# install_locked: exactly the files whose hashes the layer's lock names, from docker/wheels first, then from the index.
 install_locked() {
-    # Any index may serve a file, for its hash decides: the index of torch also has old versions of other packages.
+    # Any index may serve a file, because its hash decides: the index of torch also has old versions of other packages.
     # Without a cache, which uv keeps unpacked and does not hash again: what somebody changed in it would get into the
     # image. uv's temporary folder is in the layer, so that its files are linked, not copied, and gone before the step is.
     unpacked=$(mktemp -d /opt/uv.XXXXXX)
     # What an index has as source only would be built here, by tools that no lock names.
     TMPDIR=$unpacked /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --require-hashes \
-        --only-binary :all: --find-links /tmp/wheels --index-strategy unsafe-best-match --link-mode hardlink --no-progress \
-        --requirement /tmp/lock.txt
+        --only-binary :all: --find-links /tmp/layer/wheels --index-strategy unsafe-best-match --link-mode hardlink \
+        --no-progress --requirement /tmp/layer/lock.txt
     rm -rf "$unpacked"
+}
+
+# install_wheels FILE...: wheels that were made or checked by an earlier stage.
+install_wheels() {
+    /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress "$@"
+}
+
+# forget_uv_notes FOLDER: uv's notes of when a wheel was written, which differ from build to build.
+forget_uv_notes() {
+    find "$1" -maxdepth 2 -name uv_cache.json | while read -r note; do
+        sed -i '/\/uv_cache\.json,/d' "${note%/*}/RECORD" && rm "$note"
+    done
 }

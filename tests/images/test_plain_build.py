@@ -1,0 +1,85 @@
+"""`docker build` without build.py: the same layers, the labels that commands read, and sentences for wrong words."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+
+import docker
+import pytest
+
+from berth.common import engine
+from berth.images import pins
+from berth.images.base import base_at_hand
+
+CommandLine = Callable[..., subprocess.CompletedProcess[str]]
+TAG = "berth-test-plain:1"
+
+
+def plain_build(target: str, **arguments: str) -> subprocess.CompletedProcess[str]:
+    """What README says to type, with the base of this machine."""
+    found = {"BASE_IMAGE": base_at_hand(pins.load(), None).reference, **arguments}
+    words = ["build", "--progress=plain", "--file", "docker/Dockerfile", "--target", target, "--tag", TAG, "."]
+    words += [word for name, value in found.items() for word in ("--build-arg", f"{name}={value}")]
+    return subprocess.run(
+        [str(engine.find_client()), *words],
+        cwd=pins.ROOT,
+        env=engine.client_environment(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+@pytest.fixture
+def plain(client: docker.DockerClient) -> Iterator[str]:
+    """The name of a plain image, which goes when the test ends."""
+    yield TAG
+    if client.images.list(TAG):
+        client.images.remove(TAG, force=True)
+
+
+@pytest.mark.parametrize("image", pins.IMAGES)
+def test_a_plain_build_makes_the_layers_of_build_py(
+    image: str, plain: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
+) -> None:
+    """All of them from the cache, so either way may come first; and `size` measures it without further labels."""
+    without = ",".join(part for part in profile.files if part in pins.FILE_PARTS[image])
+    done = plain_build(image, PROFILE=profile.name, WITHOUT=without)
+    assert done.returncode == 0, done.stdout[-3000:]
+    ours, found = client.images.get(f"berth-{image}:{profile.name}"), client.images.get(plain)
+    assert found.attrs["RootFS"] == ours.attrs["RootFS"]
+    assert found.labels.items() <= ours.labels.items()
+    assert {name for name in found.labels if "sagemaker" not in name} == {
+        "berth.kit",
+        "berth.left-out",
+        "berth.profile",
+        "org.opencontainers.image.licenses",
+        "org.opencontainers.image.version",
+        *(["berth.smdistributed"] if image == "train" else []),
+    }
+    measured = command_line("size", image, "--image", plain, "--json")
+    assert measured.returncode == 0, measured.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"PROFILE": "cu13"}, "berth: error: Unknown profile 'cu13'; docker/locks has cpu, cpu-hf4, cu124,"),
+        ({"WITHOUT": "efs"}, "berth: error: Unknown file 'efs' in WITHOUT"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence_before_anything_is_built(
+    arguments: dict[str, str], said: str, plain: str, client: docker.DockerClient
+) -> None:
+    done = plain_build("train", **arguments)
+    assert done.returncode != 0
+    assert said in done.stdout
+    assert not client.images.list(plain)
+
+
+def test_a_target_that_the_profile_does_not_have_is_one_sentence(plain: str) -> None:
+    done = plain_build("serve", PROFILE="cpu-hf4")
+    assert done.returncode != 0
+    assert "berth: error: this profile has no serve image, because its software set does not" in done.stdout
