@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -211,10 +211,18 @@ def _released_faults(project: str, wanted: Combination, known: Known) -> Iterato
     )
 
 
+def allows_python(requires: str, python: str) -> bool:
+    """Whether a release's Requires-Python allows a Python, such as 3.11. Like pip it ignores one that is not valid."""
+    try:
+        return SpecifierSet(requires).contains(f"{python}.99")
+    except InvalidSpecifier:
+        return True
+
+
 def _python_faults(project: str, wanted: Combination, known: Known) -> Iterator[_Fault]:
     version = wanted.versions[project]
     row, base = known.row(project, version), f"the base has Python {wanted.python}"
-    if row.requires_python and not SpecifierSet(row.requires_python).contains(f"{wanted.python}.99"):
+    if not allows_python(row.requires_python, wanted.python):
         yield _Fault(f"{project} {version} is for Python {row.requires_python}, and {base}", (project,))
     elif row.pythons is not None and wanted.python not in row.pythons and (project == "torch" or row.pythons):
         has = f"wheels for Python {_listed(row.pythons)} only" if row.pythons else "no wheel for linux/amd64"

@@ -8,14 +8,14 @@ import email.parser
 import io
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Any, Self
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import requests
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import (
     InvalidSdistFilename,
@@ -28,6 +28,7 @@ from packaging.version import InvalidVersion, Version
 
 from berth.common.errors import UserError
 from berth.images.build_network import Network, in_few_words, innermost, without_password
+from berth.images.combinations import allows_python
 
 PYPI = "https://pypi.org/simple"
 _SIMPLE = "application/vnd.pypi.simple.v1+json"  # PEP 691
@@ -56,11 +57,8 @@ class IndexFile:
         return self.name.endswith(".whl")
 
     def allows(self, python: str) -> bool:
-        """Whether it says that it is for a Python, such as 3.11; what can't be read allows none."""
-        try:
-            return SpecifierSet(self.requires_python).contains(f"{python}.99")
-        except InvalidSpecifier:
-            return False
+        """Whether it says that it is for a Python, such as 3.11."""
+        return allows_python(self.requires_python, python)
 
     def fits(self, python: str) -> bool:
         """Whether it is a wheel that this Python can install on the images' platform, linux/amd64."""
@@ -270,11 +268,27 @@ class Index:
         )
 
     def _get(self, url: str, **headers: str) -> requests.Response:
-        # A file lies where the index says, without the login, which is for its own host alone.
-        login = next((urlsplit(each) for each in self.urls if urlsplit(each).hostname == urlsplit(url).hostname), None)
-        auth = (unquote(login.username), unquote(login.password or "")) if login and login.username else None
+        auth = login_for(url, self.urls)
         verify = _verify(url, self._network)
         return self._session.get(url, timeout=_TIMEOUT_S, verify=verify, headers=headers, auth=auth, stream=True)
+
+
+def login_for(url: str, indexes: Sequence[str]) -> tuple[str, str] | None:
+    """The user and password for an index or for a file of it, whose URL has no login: those of the index of the same
+    scheme, host and port with which its path has the most folders in common, as in pip.
+    """
+
+    def place(parts: SplitResult) -> tuple[str, str]:
+        return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+    def folders_in_common(parts: SplitResult) -> int:
+        pairs = zip(parts.path.split("/"), wanted.path.split("/"), strict=False)
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+    wanted = urlsplit(url)
+    near = [parts for each in indexes if place(parts := urlsplit(each)) == place(wanted)]
+    found = max(near, key=folders_in_common, default=None)
+    return (unquote(found.username), unquote(found.password or "")) if found and found.username else None
 
 
 class _RangedFile(io.RawIOBase):

@@ -10,7 +10,7 @@ from berth.common.errors import UserError
 from berth.images import known_releases
 from berth.images.build_network import Network, PackageIndex
 from berth.images.combinations import Combination, Known, ReleaseRow, can_both_be, faults, newest_that_fits
-from berth.images.index_metadata import Index, Metadata, parse_metadata, parse_project
+from berth.images.index_metadata import Index, Metadata, login_for, parse_metadata, parse_project
 from berth.images.inventory.releases import is_newer, newest
 from berth.images.lock_text import entries
 from tests.doubles.package_index import JsonIndex, json_index
@@ -219,3 +219,30 @@ def test_the_newest_that_fits_is_asked_for_until_it_is_known(served: JsonIndex, 
     assert known.row("peft", "0.19.0").bounds == {"accelerate": ">=0.30"}
     with pytest.raises(UserError, match=r"^No release of peft that goes with accelerate 0\.1 was found"):
         known_releases.ask_newest(index, known, "peft", Combination({"accelerate": "0.1"}))
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://art.corp/api/pypi/one/simple/peft/", ("a", "1")),
+        ("https://art.corp/api/pypi/two/simple/peft/", ("b", "p@ss")),
+        ("https://art.corp/api/pypi/two/packages/peft.whl", ("b", "p@ss")),
+        ("https://art.corp/api/pypi/twofold/simple/peft/", ("a", "1")),
+        ("https://ART.corp/api/pypi/two/simple/peft/", ("b", "p@ss")),
+        ("https://art.corp:8443/api/pypi/one/simple/peft/", None),
+        ("http://art.corp/api/pypi/one/simple/peft/", None),
+        ("https://files.corp/api/pypi/one/peft.whl", None),
+        ("https://open.corp/simple/peft/", None),
+    ],
+)
+def test_two_indexes_on_one_host_have_a_login_each(url: str, expected: tuple[str, str] | None) -> None:
+    indexes = ["https://a:1@art.corp/api/pypi/one/simple", "https://b:p%40ss@art.corp/api/pypi/two/simple"]
+    assert login_for(url, [*indexes, "https://open.corp/simple"]) == expected
+
+
+def test_a_requires_python_that_is_not_valid_is_ignored_as_pip_does() -> None:
+    """nltk 3.6.2 has it on PyPI."""
+    known = Known({"nltk": {"3.6.2": ReleaseRow(requires_python=">=3.5.*")}})
+    assert faults(Combination({"nltk": "3.6.2"}), known) == []
+    (release,) = parse_project({"name": "a", "files": [{"filename": "a-1.0.tar.gz", "requires-python": ">=3.5.*"}]})
+    assert release.is_for("3.11")

@@ -106,8 +106,10 @@ def test_the_newest_release_is_the_highest_final_one(files: list[str], expected:
 
 def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -> None:
     files = [file("a-1.0.tar.gz", None), file("a-2.0.tar.gz", ">=3.12"), file("a-3.0.tar.gz", yanked="broken")]
-    files += [file("a-1.5.tar.gz", ">=3.11.4"), file("a-9.0.tar.gz", "three")]
+    files += [file("a-1.5.tar.gz", ">=3.11.4")]
     assert releases.newest(parse_project({"files": files}), "3.11") == "1.5"
+    files += [file("a-1.6.tar.gz", "three")]  # which pip ignores
+    assert releases.newest(parse_project({"files": files}), "3.11") == "1.6"
 
 
 @pytest.mark.parametrize(
