@@ -20,6 +20,10 @@ if __name__ == "__main__":
 _NOT_INSTALLED = (
     "berth: error: the package {} is not installed here: run `make setup`, then `.venv/bin/python build.py`."
 )
+_NO_LINKS = (
+    "berth: error: the folder berth has plain files instead of links, as some programs for zip files and git on "
+    "Windows write them: clone the repository with git where links work, `git clone -c core.symlinks=true`."
+)
 
 try:
     import typer
@@ -31,7 +35,8 @@ try:
     from berth.common.errors import UserError
     from berth.local.signals import Interrupted
 except ModuleNotFoundError as missing:
-    sys.exit(_NOT_INSTALLED.format(missing.name))
+    linked = os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "berth", "common"))
+    sys.exit(_NOT_INSTALLED.format(missing.name) if linked else _NO_LINKS)
 
 FOLDERS = ("images", "local", "images.inventory", "images.profiles", "ecr")
 """Whose commands.py registers commands, by their names, in the order of --help. The first have what is typed most."""

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes a Debian 12 base image of the package archive, where no image registry can be reached: the slim set of packages,
+# Makes a Debian 12 base image of the package archive, for networks without an image registry: the slim set of packages,
 # without documentation, imported into the engine as TAG. It has Debian's public sources, whatever it was made from.
+# `python build.py base` calls it.
 # Usage: base.sh TAG [SOURCES]     SOURCES: a file in the form of sources.list that names this network's mirror
 #                                  needs root and mmdebstrap (installed here if apt can); the engine must answer
 set -eu
@@ -9,7 +10,7 @@ sources=${2:-}
 docker=${DOCKER:-docker}
 
 if [ "$(id -u)" -ne 0 ]; then
-    echo "berth: error: making a base image of the package archive needs root: run 'sudo docker/base.sh $tag', or pull a Debian 12 image and give it as --base-image." >&2
+    echo "berth: error: making a base image of the package archive needs root: run 'sudo sh docker/base.sh $tag', or pull a Debian 12 image and give it as --base-image." >&2
     exit 1
 fi
 if ! command -v mmdebstrap >/dev/null; then
@@ -33,8 +34,8 @@ deb http://deb.debian.org/debian bookworm main
 deb http://deb.debian.org/debian bookworm-updates main
 deb http://security.debian.org/debian-security bookworm-security main
 END
-cp "${sources:-$folder/public}" "$folder/sources"
-echo "base: Debian 12 from $(sed -n '1s|^deb \([a-z]*://\)\([^/@]*@\)\{0,1\}\([^ ]*\).*|\1\3|p' "$folder/sources"), about half a minute" >&2
+sources=${sources:-$folder/public}
+echo "base: Debian 12 from $(sed -n '1s|^deb \([a-z]*://\)\([^/ ]*@\)\{0,1\}\([^ ]*\).*|\1\3|p' "$sources"), about half a minute" >&2
 # mmdebstrap copies this machine's name and name servers into the system, which are no image's business.
 # usr-is-merged instead of usrmerge, which would bring all of Perl. A mirror's address, perhaps with a password in it, and
 # this machine's passwords for archives are there while packages are fetched, and gone before the image is made.
@@ -48,8 +49,8 @@ mmdebstrap --quiet --variant=minbase --architectures=amd64 --include=usr-is-merg
     --customize-hook='rm -f "$1/etc/hostname" "$1/etc/resolv.conf"' \
     --customize-hook='rm -rf "$1"/etc/apt/auth.conf.d/* "$1"/etc/apt/sources.list.d/*' \
     --customize-hook="cp '$folder/public' \"\$1/etc/apt/sources.list\"" \
-    bookworm "$folder/base.tar" "$folder/sources" >"$folder/log" 2>&1 || {
-    sed 's|//[^/@ ]*@|//|g' "$folder/log" | tail -n 20 >&2
+    bookworm "$folder/base.tar" "$sources" >"$folder/log" 2>&1 || {
+    sed 's|//[^/ ]*@|//|g' "$folder/log" | tail -n 20 >&2
     echo "berth: error: the Debian base could not be made: see the lines above, and check that this machine reaches its package archive." >&2
     exit 1
 }

@@ -26,7 +26,6 @@ from berth.ecr.registry.addresses import hostname, is_loopback
 from berth.ecr.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
 from berth.images import image_tests, layers, pins
-from berth.images.build import revision
 from berth.images.local_image import LocalImage, doubles_problem, of_chosen
 from berth.images.options import (
     DIST,
@@ -38,6 +37,7 @@ from berth.images.options import (
     WhichArgument,
     command_group,
 )
+from berth.images.revision import read_revision
 from berth.images.selection import SelectedImage, select_image
 from berth.images.size import kept_size
 
@@ -143,7 +143,7 @@ def _push(options: PushOptions) -> None:
     images = [of_chosen(each) for each in chosen]
     tasks = many.plan_tasks(options, images, say)
     ready, failures = many.preflight_all(tasks)
-    checkout = str(revision(pins.ROOT))
+    checkout = str(read_revision(pins.ROOT))
     for warning in [warning for each in images for warning in warnings(each, checkout)]:
         say(warning)
     if options.dry_run:

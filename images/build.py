@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from berth.common.errors import UserError
 from berth.common.files import explain_os_errors
 from berth.images import pins
 from berth.images.buildkit_log import BuildStep, Progress
-from berth.images.plan import BuildPlan, Revision
+from berth.images.plan import BuildPlan
 
 KEPT_LOGS = 20
 _LOG = "the build's log"
@@ -31,34 +31,6 @@ class Built:
     steps: str
     seconds: float
     log: Path
-
-
-def revision(root: Path) -> Revision:
-    """The commit of the checkout, and whether what makes an image differs from it: any file that git knows, or a new
-    one in what the engine is sent. A person's own `src/` next to them is his own.
-    """
-
-    def git(*words: str) -> str:
-        try:
-            done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
-        except FileNotFoundError:  # no git here: the archive of a release
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    commit = git("rev-parse", "--short=12", "HEAD")
-    if not commit:
-        return Revision("none")
-    sent = (root / ".dockerignore").read_text().splitlines()
-    changed = is_changed(git("status", "--porcelain"), [line[1:] for line in sent if line.startswith("!")])
-    return Revision(commit, changed, git("show", "-s", "--format=%cI", "HEAD"))
-
-
-def is_changed(status: str, sent: Sequence[str]) -> bool:
-    """Whether one of the lines of `git status --porcelain` matters to an image; `sent` goes to the engine."""
-    new = "?? "
-    return any(
-        not line.startswith(new) or line.removeprefix(new).startswith(tuple(sent)) for line in status.splitlines()
-    )
 
 
 def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progress], None]) -> Built:

@@ -15,11 +15,11 @@ from berth.common.errors import refuse
 from berth.common.files import link_files, same_content, same_size
 from berth.images import build_files, build_network, downloads, pins
 from berth.images.base import base_at_hand, find_base, name_problems
-from berth.images.build import revision
 from berth.images.build_files import WantedFile
 from berth.images.build_network import Network
 from berth.images.parts import effects
 from berth.images.plan import Base, BuildPlan, Checkout, Provided, build_plan, refusals
+from berth.images.revision import checkout_problems, read_revision
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ def prepare(
     row = profile.without(options.without)
     found = {want: _at_hand(site, want) for want in build_files.of_images(row, images)}
     _refuse_problems(site, images, row, found, options)
+    checkout = Checkout(root, pins.version(root), read_revision(root, os.environ, say))
     for line in effects(row, images):
         say(line)
     inputs = plan_inputs(row, images, found, local_wheels(network, row, root))
     provided = (provide_for_paste if options.dry_run else provide)(site, inputs, options.base_image)
-    checkout = read_checkout(root)
     return [build_plan(kit, row, image, checkout, provided) for image in images]
 
 
@@ -144,11 +144,6 @@ def link_wheels(wheels: Sequence[Path], root: Path) -> list[Path]:
     return link_files(wheels, root / "docker" / "wheels", same_size)
 
 
-def read_checkout(root: Path) -> Checkout:
-    """The checkout in `root`, as it is now."""
-    return Checkout(root, pins.version(root), revision(root))
-
-
 def _at_hand(site: Site, want: WantedFile) -> Path | None:
     """A file in the user's cache, or in docker/files, which a person may fill as well."""
     return build_files.at_hand(want, (build_files.CACHE, site.root / "docker" / "files"), site.say)
@@ -161,9 +156,12 @@ def _refuse_problems(
     found: Mapping[WantedFile, Path | None],
     options: BuildOptions,
 ) -> None:
-    """UserError with all that forbids the builds: the base's name, locks, and files without a hash or out of reach."""
+    """UserError with all that forbids the builds: the checkout, the base's name, locks, and files without a hash or out
+    of reach.
+    """
     locks = site.root / "docker" / "locks"
     refuse(
+        checkout_problems(site.root),
         name_problems(options.base_image),
         [reason for image in images for reason in refusals(site.kit, row, image, locks)],
         site.source.missing([want for want, path in found.items() if path is None], ask=not options.dry_run),

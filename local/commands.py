@@ -14,8 +14,8 @@ from berth.common.errors import Problems, UserError, refuse
 from berth.common.image_names import image_name
 from berth.contract import metric_definitions
 from berth.images import pins
-from berth.images.build import revision
 from berth.images.options import JsonOption, NamedImageOption, ProfileOption, command_group
+from berth.images.revision import read_revision
 from berth.images.selection import SelectedImage, other_build, require_images, select_image
 from berth.local import archive, checks, opt_ml
 from berth.local.api_limits import model_problems
@@ -142,7 +142,7 @@ def _say_other_build(selected: SelectedImage) -> None:
     if selected.derived:
         return
     name, built_from = image_name(selected.kit, selected.tag), labels.revision(selected.labels)
-    if said := other_build(name, selected.kit, selected.profile, built_from, str(revision(pins.ROOT))):
+    if said := other_build(name, selected.kit, selected.profile, built_from, str(read_revision(pins.ROOT))):
         say(said)
 
 

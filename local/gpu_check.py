@@ -18,7 +18,7 @@ from docker import DockerClient
 from berth.common.engine import connect
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.build import revision
+from berth.images.revision import read_revision
 from berth.images.selection import select_image
 from berth.local.log_stream import ErrorLines, LogFollower
 from berth.local.output_folders import check_writable, make_folder
@@ -75,7 +75,7 @@ def summary(reports: Mapping[str, Mapping[str, Any]], engine: str) -> dict[str, 
         "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "machine": platform.platform(),
         "engine": engine,
-        "kit": str(revision(pins.ROOT)),
+        "kit": str(read_revision(pins.ROOT)),
         "images": dict(reports),
     }
 

@@ -8,13 +8,14 @@ import typer
 from rich.markup import escape
 
 from berth.common.console import doing, print_json, result, say
-from berth.images import build_network, pins
+from berth.images import build_network, layer_files, pins
 from berth.images.locks import LOCKS
 from berth.images.options import JsonOption, command_group
 from berth.images.profiles import listing
 from berth.images.profiles.add import add_profile, remove_profile
 from berth.images.profiles.asked import AskedProfile
 from berth.images.profiles.proof import Proof
+from berth.images.revision import NO_COMMIT, read_revision
 from berth.images.scratch import one_stop
 
 app = command_group()
@@ -122,7 +123,19 @@ def add(
     profile, software = added.profile, added.profile.software
     carried = [f"{each} {profile.packages[each]}" for each in ("transformers", "accelerate", "datasets", "torch")]
     say(f"added {name} in {time.monotonic() - began:.0f} s: {', '.join([*carried, *software.requirements])}")
+    if committed := commit_commands(name):
+        say("commit it before the build: a push takes no --tag for images of uncommitted changes")
+        result.print(escape(committed), soft_wrap=True)
     result.print(escape(f"python build.py build {' '.join(_which(profile.images))} --profile {name}"))
+
+
+def commit_commands(name: str) -> str:
+    """What commits all that `add` has written for a profile; empty outside git."""
+    if read_revision(pins.ROOT).commit == NO_COMMIT:
+        return ""
+    paths = (pins.PATH, layer_files.DOCKER / "bake.json", LOCKS / name)
+    words = " ".join(str(path.relative_to(pins.ROOT)) for path in paths)
+    return f"git add {words}\ngit commit -m 'Add the profile {name}' {words}"
 
 
 def _which(images: tuple[str, ...]) -> list[str]:

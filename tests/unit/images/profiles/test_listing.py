@@ -12,8 +12,11 @@ from rich.console import Console
 from berth.common.errors import UserError
 from berth.images import compatibility_table, pins
 from berth.images.locks import LOCKS
+from berth.images.plan import Revision
 from berth.images.profiles import listing
+from berth.images.profiles.add import Added
 from berth.images.profiles.listing import Images
+from berth.images.revision import NO_COMMIT
 
 KIT = pins.load()
 BUILT = Images({"berth-train:cpu": "sha256:aa"}, answers=True)
@@ -96,3 +99,19 @@ def test_ctrl_c_says_that_nothing_has_changed(
     monkeypatch.setattr("berth.images.profiles.commands.add_profile", interrupted)
     assert command_line.main(["profile", "add", "own"]) == 130
     assert "docker/pins.toml and the locks are as they were." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("commit", ["1a2b3c4d5e6f", NO_COMMIT])
+def test_an_added_profile_is_committed_by_what_is_printed_before_the_build(
+    commit: str, command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its images are tagged -dirty, and a push refuses them a --tag an hour later."""
+    module = "berth.images.profiles.commands"
+    monkeypatch.setattr(f"{module}.add_profile", lambda *_: Added(KIT.profile("cpu-hf4"), []))
+    monkeypatch.setattr(f"{module}.read_revision", lambda _: Revision(commit))
+    assert command_line.main(["profile", "add", "own"]) == 0
+    *before, build = capsys.readouterr().out.splitlines()
+    assert build == "python build.py build train --profile own"
+    paths = "docker/pins.toml docker/bake.json docker/locks/own"
+    committed = [f"git add {paths}", f"git commit -m 'Add the profile own' {paths}"]
+    assert before == (committed if commit != NO_COMMIT else [])
