@@ -1,6 +1,7 @@
 """Builds an image as it is planned: runs Docker's command line and follows it. A thin shell."""
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +16,19 @@ from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.files import explain_os_errors
 from berth.images import pins
+from berth.images.build_network import without_password
 from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.plan import BuildPlan
 
 KEPT_LOGS = 20
 _LOG = "the build's log"
+_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+# How the client says that its connection broke, or that nobody answers any more.
+_GONE = re.compile(
+    r"^(?:ERROR: )?(?:failed to receive status: rpc error: code = Unavailable|error during connect|unexpected EOF$"
+    r"|Cannot connect to the Docker daemon)|rpc error: code = Unavailable desc = (?:transport|error reading)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progr
         )
         assert process.stdout is not None
         try:
-            for line in process.stdout:
+            for line in map(without_password, process.stdout):
                 keep(line)
                 step = progress.feed(line)
                 if step is not None:
@@ -66,7 +75,9 @@ def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progr
 
 
 def failure_sentence(progress: Progress, text: str, log: Path) -> str:
-    """Why a build failed: the layer's own sentence if it gave one, a full disk, or the step and its last lines."""
+    """Why a build failed: a full disk, an engine that is gone, the layer's own sentence, or the step and its last
+    lines.
+    """
     step = progress.failure
     own = [
         line.partition("berth: error: ")[2].strip()
@@ -74,10 +85,15 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
         if "berth: error: " in line and "echo" not in line
     ]
     lines = "\n    ".join(line for line in step.tail if "berth: error: " not in line) if step else ""
-    if "no space left on device" in text.lower():
+    if _FULL.search(text):
         return (
             "the disk of the Docker engine is full: free some with `python build.py clean` or "
             f"`docker builder prune`, then build again. The whole log: {log}"
+        )
+    if _GONE.search(text):
+        return (
+            "the Docker engine stopped in the middle of the build: start it with `sh docker/engine.sh`, then build "
+            f"again; it has kept the steps that ended. The whole log: {log}"
         )
     if own:
         output = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
