@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.common.files import explain_os_errors, link_files, same_content, same_size
+from berth.common.files import exchange, explain_os_errors, link_files, same_content, same_size
 
 
 @pytest.fixture
@@ -41,6 +41,30 @@ def test_a_wheel_of_the_same_size_stays(source: Path, context: Path) -> None:
     (context / source.name).write_bytes(b"torn")
     link_files([source], context, same_size)
     assert (context / source.name).samefile(source)
+
+
+def test_a_linked_wheel_is_a_file_in_the_context(source: Path, context: Path) -> None:
+    """A link would lead nowhere in there. One that an earlier version left is replaced."""
+    link = source.parent / "links" / "other.whl"
+    link.parent.mkdir()
+    link.symlink_to(Path("..") / source.name)
+    (context / link.name).symlink_to(source)
+    link_files([link], context, same_size)
+    assert not (context / link.name).is_symlink()
+    assert (context / link.name).samefile(source)
+
+
+def test_folders_change_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at_once in (True, False):
+        one, other = tmp_path / f"one-{at_once}", tmp_path / f"other-{at_once}"
+        for folder in (one, other):
+            folder.mkdir()
+            (folder / folder.name).touch()
+        if not at_once:
+            monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+        exchange(one, other)
+        assert (os.listdir(one), os.listdir(other)) == ([other.name], [one.name])
+    assert len(os.listdir(tmp_path)) == 4
 
 
 def test_without_links_it_is_copied(source: Path, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
