@@ -20,7 +20,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
-from berth.images.layer_files import render
+from berth.common.files import exchange
+from berth.images.build_network import gather
+from berth.images.layer_files import HEADER, render
 from berth.images.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
 from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
@@ -199,30 +201,40 @@ def cuda_requirements(profile: Profile) -> tuple[str, ...]:
 def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
     """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
 
-    One that stands on another's torch is locked after that. folders: with wheels, of which torch's are taken. What
-    fails or is interrupted, by SIGKILL too, leaves all locks as they were: they are made in a folder next to them, and
-    renamed at the end.
+    One that stands on another's torch is locked after that. folders: with wheels, of which torch's are taken. All are
+    made in a folder next to the old ones, so what fails or is interrupted meanwhile leaves these as they were. At the
+    end each profile's folder is exchanged as a whole; files of a person's own in it stay.
     """
     with scratch_folder(NEW_LOCKS, LOCKS.parent) as folder:
         new = folder / "locks"
-        shutil.copytree(LOCKS, new)
+        shutil.copytree(LOCKS, new, symlinks=True)
         in_order = sorted(profiles, key=lambda row: row.hardware != row.name)
         written = list(dict.fromkeys(path for row in in_order for path in write_locks(pins, row, folders, new)))
+        for row in in_order:
+            _take_over_others(LOCKS / row.name, new / row.name, written)
+            if (LOCKS / row.name).exists():
+                exchange(new / row.name, LOCKS / row.name)
+            else:
+                (new / row.name).rename(LOCKS / row.name)
         for path in written:
-            target = LOCKS / path.relative_to(new)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
-    paths = [LOCKS / path.relative_to(new) for path in written]
-    for row in profiles:
-        remove_others(LOCKS / row.name, paths)
-    return paths
+            if path.parent == new:  # shared by all profiles
+                path.replace(LOCKS / path.name)
+    return [LOCKS / path.relative_to(new) for path in written]
 
 
-def remove_others(folder: Path, written: Collection[Path]) -> None:
-    """Remove the files of a profile's folder that it no longer has, which a build would take for its own."""
-    for path in folder.rglob("*"):
-        if path.is_file() and path not in written:
+def _take_over_others(old: Path, new: Path, written: Collection[Path]) -> None:
+    """Of a profile's old folder, what was not made by `lock_again` goes into the new one as it is now; what was, and is
+    no longer needed, goes: a build would take it for the profile's.
+    """
+    for path in list(new.rglob("*")):
+        if path not in written and not path.is_dir():
             path.unlink()
+    for path in old.rglob("*"):
+        target = new / path.relative_to(old)
+        if target in written or path.is_dir() or path.read_bytes().startswith(HEADER.encode()):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target, follow_symlinks=False)
 
 
 def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:
@@ -341,5 +353,6 @@ def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
 
 
 if __name__ == "__main__":
-    # For the Makefile's lock of the tests: PYPROJECT FOLDER... is that file with the index of the CPU's torch.
-    print(Path(sys.argv[1]).read_text() + torchs_index(load().profile(DEFAULT_PROFILE), list(map(Path, sys.argv[2:]))))
+    # For the Makefile's lock of the tests: the file named, with the index of the CPU's torch.
+    wheels = gather(os.environ).index.folders
+    print(Path(sys.argv[1]).read_text() + torchs_index(load().profile(DEFAULT_PROFILE), wheels))

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import shutil
+import signal
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images import lock_text, locks, pins
+from berth.images.layer_files import HEADER
 from berth.images.lock_check import lock_problem
 
 KIT = pins.load()
@@ -291,20 +294,64 @@ def test_what_was_uploaded_after_the_day_does_not_count(tmp_path: Path, monkeypa
             versions(replace(request, day="2022-01-01"), tmp_path)
 
 
-def test_what_a_set_no_longer_has_is_no_lock_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def own_locks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A copy of docker/locks, which `lock_again` makes again as it is."""
     folder = tmp_path / "locks"
     shutil.copytree(locks.LOCKS, folder)
     monkeypatch.setattr(locks, "LOCKS", folder)
-    entries = {
-        path: "".join(each[2] for each in lock_text.entries(path.read_text())) for path in folder.glob("*/*.txt")
-    }
+    entries = {path: "".join(each[2] for each in lock_text.entries(path.read_text())) for path in folder.rglob("*.txt")}
     monkeypatch.setattr(locks, "resolve", lambda request, *_: entries[folder / request.path])
-    (folder / "cpu-hf4" / "openvino.txt").write_text("of an older row")
-    locks.lock_again(KIT, [HF4], [])
-    before = pins.ROOT / "docker" / "locks" / "cpu-hf4"
-    assert {path.name: path.read_text() for path in (folder / "cpu-hf4").iterdir()} == {
-        path.name: path.read_text() for path in before.iterdir()
-    }
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_a_set_no_longer_has_is_no_lock_of_it_and_a_persons_own_files_stay(own_locks: Path) -> None:
+    before = contents(own_locks)
+    (own_locks / "cpu-hf4" / "openvino.txt").write_text(f"{HEADER}of an older row")
+    own = {"cpu-hf4/NOTES.md": b"mine", "cpu-hf4/notes/more.md": b"mine, too"}
+    for name, content in own.items():
+        (own_locks / name).parent.mkdir(exist_ok=True)
+        (own_locks / name).write_bytes(content)
+    written = locks.lock_again(KIT, [HF4], [])
+    assert contents(own_locks) == before | own
+    assert own_locks / "cpu-hf4" / "deps-train.txt" in written
+    assert all(path.is_file() for path in written)
+    assert [each.name for each in own_locks.parent.iterdir()] == ["locks"], "nothing half-made stays beside them"
+
+
+@pytest.mark.parametrize("profile", ["cpu", "cpu-hf4"])
+def test_sigkill_leaves_a_folder_of_locks_as_it_was_or_wholly_new(
+    profile: str, own_locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed as soon as one of the two folders is in its place."""
+    for path in own_locks.glob("*/deps-*.txt"):
+        path.write_text(path.read_text() + "# old\n")
+    before = contents(own_locks)
+    exchange, exchanged = locks.exchange, []
+
+    def exchange_and_kill(one: Path, other: Path) -> None:
+        exchange(one, other)
+        exchanged.append(other.name)
+        if exchanged[-1] == profile:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(locks, "exchange", exchange_and_kill)
+    if not (child := os.fork()):
+        try:
+            locks.lock_again(KIT, [HF4, CPU], [])
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    renewed = {"cpu": ["cpu"], "cpu-hf4": ["cpu", "cpu-hf4"]}[profile]
+    for name, content in contents(own_locks).items():
+        if name.endswith(("deps-train.txt", "deps-serve.txt")):
+            assert content.endswith(b"# old\n") == (name.partition("/")[0] not in renewed), name
+        else:
+            assert content == before[name], name
 
 
 OTHER = "was made for another request than docker/pins.toml has now: run `python build.py pins --profile cpu"
