@@ -143,7 +143,7 @@ def pretrained_model() -> Path:
     found = importlib.util.find_spec(MODEL_PACKAGE)
     folder = Path(found.origin).parent / "model" if found and found.origin else None
     if folder is None or not folder.is_dir():
-        raise UserError("The demo's model is not installed: run `python -m pip install -r requirements.txt`.")
+        raise UserError("The demo's model is not installed: run `make setup`.")
     return folder
 
 
