@@ -1,5 +1,13 @@
 # berth: `make demo` and `make test` do all the set-up that they need; `make help` lists the rest.
 
+# Before 3.82, as on macOS, .SHELLFLAGS has no effect, and a recipe would go on after a command that failed.
+ifeq ($(filter undefine,$(.FEATURES)),)
+$(error berth: error: this is GNU make $(MAKE_VERSION), and 3.82 or newer is needed: on macOS 'brew install make', then 'gmake' instead of 'make')
+endif
+ifeq ($(wildcard berth/common/__init__.py),)
+$(error berth: error: the folder berth has plain files instead of links, as some programs for zip files and git on Windows write them: clone the repository with git where links work, 'git clone -c core.symlinks=true')
+endif
+
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -20,30 +28,19 @@ ifneq ($(sort $(shell $(IS_OF) 2>/dev/null)),$(sort $(shell $(WANTED_OF) 2>/dev/
 .PHONY: $(UV)
 endif
 
-# uv does not read pip's settings: where it has none of its own, it gets pip's, from variables and files alike.
-comma := ,
-PIP_SETTINGS := $(shell $(SYSTEM_PYTHON) -I images/pip_settings.py 2>/dev/null)
-pip_setting = $(subst $(comma), ,$(patsubst $(1)=%,%,$(firstword $(filter $(1)=%,$(PIP_SETTINGS)))))
-PIP_INDEX := $(if $(UV_DEFAULT_INDEX)$(UV_INDEX_URL),,$(filter http%,$(call pip_setting,index-url)))
-ifneq ($(PIP_INDEX),)
-export UV_DEFAULT_INDEX := $(PIP_INDEX)
-endif
-PIP_CA := $(if $(SSL_CERT_FILE),,$(call pip_setting,cert))
-ifneq ($(PIP_CA),)
-export SSL_CERT_FILE := $(PIP_CA)
-endif
+# With pip's settings, which uv does not read, once .venv has pip and uv.
+RUN_UV := $(PYTHON) -m berth.images.uv
 
 # apt asks nothing, and does not say that it could not have asked.
 export DEBIAN_FRONTEND := noninteractive
 export DEBCONF_NOWARNINGS := yes
 
-# Seconds without a byte, after which uv asks again, three times: as docker/layers/common.sh has it, and why.
-export UV_HTTP_TIMEOUT ?= 120
-
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
-LINKS := $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(call pip_setting,find-links))
+LINKS = $(shell $(PYTHON) -m berth.images.build_network)
 TORCH_INDEX := $(firstword $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml))
-TORCH_FROM := $(if $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))),$(addprefix --find-links ,$(LINKS)),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
+FOUND_IN = $(patsubst %/,--find-links %,$(sort $(dir $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))))))
+TORCH_FROM = $(or $(FOUND_IN),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
+comma := ,
 
 # The parts of `make test` build on each other, and two of them would fight for the cores.
 .NOTPARALLEL:
@@ -166,14 +163,14 @@ gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA pr
 
 .PHONY: engine
 engine: ## a Docker engine, installed and started where none answers
-	@docker/engine.sh
+	@sh docker/engine.sh
 
 .PHONY: format
 format: .venv/tested ## let ruff write what it would complain of
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-COMPILE := $(UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11
+COMPILE := $(RUN_UV) pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11
 # $(call write_lock,FILE,WHAT IT IS,COMMAND...): a command that fails leaves the lock as it was.
 define write_lock
 { echo '# Made by `make lock`: $(2); never edited by hand.'; $(3); } > requirements.new
@@ -186,7 +183,7 @@ lock: setup ## render docker/pins.toml and make every lock of every profile agai
 	$(call write_lock,requirements.txt,what build.py needs (extra machine) and the model of the demo,\
 	  $(COMPILE) --extra machine pyproject.toml; $(COMPILE) --no-deps --group demo)
 	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/cpu/*.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
-	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml $(LINKS) > .venv/lock/pyproject.toml
+	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml > .venv/lock/pyproject.toml
 	$(call write_lock,tests/requirements.txt,what the tests need (extra test) in the versions of the images,\
 	  $(COMPILE) --constraint .venv/constraints.txt --no-emit-index-url --extra machine --extra test .venv/lock/pyproject.toml)
 	$(call write_lock,tests/local_mode/sdk2.txt,SageMaker SDK v2 (group sdk2),$(COMPILE) --group sdk2)
@@ -213,17 +210,17 @@ $(UV): $(BUILD_TOOLS)
 	  test "$$(id -u)" -eq 0 && apt-get update -qq && apt-get install -qq --yes --no-install-recommends $(DEBIAN_PYTHON)-venv >/dev/null; } || \
 	  { echo "berth: error: this Python can't make environments: install its venv package, 'sudo apt-get install $(DEBIAN_PYTHON)-venv'." >&2; exit 1; }
 	@$(SYSTEM_PYTHON) -m venv .venv
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $(BUILD_TOOLS)
+	@$(PYTHON) -m pip install --quiet --no-input --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $(BUILD_TOOLS)
 
 # Compiled now: where PYTHONDONTWRITEBYTECODE is set, build.py would take three times as long to start, every time.
 .venv/host: requirements.txt $(UV)
 	@echo "setup: what build.py needs"
-	@$(UV) pip install --quiet --python $(PYTHON) --compile-bytecode --no-deps --require-hashes -r requirements.txt
+	@$(RUN_UV) pip install --quiet --python $(PYTHON) --compile-bytecode --no-deps --require-hashes -r requirements.txt
 	@touch $@
 
 .venv/installed: .venv/host pyproject.toml berth
-	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --require-hashes -r $(BUILD_TOOLS)
-	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
+	@$(RUN_UV) pip install --quiet --python $(PYTHON) --no-deps --require-hashes -r $(BUILD_TOOLS)
+	@$(RUN_UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The images' own packages, for the images' own Python; sagemaker-training is source only and compiles a C file.
@@ -241,14 +238,14 @@ $(UV): $(BUILD_TOOLS)
 	@{ command -v chromium && command -v chromedriver; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends chromium chromium-driver >/dev/null; } || \
 	  { echo "berth: error: the tests look at the endpoint's page in a browser: 'sudo apt-get install chromium chromium-driver'." >&2; exit 1; }
-	@$(UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
+	@$(RUN_UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
 	@touch $@
 
 # The official SQuAD scripts, as an independent package ships them: ours must give the same EM and F1.
 .venv-reference/installed: tests/unit/qa/requirements.txt $(UV)
 	@echo "setup: the reference for EM and F1"
-	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-reference
-	@$(UV) pip install --quiet --python .venv-reference/bin/python --no-deps --require-hashes -r tests/unit/qa/requirements.txt
+	@$(RUN_UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-reference
+	@$(RUN_UV) pip install --quiet --python .venv-reference/bin/python --no-deps --require-hashes -r tests/unit/qa/requirements.txt
 	@touch $@
 
 # The distribution registry, out of Debian's package: installed as one, it would run as a service.
@@ -266,12 +263,12 @@ $(UV): $(BUILD_TOOLS)
 	@{ command -v docker-compose && command -v pgrep; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends docker-compose procps >/dev/null; } || \
 	  { echo "berth: error: the local mode tests need docker-compose and pgrep: 'sudo apt-get install docker-compose procps'." >&2; exit 1; }
-	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk2
-	@$(UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/sdk2.txt
+	@$(RUN_UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk2
+	@$(RUN_UV) pip install --quiet --python .venv-sdk2/bin/python --no-deps --require-hashes -r tests/local_mode/sdk2.txt
 	@touch $@
 
 .venv-sdk3/installed: tests/local_mode/sdk3.txt $(UV)
 	@echo "setup: SageMaker's SDK v3"
-	@$(UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk3
-	@$(UV) pip install --quiet --python .venv-sdk3/bin/python --no-deps --require-hashes -r tests/local_mode/sdk3.txt
+	@$(RUN_UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-sdk3
+	@$(RUN_UV) pip install --quiet --python .venv-sdk3/bin/python --no-deps --require-hashes -r tests/local_mode/sdk3.txt
 	@touch $@

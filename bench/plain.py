@@ -11,6 +11,7 @@ from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build_network, pins, prepare
 from berth.images.plan import Base
+from berth.images.scratch import SECRETS, scratch_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,11 @@ def build_plain(image: PlainImage, profile: pins.Profile, base: Base) -> None:
     command = [str(engine.find_client()), "build", "--file", str(pins.ROOT / "bench" / "plain.Dockerfile")]
     command += ["--tag", image.tag]
     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
-    secrets = network.write_secrets(pins.CACHE / "secrets")
-    command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
     began = time.monotonic()
-    made = subprocess.run([*command, str(pins.ROOT)], env=engine.client_environment(os.environ), stdout=sys.stderr)
+    with scratch_folder(SECRETS, pins.CACHE) as folder:
+        secrets = network.write_secrets(folder)
+        command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
+        made = subprocess.run([*command, str(pins.ROOT)], env=engine.client_environment(os.environ), stdout=sys.stderr)
     if made.returncode != 0:
         raise UserError(f"{image.tag} can't be built: see above what Docker says.")
     print(f"{image.tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)

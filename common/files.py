@@ -30,10 +30,11 @@ def atomic_write(target: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def is_being_written(path: Path) -> bool:
-    """Whether a path is of another process's `atomic_write` that still writes it; a dead one's is not."""
-    name, _, pid = path.name.rpartition(".")
-    return name.startswith(".") and pid.isdecimal() and Path(f"/proc/{pid}").exists()
+def write_private(path: Path, content: bytes) -> Path:
+    """A new file that only this user may read; its path."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    return path
 
 
 def exchange(one: Path, other: Path) -> None:

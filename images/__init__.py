@@ -9,10 +9,11 @@ build             runs the plan                                buildkit_log     
 selection, local_image   an image of the engine                image_tests          the tests that it has to pass
 size, layers, budget     what it weighs                        inventory/           what it holds
 doctor, probe     what this machine lacks                      clean                what the kit made, removed
-apt, pip_settings for build_network: apt's settings, pip's     package_sizes        for size, run inside an image
+apt, pip_settings, uv_settings   for build_network             package_sizes        for size, run inside an image
 index_metadata    what the package index says                  known_releases       what of it is known, with the table
 compatibility_table  docker/compatibility.json                combinations, no_solution   what goes with what
 uv                where it is, and its settings               scratch              folders of a command's own time
+revision          the commit that is built, and what makes it dirty
 profiles/         profiles of the user's own
 commands, options arguments of build.py, of this folder and of many
 """

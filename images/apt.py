@@ -5,6 +5,7 @@ All are texts of the form that apt reads; `images/build_network.py` makes secret
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -27,14 +28,28 @@ def settings() -> str:
 
 def auth() -> str:
     """Passwords for archives, of the files that this user may read."""
-    files = [Path("/etc/apt/auth.conf"), *sorted(Path("/etc/apt/auth.conf.d").glob("*.conf"))]
-    return "".join(file.read_text() for file in files if file.is_file() and os.access(file, os.R_OK))
+    files = [_place("netrc/f", "/etc/apt/auth.conf")]
+    files += sorted(_place("netrcparts/d", "/etc/apt/auth.conf.d").glob("*.conf"))
+    return "".join(text if text.endswith("\n") else f"{text}\n" for _, text in _readable(files))
 
 
 def source_files() -> list[tuple[str, str]]:
     """The names and texts of this machine's lists of sources."""
-    folder = Path("/etc/apt/sources.list.d")
-    files = [Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]
+    folder = _place("sourceparts/d", "/etc/apt/sources.list.d")
+    main = _place("sourcelist/f", "/etc/apt/sources.list")
+    return _readable([main, *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))])
+
+
+def _place(name: str, default: str) -> Path:
+    """Where apt has its own files, which its settings may say."""
+    if shutil.which("apt-config") is None:
+        return Path(default)
+    said = subprocess.run(["apt-config", "shell", "place", f"Dir::Etc::{name}"], capture_output=True, text=True).stdout
+    words = shlex.split(said.partition("=")[2])
+    return Path(words[0] if words else default)
+
+
+def _readable(files: Sequence[Path]) -> list[tuple[str, str]]:
     return [(file.name, file.read_text()) for file in files if file.is_file() and os.access(file, os.R_OK)]
 
 

@@ -1,22 +1,25 @@
-"""What this machine's network asks of a build: CA bundle, package indexes, proxies, apt's settings, wheels at hand.
+"""What this machine's network asks of a build: CA bundle, package indexes and their logins, proxies, apt's settings.
 
-`gather` finds them in the usual variables and files; `Network.write_secrets` lays them as files in the user's cache
-folder, where BuildKit reads them as secrets; `wanted_wheels` are those of pip's local folders that a build takes along.
-Nothing of it stays in a layer, and proxies' values never stand on a command line.
+`gather` asks pip and apt for their settings, and reads those of uv and netrc; `Network.write_secrets` writes them as
+files for one command, which BuildKit reads as secrets. Nothing of them stays in a layer, and no command line has a
+proxy's value. Standard library only, for `make setup`.
 """
 
+import netrc
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
-from requests.exceptions import RequestException
-from urllib3.exceptions import HTTPError
-
-from berth.common.files import atomic_write, explain_os_errors, is_being_written
-from berth.images import apt, pip_settings
+from berth.common.errors import UserError
+from berth.common.files import explain_os_errors, write_private
+from berth.images import apt
+from berth.images.pip_settings import PipRefusal, read_pip_settings
+from berth.images.uv_settings import read_uv_settings, with_login
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -24,22 +27,27 @@ PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PR
 
 @dataclass(frozen=True)
 class PackageIndex:
-    """Where pip takes packages from; folders of wheels on this machine apart, for they must travel into the build."""
+    """Where pip takes packages from; folders of wheels on this machine apart, for they must travel into the build.
+    `proxy` is pip's own, besides those of the environment.
+    """
 
     url: str | None = None
     extra: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     folders: tuple[Path, ...] = ()
     trusted: tuple[str, ...] = ()
+    proxy: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.url or self.extra or self.links or self.trusted)
+        return bool(self.url or self.extra or self.links or self.trusted or self.proxy)
 
     def uv_toml(self) -> str:
         """The same as a configuration of uv; hashes decide which file is taken, so every index may be asked."""
         lines = [f"find-links = {_array(self.links)}"] if self.links else []
         if self.trusted:
             lines.append(f"allow-insecure-host = {_array(self.trusted)}")
+        if self.proxy:
+            lines += [f"{name} = {_array([self.proxy])[1:-1]}" for name in ("http-proxy", "https-proxy")]
         for url in self.extra:
             lines += ["[[index]]", f'url = "{url}"']
         if self.url:
@@ -47,12 +55,14 @@ class PackageIndex:
         return "\n".join(lines) + "\n"
 
     def pip_conf(self) -> str:
-        """The same as a configuration of pip."""
+        """The same as a configuration of pip, which asks nobody for a password."""
         settings = {
+            "no-input": "true",
             "index-url": self.url or "",
             "extra-index-url": " ".join(self.extra),
             "find-links": " ".join(self.links),
             "trusted-host": " ".join(self.trusted),
+            "proxy": self.proxy,
         }
         return "[global]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items() if value)
 
@@ -92,41 +102,33 @@ class Network:
             found["apt"] = settings
         return found
 
-    def write_secrets(self, folder: Path, *, keep_others: bool = False) -> dict[str, Path]:
-        """Writes the secrets into `folder`, readable by this user only, and gives their paths by id.
-
-        Those of earlier settings go, unless `keep_others` says not to touch them, for nobody would look for a password
-        there. UserError where the disk refuses.
-        """
-        contents = {
-            name: value.read_bytes() if isinstance(value, Path) else value.encode()
-            for name, value in self.secrets().items()
-        }
-        paths = {name: folder / name for name in contents}
+    def write_secrets(self, folder: Path) -> dict[str, Path]:
+        """Writes the secrets into `folder`, which is one command's own, for this user only; their paths by id."""
+        paths = {}
         with explain_os_errors(folder, "what a build needs of the network"):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for path in folder.iterdir():
-                if not keep_others and path.name not in contents and not is_being_written(path):
-                    path.unlink(missing_ok=True)
-            for name, path in paths.items():
-                # Rewritten only when it differs, by rename: a build that runs next to this one reads whole files.
-                if not path.exists() or path.read_bytes() != contents[name]:
-                    with atomic_write(path) as new:
-                        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                            file.write(contents[name])
+            for name, value in self.secrets().items():
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                content = value.read_bytes() if isinstance(value, Path) else value.encode()
+                paths[name] = write_private(folder / name, content)
         return paths
 
 
 def gather(environ: Mapping[str, str]) -> Network:
-    """Reads this machine's settings from the variables given and from the usual files."""
-    pip = pip_settings.of_files(environ)
+    """This machine's settings, by the variables given and the usual files; UserError for a file that can't be read."""
+    try:
+        pip = read_pip_settings(environ)
+    except PipRefusal as refusal:
+        raise UserError(
+            f"pip can't read its settings ({without_password(str(refusal))}): fix that file; `pip config debug` lists "
+            "all of them."
+        ) from None
     bundles = [*(environ.get(name, "") for name in CA_VARIABLES), pip.get("cert", ""), *_system_bundle()]
-    ca = next((Path(bundle) for bundle in bundles if bundle and Path(bundle).is_file()), None)
+    ca = next((path for bundle in bundles if bundle and (path := Path(bundle).expanduser().absolute()).is_file()), None)
     proxies = [name for name in PROXY_VARIABLES if name in environ]
     proxies += [name.lower() for name in PROXY_VARIABLES if name.lower() in environ and name not in environ]
     return Network(
         ca=ca,
-        index=package_index(environ, pip),
+        index=with_logins(package_index(read_uv_settings(environ), pip), netrc_logins(environ)),
         proxies=tuple(proxies),
         apt=apt.settings(),
         apt_auth=apt.auth(),
@@ -134,32 +136,67 @@ def gather(environ: Mapping[str, str]) -> Network:
     )
 
 
-def package_index(environ: Mapping[str, str], settings: Mapping[str, str]) -> PackageIndex:
-    """pip's and uv's variables before pip's files; `file:` indexes are left out, for a build can't see this machine."""
+def package_index(uv: Mapping[str, Sequence[str]], pip: Mapping[str, str]) -> PackageIndex:
+    """uv's settings, and pip's for what uv does not set, without `file:` indexes, which a build can't see."""
 
-    def setting(*names: str) -> list[str]:
-        for name in names:
-            key = name.removeprefix("PIP_").lower().replace("_", "-")
-            value = environ.get(name) or (settings.get(key) if name.startswith("PIP_") else None)
-            if value:
-                return [word.partition("=")[2] if re.match(r"[\w-]+=https?:", word) else word for word in split(value)]
-        return []
-
-    def split(value: str) -> list[str]:
-        return value.replace(",", " ").split()
+    def setting(name: str) -> Sequence[str]:
+        return uv.get(name) or pip.get(name, "").split()
 
     def remote(urls: Iterable[str]) -> list[str]:
         return [url for url in urls if url.startswith(("http://", "https://"))]
 
-    links = setting("UV_FIND_LINKS", "PIP_FIND_LINKS")
-    folders = [Path(unquote(urlsplit(link).path)) for link in links if not link.startswith(("http://", "https://"))]
-    urls = remote(setting("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
+    links = setting("find-links")
+    folders = [_folder(link) for link in links if not remote([link])]
+    urls = remote(setting("index-url"))
     return PackageIndex(
         url=urls[0] if urls else None,
-        extra=tuple(remote(setting("UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"))),
+        extra=tuple(remote(setting("extra-index-url"))),
         links=tuple(remote(links)),
         folders=tuple(folder for folder in folders if folder.is_dir()),
-        trusted=tuple(setting("UV_INSECURE_HOST", "PIP_TRUSTED_HOST")),
+        trusted=tuple(setting("trusted-host")),
+        proxy=pip.get("proxy", ""),
+    )
+
+
+def _folder(link: str) -> Path:
+    """The folder that a local entry of find-links names; a relative one starts where the command was called."""
+    path = url2pathname(urlsplit(link).path) if link.startswith("file:") else link
+    return Path(path).expanduser().absolute()
+
+
+Logins = Callable[[str], tuple[str, str] | None]
+"""The user and password for a host."""
+
+
+def netrc_logins(environ: Mapping[str, str]) -> Logins:
+    """The logins of the file NETRC or ~/.netrc. Like pip and uv it takes a file that can't be read for an empty one."""
+    try:
+        file = netrc.netrc(environ.get("NETRC") or Path(environ.get("HOME") or Path.home()) / ".netrc")
+    except (OSError, ValueError, netrc.NetrcParseError):
+        return lambda _: None
+
+    def login(host: str) -> tuple[str, str] | None:
+        found = file.authenticators(host)
+        return (found[0], found[2]) if found and found[0] and found[2] else None
+
+    return login
+
+
+def with_logins(index: PackageIndex, logins: Logins) -> PackageIndex:
+    """The index with the logins for those of its URLs that have no password."""
+
+    def url_with_login(url: str) -> str:
+        parts = urlsplit(url)
+        found = None if parts.password is not None else logins(parts.hostname or "")
+        if found is None or unquote(parts.username or found[0]) != found[0]:
+            return url
+        return with_login(url, *found)
+
+    return replace(
+        index,
+        url=index.url and url_with_login(index.url),
+        extra=tuple(map(url_with_login, index.extra)),
+        links=tuple(map(url_with_login, index.links)),
     )
 
 
@@ -170,7 +207,7 @@ def without_password(text: str) -> str:
 
 def innermost(error: BaseException) -> BaseException:
     """What lies at the bottom of an error of requests and urllib3, which wrap each other's."""
-    while isinstance(error, RequestException | HTTPError):
+    while any(each.__module__.partition(".")[0] in ("requests", "urllib3") for each in type(error).__mro__):
         inner = error.__cause__ or error.__context__ or next((a for a in error.args if isinstance(a, Exception)), None)
         if inner is None:
             break
@@ -202,3 +239,11 @@ def wanted_wheels(folders: Sequence[Path], lock_texts: Iterable[str]) -> list[Pa
             if (re.sub(r"[-_.]+", "-", name).lower(), version) in named:
                 wheels.append(wheel)
     return wheels
+
+
+if __name__ == "__main__":
+    # For the Makefile: this machine's folders of wheels.
+    try:
+        print(*gather(os.environ).index.folders)
+    except UserError as error:
+        sys.exit(f"berth: error: {error}")

@@ -30,7 +30,7 @@ from berth.images.options import (
 )
 from berth.images.parts import words_of
 from berth.images.plan import BuildPlan, step_count
-from berth.images.prepare import BuildOptions, prepare
+from berth.images.prepare import BuildOptions, prepare, secrets_folder
 from berth.images.probe import probe_machine
 from berth.images.selection import require_images, select_image, select_images
 from berth.images.size import image_size, render_size
@@ -75,18 +75,19 @@ def build_images(
     searching = BackgroundTask(engine.find_client)
     kit = pins.load()
     options = BuildOptions(profile, words_of(without or []), base_image, mirror, dry_run)
-    with showing_bytes(note) as show:
-        plans = prepare(kit, which.images, options, say, show)
-    if dry_run:
+    with secrets_folder(dry_run=dry_run) as secrets:
+        with showing_bytes(note) as show:
+            plans = prepare(kit, which.images, options, secrets, say, show)
+        if dry_run:
+            for planned in plans:
+                result.print(escape(planned.command(str(_client_or_docker(searching)))))
+            return
+        client = searching.result()
         for planned in plans:
-            result.print(escape(planned.command(str(_client_or_docker(searching)))))
-        return
-    client = searching.result()
-    for planned in plans:
-        built = _build_one(planned, client)
-        if warning := likely_over_budget(engine.connect(), planned.tags[0], kit):
-            say(f"warning: {warning}")
-        result.print(f"{built.plan.tags[0]}  {built.image_id}")
+            built = _build_one(planned, client)
+            if warning := likely_over_budget(engine.connect(), planned.tags[0], kit):
+                say(f"warning: {warning}")
+            result.print(f"{built.plan.tags[0]}  {built.image_id}")
 
 
 def _client_or_docker(searching: BackgroundTask[Path]) -> Path:

@@ -1,39 +1,49 @@
-"""pip's settings of this machine, read without pip: Debian's own Python has none.
+"""pip's settings on this machine, as pip itself reads them. Standard library only, for `make setup`."""
 
-The Makefile runs this file by itself, before anything is installed, so it imports the standard library only.
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+
+# Its files in their order, then its variables, of which later ones count. Older versions of pip merge them themselves.
+_ASK = """
+import json, sys
+try:
+    from pip._internal.configuration import Configuration
+    from pip._internal.exceptions import PipError
+except ModuleNotFoundError:
+    sys.exit(print("null"))
+settings = Configuration(isolated=False)
+try:
+    settings.load()
+except PipError as error:
+    sys.exit(str(error))
+print(json.dumps([value if isinstance(value, dict) else {key: value} for key, value in settings.items()]))
 """
 
-import configparser
-import os
-from collections.abc import Mapping
-from pathlib import Path
 
-FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
+class PipRefusal(Exception):
+    """pip can't read its settings; the text is pip's own."""
 
 
-def of_files(environ: Mapping[str, str]) -> dict[str, str]:
-    """What pip's files say, by the names that they use, such as index-url; the last file that sets one decides."""
-    files = [environ["PIP_CONFIG_FILE"]] if environ.get("PIP_CONFIG_FILE") else list(FILES)
-    parser = configparser.RawConfigParser(strict=False)
-    parser.read([Path(file).expanduser() for file in files])
+def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of `pip install` by their names, such as index-url; without pip only those of its variables."""
+    return dict(_ask_pip(frozenset(environ.items())))
+
+
+@cache
+def _ask_pip(variables: frozenset[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    command = [sys.executable, "-I", "-c", _ASK]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(variables))
+    if done.returncode != 0:
+        raise PipRefusal(" ".join(done.stderr.split()))
+    files = json.loads(done.stdout)
+    if files is None:
+        names = {name: name[4:].lower().replace("_", "-") for name, _ in variables if name.startswith("PIP_")}
+        files = [{f":env:.{names[name]}": value for name, value in variables if name in names}]
+    merged = {key: value for settings in files for key, value in settings.items() if value}
     found: dict[str, str] = {}
-    for section in ("global", "install"):
-        if parser.has_section(section):
-            found |= {key.replace("_", "-"): value for key, value in parser.items(section)}
-    return found
-
-
-def of_machine(environ: Mapping[str, str]) -> dict[str, str]:
-    """The same with pip's variables before its files."""
-    variables = {name[4:].lower().replace("_", "-"): value for name, value in environ.items() if name[:4] == "PIP_"}
-    return of_files(environ) | {name: value for name, value in variables.items() if value}
-
-
-def for_make(settings: Mapping[str, str]) -> str:
-    """NAME=VALUE of what uv has to know, words of make: the parts of a value are separated by commas, not spaces."""
-    needed = ("index-url", "cert", "find-links")
-    return " ".join(f"{name}={','.join(settings[name].split())}" for name in needed if settings.get(name, "").split())
-
-
-if __name__ == "__main__":
-    print(for_make(of_machine(os.environ)))
+    for section in ("global.", "install.", ":env:."):
+        found |= {key.removeprefix(section): value for key, value in merged.items() if key.startswith(section)}
+    return tuple(found.items())

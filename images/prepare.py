@@ -5,9 +5,11 @@
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 from berth.common import engine
 from berth.common.console import Show
@@ -20,6 +22,7 @@ from berth.images.build_network import Network
 from berth.images.parts import effects
 from berth.images.plan import Base, BuildPlan, Checkout, Provided, build_plan, refusals
 from berth.images.revision import checkout_problems, read_revision
+from berth.images.scratch import DRY_RUNS, SECRETS, scratch_folder
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,13 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class Site:
-    """Where builds are prepared: the kit's pins and folder, this machine's network and the source of files, and whom to
-    tell of a step (`say`) and of the pieces of a download (`show`).
+    """Where builds are prepared: the kit's pins and folder, the folder for secrets, this machine's network and the
+    source of files, and whom to tell of a step (`say`) and of the pieces of a download (`show`).
     """
 
     kit: pins.Pins
     root: Path
+    secrets: Path
     network: Network
     source: downloads.FileSource
     say: Callable[[str], None]
@@ -58,20 +62,30 @@ class BuildInputs:
     missing: tuple[WantedFile, ...]
 
 
+@contextmanager
+def secrets_folder(*, dry_run: bool) -> Iterator[Path]:
+    """A folder for the secrets of one command, gone at its end. That of a dry run stays: the printed lines read it."""
+    if dry_run:
+        yield pins.CACHE / f"{DRY_RUNS}{token_hex(4)}"
+        return
+    with scratch_folder(SECRETS, pins.CACHE) as folder:
+        yield folder
+
+
 def prepare(
     kit: pins.Pins,
     images: Sequence[str],
     options: BuildOptions,
+    secrets: Path,
     say: Callable[[str], None],
     show: Show = lambda *_: None,
-    root: Path = pins.ROOT,
 ) -> list[BuildPlan]:
     """The plans of these images' builds, with their secrets, wheels, files and base at hand; UserError for what forbids
-    them, all of it together. With `dry_run` nothing is fetched, pulled or made, and what is written is said.
+    them, all of it together. With `dry_run` nothing is fetched or pulled, and what is written is said.
     """
-    network = build_network.gather(os.environ)
+    root, network = pins.ROOT, build_network.gather(os.environ)
     source = downloads.FileSource(downloads.mirror(options.mirror), network.ca)
-    site = Site(kit, root, network, source, say, show)
+    site = Site(kit, root, secrets, network, source, say, show)
     profile = kit.profile(options.profile)
     images = profile.of(images)
     row = profile.without(options.without)
@@ -100,8 +114,8 @@ def plan_inputs(
 
 
 def provide(site: Site, inputs: BuildInputs, base_image: str | None) -> Provided:
-    """Writes the secrets, links the wheels, fetches the files that are missing, and finds the base, or makes it."""
-    secrets = site.network.write_secrets(pins.CACHE / "secrets")
+    """Writes the secrets, links the wheels, fetches the files that are missing, and finds the base."""
+    secrets = site.network.write_secrets(site.secrets)
     link_wheels(inputs.wheels, site.root)
     client = engine.connect()  # where none answers, not after a long download
     fetched = [site.source.fetch(want, build_files.CACHE, site.say, site.show) for want in inputs.missing]
@@ -112,13 +126,18 @@ def provide(site: Site, inputs: BuildInputs, base_image: str | None) -> Provided
 
 def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -> Provided:
     """Writes the secrets and links the wheels and the files that are here, so that a printed line holds when it is
-    pasted, and says each; what would be fetched, pulled or made is only said.
+    pasted, and says each; what would be fetched or pulled is only said.
     """
-    secrets = site.network.write_secrets(pins.CACHE / "secrets", keep_others=True)
+    secrets = site.network.write_secrets(site.secrets)
     wheels = link_wheels(inputs.wheels, site.root)
     files = link_files(inputs.files, site.root / "docker" / "files", same_content)
-    if written := [str(path) for path in (*secrets.values(), *wheels, *files)]:
+    if written := [*map(str, wheels), *map(str, files)]:
         site.say(f"the lines below read these files, which were written for them and stay: {', '.join(written)}")
+    if secrets:
+        site.say(
+            f"the lines below read the settings of this network in {site.secrets}, which may hold passwords: remove it "
+            "when you don't need them any more."
+        )
     for want in inputs.missing:
         site.say(f"{want.name} is not here: `build` without --dry-run fetches it from {site.source.shown(want)}.")
     base = base_at_hand(site.kit, base_image)

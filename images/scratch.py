@@ -1,5 +1,5 @@
-"""Folders of a command's own time: gone when it ends, whatever ends it. One that SIGKILL left is found by its lock,
-which no process holds any more, and removed by the next command.
+"""Temporary folders that live as long as one command. One that SIGKILL left is found by its lock, which no process
+holds any more, and the next command that makes such a folder removes it.
 """
 
 import fcntl
@@ -15,9 +15,13 @@ from types import FrameType
 from typing import IO
 
 from berth.common.console import say
+from berth.common.files import explain_os_errors
+from berth.images import pins
 
-PROOFS, NEW_LOCKS = "berth-proof-", ".locks-"
-"""What the names begin with of the folders of proofs, in the system's folder, and of new locks, next to the old."""
+PROOFS, NEW_LOCKS, SECRETS, DRY_RUNS = "berth-proof-", ".locks-", "secrets", "dry-run-"
+"""How the names of folders begin: of proofs, in the system's folder; of new locks, next to the old; of a build's
+secrets, in the cache; and of those that a dry run leaves there for the line that it prints.
+"""
 _HELD = ".held"
 _YOUNG_S = 24 * 3600
 """Seconds in which a folder without a lock may be one that is just being made."""
@@ -26,8 +30,15 @@ _PATIENCE_S = 10.0
 
 @contextmanager
 def scratch_folder(prefix: str, parent: Path | None = None, stopping: str = "") -> Iterator[Path]:
-    """A folder that is gone at the end; `stopping` is said where the command is interrupted, for that may take long."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    """A folder for this user only, which is gone at the end; `stopping` is printed if the command is interrupted,
+    because that may take long. Those of killed commands go first.
+    """
+    parent = parent or Path(tempfile.gettempdir())
+    with explain_os_errors(parent, "a temporary folder"):
+        parent.mkdir(parents=True, exist_ok=True)
+        for left in _stale(parent, prefix):
+            remove(left)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
         with (folder / f"{_HELD}.new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,11 +76,20 @@ def one_stop() -> Iterator[None]:
 
 
 def stale_folders(locks: Path) -> list[Path]:
-    """What killed commands of this user's left: environments of proofs, and half-made locks next to the folder
-    `locks`.
+    """What killed commands of this user left: environments of proofs, half-made locks next to the folder `locks`,
+    secrets; and what dry runs left more than a day ago.
     """
-    places = ((Path(tempfile.gettempdir()), PROOFS), (locks.parent, NEW_LOCKS))
-    found = [each for parent, prefix in places for each in sorted(parent.glob(f"{prefix}*"))]
+    places = (
+        (Path(tempfile.gettempdir()), PROOFS),
+        (locks.parent, NEW_LOCKS),
+        (pins.CACHE, SECRETS),
+        (pins.CACHE, DRY_RUNS),
+    )
+    return [folder for parent, prefix in places for folder in _stale(parent, prefix)]
+
+
+def _stale(parent: Path, prefix: str) -> list[Path]:
+    found = sorted(parent.glob(f"{prefix}*"))
     return [each for each in found if each.is_dir() and not each.is_symlink() and _owner_is_gone(each)]
 
 

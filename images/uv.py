@@ -1,4 +1,7 @@
-"""uv, which resolves locks and makes the environments of proofs: where it is, and pip's settings in its variables."""
+"""uv, which resolves locks and makes environments: where it is, and pip's settings in its variables.
+
+`python -m berth.images.uv pip install …` runs it with these, as the Makefile does.
+"""
 
 import os
 import shutil
@@ -26,6 +29,7 @@ def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
         "UV_DEFAULT_INDEX": index.url or "",
         "UV_INDEX": " ".join(index.extra),
         "UV_INSECURE_HOST": " ".join(index.trusted),
+        "ALL_PROXY": index.proxy,  # uv asks HTTPS_PROXY first, if that is set
         "SSL_CERT_FILE": str(network.ca or ""),
         "UV_HTTP_TIMEOUT": "120",  # as docker/layers/common.sh has it
         "UV_NO_WRAP": "1",  # a sentence is one line, whatever COLUMNS says
@@ -43,3 +47,10 @@ def last_words(printed: str) -> str:
     """The last line that says something, on one line."""
     lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
     return lines[-1] if lines else "nothing was printed"
+
+
+if __name__ == "__main__":
+    try:
+        os.execve(find_uv(), ["uv", *sys.argv[1:]], uv_environment(os.environ))
+    except UserError as error:
+        sys.exit(f"berth: error: {error}")

@@ -5,13 +5,13 @@ scratch folder, mounted read-only where a build has its secrets. Only pip's own 
 program and the traffic between hosts are as they are on SageMaker.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from requests.utils import get_environ_proxies, select_proxy
 
+from berth.common.files import write_private
 from berth.contract import variables
 from berth.images.build_network import PackageIndex, gather
 
@@ -44,26 +44,21 @@ def write_pip_secrets(
         return PipSecrets()
     network = gather(environ)
     wheels = {f"/run/wheels-{number}": folder for number, folder in enumerate(network.index.folders)}
-    secrets = {"pip": pip_conf(network.index, tuple(wheels), _proxy(network.index.url or _PYPI)).encode()}
+    secrets = {"pip": pip_conf(network.index, tuple(wheels)).encode()}
     if network.ca is not None:
         secrets["ca"] = network.ca.read_bytes()
     here = scratch / "network"
     here.mkdir(mode=0o700)
-    for name, content in secrets.items():
-        with os.fdopen(os.open(here / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
     return PipSecrets(
-        mounts={f"{_FOLDER}/{name}": here / name for name in secrets} | wheels,
+        mounts={f"{_FOLDER}/{name}": write_private(here / name, secrets[name]) for name in secrets} | wheels,
         environment={_VARIABLES[name]: f"{_FOLDER}/{name}" for name in secrets},
     )
 
 
-def pip_conf(index: PackageIndex, wheels: tuple[str, ...], proxy: str | None) -> str:
-    """pip's settings in the container, where this machine's folders of wheels are mounted as `wheels`."""
-    return replace(index, links=(*index.links, *wheels)).pip_conf() + (f"proxy = {proxy}\n" if proxy else "")
-
-
-def _proxy(index: str) -> str | None:
-    """The proxy that this machine's variables name for the index, if any."""
-    found: str | None = select_proxy(index, get_environ_proxies(index))
-    return found
+def pip_conf(index: PackageIndex, wheels: tuple[str, ...]) -> str:
+    """pip's settings in the container, where this machine's folders of wheels are mounted as `wheels`; the proxy is
+    pip's own, else the one that this machine's variables name for the index.
+    """
+    url = index.url or _PYPI
+    proxy = index.proxy or select_proxy(url, get_environ_proxies(url)) or ""
+    return replace(index, links=(*index.links, *wheels), proxy=proxy).pip_conf()

@@ -21,6 +21,7 @@ from berth.common.files import atomic_write, explain_os_errors
 from berth.images import pins
 from berth.images.build_network import Network, without_password
 from berth.images.inventory.packages import BillPackage
+from berth.images.scratch import SECRETS, scratch_folder
 from berth.images.selection import find_built_image
 
 RECORDS = pins.ROOT / "docker" / "debian"
@@ -120,19 +121,24 @@ def updates(printed: str) -> list[Update]:
     return sorted(made, key=lambda update: (not update.security, update.name))
 
 
-def ask_archive(
-    client: DockerClient, image: str, network: Network, folder: Path = pins.CACHE / "secrets"
-) -> list[Update]:
+def ask_archive(client: DockerClient, image: str, network: Network, cache: Path | None = None) -> list[Update]:
     """What Debian's archive has newer than an image holds; UserError where it can't be asked.
 
-    network: this machine's, whose apt settings, mirror and CA the container reads as a build does, out of `folder`.
+    network: this machine's, whose apt settings, mirror and CA the container reads as a build does; cache: where the
+    folder for them is made, by default the user's own.
     """
     find_built_image(client, image)
-    network.write_secrets(folder)
+    with scratch_folder(SECRETS, cache or pins.CACHE) as folder:
+        network.write_secrets(folder)
+        return updates(_ask(client, image, network, folder))
+
+
+def _ask(client: DockerClient, image: str, network: Network, secrets: Path) -> str:
+    """What apt prints in a container of the image that reads this folder of secrets."""
     # The script that sets up apt in every layer of a build.
     script = pins.ROOT / "docker" / "layers" / "common.sh"
     mounts = [
-        Mount("/run/secrets", str(folder.absolute()), type="bind", read_only=True),
+        Mount("/run/secrets", str(secrets.absolute()), type="bind", read_only=True),
         Mount("/run/berth/common.sh", str(script), type="bind", read_only=True),
     ]
     environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
@@ -146,4 +152,4 @@ def ask_archive(
         ) from None  # its sentence may hold a password
     except APIError as error:
         raise UserError(f"{image} can't be started to ask Debian's archive: {error.explanation or error}.") from None
-    return updates(printed.decode(errors="replace"))
+    return printed.decode(errors="replace")

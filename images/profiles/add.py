@@ -19,7 +19,7 @@ from berth.images.profiles.asked import AskedProfile, CompleteProfile, tables
 from berth.images.profiles.complete import complete
 from berth.images.profiles.pins_edit import appended, without
 from berth.images.profiles.proof import Proof, Prover
-from berth.images.scratch import NEW_LOCKS, remove, scratch_folder, stale_folders
+from berth.images.scratch import NEW_LOCKS, scratch_folder
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,6 @@ def add_profile(
 ) -> Added:
     """Adds a profile; UserError, with all files as they were, where it can't be."""
     places = places or Places()
-    for left in stale_folders(places.locks):
-        remove(left)
     whole = complete(asked, pins.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
@@ -92,11 +90,13 @@ def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, P
 
 
 def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
-    """The locks, then the row: a folder of locks without a row is nothing, and the next `add` of that name replaces it.
+    """The locks, then the row, then docker/bake.json: all or none. But SIGKILL may leave locks without a row, which are
+    nothing and which the next `add` of that name replaces, or a row that bake.json does not have yet.
 
     Into what pins.toml says by now: another `add` may have ended in these minutes.
     """
-    text = appended(places.pins.read_text(), tables(whole, pins.load(places.pins)))
+    before = places.pins.read_text()
+    text = appended(before, tables(whole, pins.load(places.pins)))
     target = places.locks / whole.asked.name
     shutil.rmtree(target, ignore_errors=True)
     try:
@@ -105,8 +105,10 @@ def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
             new.write_text(text)
         render_bake(pins.load(places.pins), places.pins.parent)
     except BaseException:
-        if whole.asked.name not in pins.profile_names(places.pins):
-            shutil.rmtree(target, ignore_errors=True)
+        if whole.asked.name in pins.profile_names(places.pins):
+            with atomic_write(places.pins) as new:
+                new.write_text(before)
+        shutil.rmtree(target, ignore_errors=True)
         raise
 
 

@@ -24,6 +24,7 @@ from berth.images.base import base_at_hand
 from berth.images.buildkit_log import Progress
 from berth.images.plan import Checkout, Provided, Revision, build_plan
 from berth.images.prepare import link_wheels, local_wheels
+from berth.images.scratch import SECRETS, scratch_folder
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 # An image that somebody built FROM one of the kit's, which stands in its place: `test --image`.
@@ -132,26 +133,28 @@ def build_image(
     *,
     base: str | None = None,
     settings: build_network.Network | None = None,
-    secrets: Path = pins.CACHE / "secrets",
     target: str | None = None,
     profile: pins.Profile | None = None,
 ) -> build.Built:
     """Builds `root` under a tag.
 
-    base: a reference, by default the one at hand; settings: a Network, by default this machine's; secrets: the folder
-    for its files; target: a stage to end with; profile: by default the one under test, without what is no package.
+    base: a reference, by default the one at hand; settings: a Network, by default this
+    machine's; target: a stage to end with; profile: by default the one under test, without what is no package.
     """
     kit = pins.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
-    plan = build_plan(
-        kit,
-        profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
-        image,
-        Checkout(root, pins.version(), Revision("test")),
-        Provided(base_at_hand(kit, base), found.write_secrets(secrets), found.proxies),
-    )
-    options = (*plan.options, *(("--target", target) if target else ()))
-    return build.run_build(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
+    base_image = base_at_hand(kit, base)
+    assert base_image is not None, "the base is not on the engine"
+    with scratch_folder(SECRETS, pins.CACHE) as folder:
+        plan = build_plan(
+            kit,
+            profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
+            image,
+            Checkout(root, pins.version(), Revision("test")),
+            Provided(base_image, found.write_secrets(folder), found.proxies),
+        )
+        options = (*plan.options, *(("--target", target) if target else ()))
+        return build.run_build(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
 
 
 Build = Callable[..., build.Built]
@@ -214,7 +217,7 @@ def canary_image(
             "AWS_SESSION_TOKEN": f"{CANARY}-token",
         }.items():
             environment.setenv(name, value)
-        made = build_image(tag, request.param, kit, settings=planted, secrets=folder / "secrets")
+        made = build_image(tag, request.param, kit, settings=planted)
     try:
         log = made.log.read_text()
         progress = Progress()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,29 @@ def test_a_folders_name_is_no_target_that_is_already_made(checkout: Path) -> Non
     assert [name for name, made in done.items() if made.returncode != 2 or "not a target" not in made.stderr] == []
     assert "python build.py run train" in done["train"].stderr
     assert "python build.py" not in done["docs"].stderr
+
+
+def test_a_make_that_ignores_shellflags_is_refused(checkout: Path) -> None:
+    """GNU make 3.81 of macOS, in whose recipes a failed command of several would not count."""
+    command = ["make", "--no-print-directory", ".FEATURES=archives jobserver else-if", "help"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "berth: error: this is GNU make" in done.stderr
+    assert "gmake" in done.stderr
+
+
+def test_a_checkout_without_links_is_refused(checkout: Path) -> None:
+    """Instead of an installation that installs nothing, and build.py which says to run `make setup`."""
+    (checkout / "berth").unlink()
+    (checkout / "berth").mkdir()
+    (checkout / "berth" / "common").write_text("../common")
+    shutil.copy(pins.ROOT / "build.py", checkout)
+    for command in (["make", "setup"], [sys.executable, "-S", "build.py", "--help"]):
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert len(done.stderr.splitlines()) == 1
+        assert "core.symlinks=true" in done.stderr
+
+
+def test_no_script_wants_a_mode_bit(checkout: Path) -> None:
+    assert [line for line in plan(checkout, "engine").splitlines() if ".sh" in line] == ["sh docker/engine.sh"]

@@ -25,7 +25,7 @@ def test_a_closed_network_stands_where_a_person_would_write_it(tmp_path: Path) -
     fresh.lay_out(closed(tmp_path), folder)
     assert sorted(path.name for path in folder.iterdir()) == ["apt", "apt-sources", "ca.pem", "kit.bundle", "pip"]
     assert (folder / "pip").read_text() == (
-        "[global]\n"
+        "[global]\nno-input = true\n"
         "index-url = https://user:secret@corp/simple\n"
         f"find-links = https://corp/w {tmp_path / 'wheels'}\n"
         "cert = /machine/ca.pem\n"

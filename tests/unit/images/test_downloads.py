@@ -196,6 +196,13 @@ def test_a_mirror_that_does_not_answer_is_named_once_without_its_password() -> N
     ]
 
 
+def test_a_mirrors_login_may_be_in_netrc(mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mirror, "password", "me:s3cret")
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password s3cret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert FileSource(downloads.mirror(mirror)).fetch(WANTED, tmp_path, lambda _: None).read_bytes() == BYTES
+
+
 def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path) -> None:
     Mirror.password = "user:secret"
     place = mirror.replace("//", "//user:secret@")

@@ -7,8 +7,9 @@ import pytest
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build_files, downloads, pins, prepare
-from berth.images.plan import Base
+from berth.images import build_files, build_network, downloads, pins, prepare
+from berth.images.build_network import Network, PackageIndex
+from berth.images.plan import Base, Revision
 from berth.images.prepare import BuildOptions, plan_inputs
 
 KIT = pins.load()
@@ -34,6 +35,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(build_files, "at_hand", lambda *_: None)
     monkeypatch.setattr(downloads.FileSource, "missing", lambda _, wants, ask: [UNREACHED] * (ask and bool(wants)))
     monkeypatch.setattr(engine, "connect", lambda: None)
+    monkeypatch.setattr(prepare, "read_revision", lambda *_: Revision("1a2b3c4d5e6f"))
     monkeypatch.setattr(prepare, "base_at_hand", lambda *_: Base("base", "sha256:0"))
     monkeypatch.setattr(prepare, "find_base", lambda *_: Base("base", "sha256:0"))
     return []
@@ -41,7 +43,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def prepared(said: list[str], **options: Any) -> str:
     """The line of the training image's build."""
-    (plan,) = prepare.prepare(pins.load(), ["train"], BuildOptions("cu130", **options), said.append)
+    made = BuildOptions("cu130", **options)
+    with prepare.secrets_folder(dry_run=made.dry_run) as secrets:
+        (plan,) = prepare.prepare(pins.load(), ["train"], made, secrets, said.append)
     return plan.command()
 
 
@@ -64,11 +68,35 @@ def test_a_dry_run_says_what_becomes_of_a_base_that_is_not_here(
     assert machine[-1].endswith("pulls it, or makes berth-base:bookworm by docker/base.sh where no registry answers.")
 
 
+def test_a_dry_run_leaves_what_its_line_reads_and_names_it_and_a_build_leaves_nothing(
+    machine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(None, PackageIndex(url="https://me:s3cret@corp/simple"), (), "", "", "")
+    monkeypatch.setattr(build_network, "gather", lambda _: network)
+    line = prepared(machine, dry_run=True)
+    (folder,) = (tmp_path / "berth").iterdir()
+    assert f"id=pip,src={folder}/pip" in line
+    assert "me:s3cret@" in (folder / "pip").read_text()
+    assert any(str(folder) in each for each in machine)
+    assert "s3cret" not in line + str(machine)
+    assert "id=pip" in prepared(machine, without=("efa",))
+    assert list((tmp_path / "berth").iterdir()) == [folder]
+
+
+def test_a_checkout_that_lost_its_links_is_refused_before_anything_else(
+    machine: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "checkout_problems", lambda _: ["the links are lost."])
+    with pytest.raises(UserError, match=r"^the links are lost\. Also, "):
+        prepared(machine)
+    assert machine == []
+
+
 def test_a_file_out_of_reach_is_refused_with_the_way_without_it(machine: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         prepared(machine)
     assert str(refusal.value) == UNREACHED
-    assert (machine, sorted(tmp_path.iterdir())) == ([], []), "nothing was made before"
+    assert (machine, [path for path in tmp_path.rglob("*") if path.is_file()]) == ([], []), "nothing was made before"
     assert "--build-arg WITHOUT=efa " in prepared(machine, without=("efa",))
     assert machine[0] == "no efa: NCCL uses TCP between hosts"
 

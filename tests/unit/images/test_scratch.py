@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from berth.images import clean, pins
-from berth.images.scratch import PROOFS, scratch_folder, stale_folders
+from berth.images.scratch import DRY_RUNS, PROOFS, SECRETS, scratch_folder, stale_folders
 
 SCRIPT = """
 import subprocess, sys, time
@@ -54,13 +54,13 @@ def test_a_second_ctrl_c_leaves_nothing(tmp_path: Path, after_s: float) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def killed_in(parent: Path) -> Path:
+def killed_in(parent: Path, prefix: str = PROOFS) -> Path:
     """A folder whose owner was killed."""
     if not (child := os.fork()):
-        with scratch_folder(PROOFS, parent):
+        with scratch_folder(prefix, parent):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    (left,) = parent.iterdir()
+    (left,) = parent.glob(f"{prefix}*")
     return left
 
 
@@ -68,19 +68,41 @@ def test_what_a_killed_process_left_is_told_from_what_is_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
     left = killed_in(tmp_path)
     (tmp_path / f"{PROOFS}of-now").mkdir()  # somebody is about to take its lock
     old = tmp_path / f"{PROOFS}of-before-locks"
     old.mkdir()
     os.utime(old, (0, 0))
-    with scratch_folder(PROOFS, tmp_path) as used:
+    with scratch_folder(SECRETS, tmp_path) as used:
         assert set(stale_folders(tmp_path / "docker" / "locks")) == {left, old}
     assert not used.exists()
+
+
+def test_the_next_command_removes_the_secrets_of_a_killed_one_and_of_no_other(tmp_path: Path) -> None:
+    left = killed_in(tmp_path, SECRETS)
+    with scratch_folder(SECRETS, tmp_path) as first, scratch_folder(SECRETS, tmp_path) as second:
+        assert first != second
+        assert set(tmp_path.iterdir()) == {first, second}
+    assert not left.exists()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_dry_runs_secrets_stay_for_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    young, old = tmp_path / f"{DRY_RUNS}1", tmp_path / f"{DRY_RUNS}2"
+    for folder in (young, old):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    found = stale_folders(tmp_path / "docker" / "locks")
+    assert old in found
+    assert young not in found
 
 
 def test_clean_removes_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(clean, "LOCKS", tmp_path / "docker" / "locks")
+    monkeypatch.setattr(pins, "CACHE", tmp_path / "cache")
     left = killed_in(tmp_path)
     assert list(map(str, clean.remove_folders(dry_run=True))) == [f"folder {left}"]
     assert left.exists()

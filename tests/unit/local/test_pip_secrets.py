@@ -1,5 +1,6 @@
 """What pip in a job's containers gets of this machine's network: files for that run, and pip's own variables."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ def environ(tmp_path: Path) -> dict[str, str]:
     """A machine with a CA, an index with a password, and a folder of wheels."""
     (tmp_path / "ca.pem").write_text("a certificate")
     (tmp_path / "wheels").mkdir()
-    (tmp_path / "none.conf").touch()
     return {
         "SSL_CERT_FILE": str(tmp_path / "ca.pem"),
         "PIP_INDEX_URL": SECRET,
         "PIP_FIND_LINKS": str(tmp_path / "wheels"),
-        "PIP_CONFIG_FILE": str(tmp_path / "none.conf"),
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_NO_CONFIG": "1",
     }
 
 
@@ -64,7 +65,7 @@ def test_pip_gets_the_ca_the_index_and_the_wheels(
     }
     assert secrets.environment == {"PIP_CONFIG_FILE": "/run/secrets/pip", "PIP_CERT": "/run/secrets/ca"}
     assert (here / "pip").read_text() == (
-        f"[global]\nindex-url = {SECRET}\nfind-links = /run/wheels-0\nproxy = http://proxy.example:3128\n"
+        f"[global]\nno-input = true\nindex-url = {SECRET}\nfind-links = /run/wheels-0\nproxy = http://proxy.example:3128\n"
     )
     assert (here / "ca").read_text() == "a certificate"
     assert {path.stat().st_mode & 0o777 for path in here.iterdir()} == {0o600}
